@@ -1,0 +1,44 @@
+# Verbs of the workspace; `make` alone lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PACKAGES := proto merge collector agent
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: .venv/.complete ## Make .venv with the four packages and all tools
+
+.venv/.complete: requirements.txt $(PACKAGES:%=%/pyproject.toml)
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PACKAGES:%=-e %)
+	@touch $@
+
+.PHONY: serve
+serve: setup ## Serve on 127.0.0.1:8080 with keys for development
+	@$(BIN)/python tools/serve_dev.py
+
+.PHONY: test
+test: setup ## Run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: setup ## Check style, types and generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy proto merge collector agent tests tools
+
+.PHONY: bench
+bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
+	$(BIN)/python tests/bench/run.py
+
+.PHONY: lock
+lock: setup ## Renew requirements.txt and the generated protobuf classes
+	$(BIN)/uv lock --upgrade
+	$(BIN)/uv export --quiet --format requirements-txt --all-packages --no-emit-workspace --no-header -o requirements.txt
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto

@@ -1,0 +1,40 @@
+"""What can be wrong with a profile. One tree, and nothing else comes out of this package:
+
+    ProfileError                what, where
+    ├── MalformedProfile        the bytes are not a pprof profile
+    ├── LimitExceeded           they are more than the caller allows
+    └── IncompatibleProfiles    each is a profile, but their values can't be added up
+"""
+
+
+class ProfileError(ValueError):
+    """A profile can't be taken.
+
+    `what` is wrong, in words, and `where`: a part of the profile ("sample 17"), empty if it is the whole.
+    """
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(what, where)
+        self.what = what
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
+class MalformedProfile(ProfileError):
+    """The bytes are not a pprof profile, or one that contradicts itself."""
+
+
+class LimitExceeded(ProfileError):
+    """A profile is larger than the limit whose name is `limit` (a field of `Limits`) allows."""
+
+    def __init__(self, limit: str, allowed: int, where: str = "") -> None:
+        super().__init__(f"more than {allowed:,} {limit.replace('_', ' ')}", where)
+        self.args = (limit, allowed, where)
+        self.limit = limit
+        self.allowed = allowed
+
+
+class IncompatibleProfiles(ProfileError):
+    """The profiles measure different things: their sample types or period types differ."""

@@ -1,0 +1,37 @@
+"""How large a profile may be: every limit, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from pprof_merge.errors import LimitExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds on one profile; what exceeds one is refused with `LimitExceeded` by its name.
+
+    The defaults leave an order of magnitude above what large Go services send (Go's own default.pgo
+    inflates to 1.1 MB with 17,000 samples), and bound the memory and time that a hostile input costs.
+    """
+
+    compressed_bytes: int = 8 << 20
+    inflated_bytes: int = 16 << 20
+    samples: int = 500_000
+    locations: int = 500_000
+    functions: int = 500_000
+    mappings: int = 10_000
+    strings: int = 500_000
+    labels: int = 1_000_000
+    stack_depth: int = 10_000
+
+    def check(self, limit: str, actual: int, where: str = "") -> None:
+        """Raises LimitExceeded if `actual` is over the limit of that name."""
+        allowed: int = getattr(self, limit)
+        if actual > allowed:
+            raise LimitExceeded(limit, allowed, where)
+
+    @classmethod
+    def none(cls) -> Limits:
+        """No bounds, for profiles that one has made oneself."""
+        return cls(**{field.name: 1 << 62 for field in fields(cls)})
