@@ -20,10 +20,10 @@ def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
     Never holds more than `limits.inflated_bytes` (and a block) of output. Raises LimitExceeded, and
     MalformedProfile where gzip is truncated, fails its checksum, or is followed by something else.
     """
-    limits.check("compressed_bytes", len(data))
     if not data.startswith(GZIP_MAGIC):
         limits.check("inflated_bytes", len(data))
         return data
+    limits.check("compressed_bytes", len(data))
     members = []
     room = limits.inflated_bytes
     while data:  # a gzip file may have several members, one after another
@@ -38,6 +38,7 @@ def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
         if not member.eof:
             raise MalformedProfile("the stream is truncated", "gzip")
         members.append(inflated)
+        limits.check("gzip_members", len(members))
         data = member.unused_data
     return members[0] if len(members) == 1 else b"".join(members)
 

@@ -1,9 +1,9 @@
 """What can be wrong with a profile. One tree, and nothing else comes out of this package:
 
-    ProfileError                what, where
-    ├── MalformedProfile        the bytes are not a pprof profile
-    ├── LimitExceeded           they are more than the caller allows
-    └── IncompatibleProfiles    each is a profile, but their values can't be added up
+ProfileError                what, where
+├── MalformedProfile        the bytes are not a pprof profile
+├── LimitExceeded           they are more than the caller allows
+└── IncompatibleProfiles    each is a profile, but their values can't be added up
 """
 
 

@@ -17,6 +17,7 @@ class Limits:
 
     compressed_bytes: int = 8 << 20
     inflated_bytes: int = 16 << 20
+    gzip_members: int = 64
     samples: int = 500_000
     locations: int = 500_000
     functions: int = 500_000

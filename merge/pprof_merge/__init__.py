@@ -1,0 +1,25 @@
+"""pprof_merge: the bytes of many profiles → one `Profile` → bytes that a compiler or a person reads."""
+
+from pprof_merge.compression import compress, inflate
+from pprof_merge.decode import decode
+from pprof_merge.encode import encode
+from pprof_merge.errors import IncompatibleProfiles, LimitExceeded, MalformedProfile, ProfileError
+from pprof_merge.limits import Limits
+from pprof_merge.merge import merge
+from pprof_merge.profile import Header, Profile, ValueType
+
+__all__ = [
+    "Header",
+    "IncompatibleProfiles",
+    "LimitExceeded",
+    "Limits",
+    "MalformedProfile",
+    "Profile",
+    "ProfileError",
+    "ValueType",
+    "compress",
+    "decode",
+    "encode",
+    "inflate",
+    "merge",
+]

@@ -1,0 +1,119 @@
+"""The command `pprof-merge`: files in, their merge out. The only module of this package that does I/O."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pprof_merge.compression import compress
+from pprof_merge.decode import decode
+from pprof_merge.encode import encode
+from pprof_merge.errors import ProfileError
+from pprof_merge.limits import Limits
+from pprof_merge.merge import merge
+from pprof_merge.profile import Profile
+
+_STANDARD_STREAM = "-"
+_BAD_INPUT = 2
+
+
+class _BadFileError(Exception):
+    """A file that can't be read or written, or isn't a profile; the message names it."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    described = argparse.ArgumentParser(
+        prog="pprof-merge",
+        description="Merge pprof profiles into one, as `go tool pprof -proto` does, in any order of the files.",
+        epilog="Exit status: 0, or 2 with a message that names the file where one can't be read or merged.",
+    )
+    described.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        default=_STANDARD_STREAM,
+        help="where to write (default: standard output)",
+    )
+    described.add_argument(
+        "files", metavar="FILE", nargs="+", help="a profile, gzip or bare; - is standard input"
+    )
+    return described
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        if options.output == _STANDARD_STREAM and sys.stdout.isatty():
+            raise _BadFileError("standard output is a terminal; name a file with -o")
+        _write(options.output, compress(encode(merge(_profiles(options.files)))))
+    except (_BadFileError, ProfileError) as error:
+        print(f"pprof-merge: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    return 0
+
+
+def _profiles(files: Sequence[str]) -> Iterator[Profile]:
+    """The profiles of all files, read one at a time, with a progress bar where a person is watching."""
+    # Files on one's own disk are trusted to be as large as they are.
+    limits = Limits.none()
+    for name in _watched(files):
+        try:
+            yield decode(_read(name), limits)
+        except ProfileError as error:
+            raise _BadFileError(f"{name}: {error}") from error
+
+
+def _watched(files: Sequence[str]) -> Iterator[str]:
+    if not sys.stderr.isatty():
+        yield from files
+        return
+    from tqdm import tqdm  # noqa: PLC0415 - its import takes as long as merging ten profiles
+
+    yield from tqdm(files, unit="profile", leave=False)
+
+
+def _read(name: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if name == _STANDARD_STREAM else Path(name).read_bytes()
+    except OSError as error:
+        raise _BadFileError(f"{name}: {error.strerror}") from error
+
+
+def _write(name: str, content: bytes) -> None:
+    try:
+        if name == _STANDARD_STREAM:
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        else:
+            _replace(Path(name), content)
+    except OSError as error:
+        raise _BadFileError(f"{name}: {error.strerror}") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all; what can't be replaced (/dev/stdout, a pipe) is written to."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        # mkstemp makes files private; a profile is as public as any other output.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

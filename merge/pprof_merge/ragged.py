@@ -1,0 +1,40 @@
+"""Ragged columns: rows of different lengths, as one flat column and the offsets of the rows in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pprof_merge.profile import Int64s
+
+
+def offsets_of(counts: Int64s) -> Int64s:
+    """Offsets (n + 1) of rows of these lengths (n)."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def spans(starts: Int64s, counts: Int64s) -> Int64s:
+    """The flat indexes starts[i], starts[i] + 1, … (counts[i] of them), for every i in turn."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - counts), counts) + np.arange(total)
+
+
+def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """The flat indexes of some rows, in their order, and the offsets of what is taken."""
+    counts = (offsets[1:] - offsets[:-1])[rows]
+    return spans(offsets[:-1][rows], counts), offsets_of(counts)
+
+
+def first_appearance(sequence: Int64s) -> tuple[Int64s, Int64s]:
+    """The distinct numbers of a sequence in the order in which each appears first, and the inverse:
+    (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
+    """
+    first = np.full(int(sequence.max(initial=-1)) + 1, len(sequence), np.int64)
+    first[sequence[::-1]] = np.arange(len(sequence) - 1, -1, -1)
+    present = np.flatnonzero(first < len(sequence))
+    order = present[np.argsort(first[present])]
+    renumbered = np.full(len(first), -1, np.int64)
+    renumbered[order] = np.arange(len(order))
+    return order, renumbered
