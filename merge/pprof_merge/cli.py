@@ -29,8 +29,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     described = argparse.ArgumentParser(
         prog="pprof-merge",
-        description="Merge pprof profiles into one, as `go tool pprof -proto` does, in any order of the files.",
-        epilog="Exit status: 0, or 2 with a message that names the file where one can't be read or merged.",
+        description="Merge pprof profiles into one; the order of the files makes no difference.",
+        epilog="Exit status: 0, or 2 with a message that names the file which can't be read or merged.",
     )
     described.add_argument(
         "-o",
@@ -40,17 +40,21 @@ def parser() -> argparse.ArgumentParser:
         help="where to write (default: standard output)",
     )
     described.add_argument(
-        "files", metavar="FILE", nargs="+", help="a profile, gzip or bare; - is standard input"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a profile, gzip or bare protobuf; - is standard input",
     )
     return described
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    options = parser().parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
+    if options.output == _STANDARD_STREAM and sys.stdout.isatty():
+        command.error("standard output is a terminal; name a file with -o")
     try:
-        if options.output == _STANDARD_STREAM and sys.stdout.isatty():
-            raise _BadFileError("standard output is a terminal; name a file with -o")
         _write(options.output, compress(encode(merge(_profiles(options.files)))))
     except (_BadFileError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
@@ -92,6 +96,10 @@ def _write(name: str, content: bytes) -> None:
             sys.stdout.buffer.flush()
         else:
             _replace(Path(name), content)
+    except BrokenPipeError:
+        # The reader has left; without this the interpreter would complain once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise _BadFileError("standard output: the reader has gone") from None
     except OSError as error:
         raise _BadFileError(f"{name}: {error.strerror}") from error
 

@@ -119,16 +119,15 @@ class Dictionary:
 
     def _intern_mappings(self, mappings: Mappings, texts: Int64s) -> tuple[list[Mapping], Int64s]:
         attributes = [
-            Mapping(*numbers, tuple(flags))
-            for *numbers, flags in zip(
-                mappings.start.tolist(),
-                mappings.limit.tolist(),
-                mappings.offset.tolist(),
-                texts[mappings.filename].tolist(),
-                texts[mappings.build_id].tolist(),
-                mappings.flags.tolist(),
-                strict=True,
+            Mapping(
+                int(mappings.start[row]),
+                int(mappings.limit[row]),
+                int(mappings.offset[row]),
+                int(texts[mappings.filename[row]]),
+                int(texts[mappings.build_id[row]]),
+                tuple(mappings.flags[row].tolist()),
             )
+            for row in range(len(mappings))
         ]
         sizes = (mappings.limit - mappings.start + (_PAGE - _ONE)) // _PAGE * _PAGE
         return attributes, self._mappings.of(

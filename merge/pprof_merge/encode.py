@@ -65,7 +65,7 @@ class _StringTable:
         order, renumbered = first_appearance(np.concatenate(used))
         keys = list(numbers)
         self.strings = [keys[number] for number in order.tolist()]
-        self._index = dict(zip(self.strings, range(len(self.strings)), strict=True))
+        self._index: dict[bytes, int] = dict(zip(self.strings, range(len(self.strings)), strict=True))
         # A string that is not used has no index, and nobody asks for it.
         self.text = np.append(renumbered, np.full(len(numbers) - len(renumbered), -1))[known]
 

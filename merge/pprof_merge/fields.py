@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pprof_merge.errors import MalformedProfile
-from pprof_merge.profile import Bools, Int64s
+from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of, spans
 from pprof_merge.varint import decode_varints
 from pprof_merge.wire import LABEL, LINE, LOCATION, SAMPLE, Message, WireType, regular
@@ -239,7 +239,7 @@ def _flatten(varints: Varints, runs: _Runs, n_samples: int) -> tuple[Int64s, Int
 
 
 def _labels(varints: Varints, runs: _Runs, n_samples: int) -> tuple[Int64s, Int64s]:
-    """The fields of all labels (n_labels, 4), those of a sample together, and their offsets (n_samples + 1)."""
+    """The fields of all labels (n_labels, 4), a sample's together, and their offsets (n_samples + 1)."""
     sample, start, count = runs.collect()
     if (count & 1).any():
         raise _IrregularLayout

@@ -98,4 +98,5 @@ def _labels(dictionary: Dictionary, label_sets: Int64s) -> Labels:
     columns = np.array([label for labels in sets for label in labels], np.int64).reshape(-1, 4)
     set_offsets = offsets_of(np.array([len(labels) for labels in sets], np.int64))
     index, offsets = take_rows(set_offsets, row_of[label_sets])
-    return Labels(*columns[index].T, offsets=offsets)
+    key, text, number, unit = columns[index].T
+    return Labels(key, text, number, unit, offsets)

@@ -87,7 +87,7 @@ def split(protobuf: bytes, limits: Limits) -> Records:
         list(message.string_table),
         message.period_type,
     )
-    for unknown in UnknownFieldSet(message):
+    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]  # its stub lacks __iter__
         _take(records, unknown.field_number, unknown.wire_type, unknown.data)
     return records
 

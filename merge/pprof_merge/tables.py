@@ -1,4 +1,4 @@
-"""Columns with the wire format's ids and string indexes → tables whose rows refer to rows: `decode`'s last step."""
+"""Columns with ids and string indexes → tables whose rows refer to rows: the last step of `decode`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.errors import MalformedProfile
-from pprof_merge.fields import LocationColumns, SampleColumns, read_locations, read_samples, read_scalars
+from pprof_merge.fields import SampleColumns, read_locations, read_samples, read_scalars
 from pprof_merge.limits import Limits
-from pprof_merge.profile import Bools, Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
+from pprof_merge.profile import Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
 from pprof_merge.wire import FUNCTION, MAPPING
 
 
@@ -79,7 +79,7 @@ def decode_functions(bodies: list[bytes], n_strings: int) -> tuple[Functions, Ro
 def decode_locations(
     bodies: list[bytes], mappings: RowsById, functions: RowsById
 ) -> tuple[Locations, RowsById]:
-    """The table of locations, each with its lines. An unknown mapping is none; an unknown function an error."""
+    """The table of locations with their lines. An unknown mapping is none, an unknown function an error."""
     columns = read_locations(bodies)
     function = functions.rows(columns.lines[:, 0])
     if (function < 0).any():
@@ -134,4 +134,6 @@ def _labels(columns: SampleColumns, strings: list[bytes]) -> Labels:
     kept = np.concatenate(([0], np.cumsum(says_something)))[columns.label_offsets]
     text = np.where(is_text, text, -1)
     number = np.where(is_text, 0, number)
-    return Labels(*(column[says_something] for column in (key, text, number, unit)), offsets=kept)
+    return Labels(
+        key[says_something], text[says_something], number[says_something], unit[says_something], kept
+    )
