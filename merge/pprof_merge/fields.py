@@ -67,7 +67,7 @@ def read_scalars(bodies: Sequence[bytes], message: Message, name: str) -> Int64s
 
     Column i is field i + 1. Raises MalformedProfile, as do the two below.
     """
-    return _read(bodies, message, name, lambda varints: _scalars(_pairs(varints), len(message.scalars)))
+    return _read(bodies, message, name, lambda varints: _scalars(varints, message))
 
 
 def read_locations(bodies: Sequence[bytes]) -> LocationColumns:
@@ -129,15 +129,19 @@ def _pairs(varints: Varints) -> _Pairs:
     )
 
 
-def _scalars(pairs: _Pairs, fields: int) -> Int64s:
-    return _scatter(pairs.tags, pairs.values, pairs.record, len(pairs.byte_ends), fields)
+def _scalars(varints: Varints, message: Message) -> Int64s:
+    pairs = _pairs(varints)
+    return _scatter(pairs.tags, pairs.values, pairs.record, len(pairs.byte_ends), message)
 
 
-def _scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, fields: int) -> Int64s:
+def _scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, message: Message) -> Int64s:
+    """(n_rows, last field) of the pairs' values; all must be scalar fields of the message."""
     number = tags >> 3
-    if ((tags & 7) != WireType.VARINT).any() or ((number < 1) | (number > fields)).any():
+    is_scalar = np.zeros(message.scalars[-1] + 2, np.bool_)  # one more, for all numbers above
+    is_scalar[list(message.scalars)] = True
+    if ((tags & 7) != WireType.VARINT).any() or not is_scalar.take(number, mode="clip").all():
         raise _IrregularLayout
-    columns = np.zeros((n_rows, fields), np.int64)
+    columns = np.zeros((n_rows, message.scalars[-1]), np.int64)
     columns[rows, number - 1] = values  # where a field is given twice, the last counts
     return columns
 
@@ -160,8 +164,8 @@ def _locations(varints: Varints) -> LocationColumns:
         raise _IrregularLayout
     outside = ~inside & (tags != _LINE_TAG)
     return LocationColumns(
-        _scatter(tags[outside], values[outside], record[outside], len(byte_ends), len(LOCATION.scalars)),
-        _scatter(tags[inside], values[inside], line[inside], len(heads), len(LINE.scalars)),
+        _scatter(tags[outside], values[outside], record[outside], len(byte_ends), LOCATION),
+        _scatter(tags[inside], values[inside], line[inside], len(heads), LINE),
         offsets_of(np.bincount(record[heads], minlength=len(byte_ends))),
     )
 
@@ -245,5 +249,5 @@ def _labels(varints: Varints, runs: _Runs, n_samples: int) -> tuple[Int64s, Int6
         raise _IrregularLayout
     tokens = varints.values[spans(start, count)]
     label = np.repeat(np.arange(len(sample)), count >> 1)
-    fields = _scatter(tokens[0::2], tokens[1::2], label, len(sample), len(LABEL.scalars))
+    fields = _scatter(tokens[0::2], tokens[1::2], label, len(sample), LABEL)
     return fields, offsets_of(np.bincount(sample, minlength=n_samples))

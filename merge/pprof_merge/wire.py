@@ -31,18 +31,18 @@ class WireType(IntEnum):
 class Message:
     """Which fields of a message are numbers, repeated numbers, and messages; others are unknown."""
 
-    scalars: range
+    scalars: tuple[int, ...]
     repeated: tuple[int, ...] = ()
     messages: dict[int, Message] = field(default_factory=dict)
 
 
-VALUE_TYPE = Message(range(1, 3))
-LABEL = Message(range(1, 5))
-LINE = Message(range(1, 4))
-FUNCTION = Message(range(1, 6))
-MAPPING = Message(range(1, 11))
-LOCATION = Message(range(1, 6), messages={4: LINE})
-SAMPLE = Message(range(0), repeated=(1, 2), messages={3: LABEL})
+VALUE_TYPE = Message((1, 2))
+LABEL = Message((1, 2, 3, 4))
+LINE = Message((1, 2, 3))
+FUNCTION = Message((1, 2, 3, 4, 5))
+MAPPING = Message((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+LOCATION = Message((1, 2, 3, 5), messages={4: LINE})
+SAMPLE = Message((), repeated=(1, 2), messages={3: LABEL})
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
