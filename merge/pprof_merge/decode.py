@@ -21,7 +21,7 @@ from pprof_merge.tables import (
     decode_mappings,
     decode_samples,
 )
-from pprof_merge.wire import VALUE_TYPE
+from pprof_merge.wire import VALUE_TYPE, StrictReader
 
 
 def decode(data: bytes, limits: Limits = Limits()) -> Profile:
@@ -32,18 +32,19 @@ def decode(data: bytes, limits: Limits = Limits()) -> Profile:
     protobuf = inflate(data, limits)
     if not protobuf:
         raise MalformedProfile("the input is empty")
-    records = split(protobuf, limits)
+    reader = StrictReader(limits)
+    records = split(protobuf, reader)
     if not records.strings or records.strings[0]:
         raise MalformedProfile("the string table does not begin with the empty string")
-    header = _header(records)
+    header = _header(records, reader)
     if records.samples and not header.sample_types:
         raise MalformedProfile("there are samples, but no sample types")
     n_strings = len(records.strings)
-    mappings, mapping_rows = decode_mappings(records.mappings, n_strings)
-    functions, function_rows = decode_functions(records.functions, n_strings)
-    locations, location_rows = decode_locations(records.locations, mapping_rows, function_rows)
+    mappings, mapping_rows = decode_mappings(records.mappings, n_strings, reader)
+    functions, function_rows = decode_functions(records.functions, n_strings, reader)
+    locations, location_rows = decode_locations(records.locations, mapping_rows, function_rows, reader)
     samples = decode_samples(
-        records.samples, len(header.sample_types), location_rows, records.strings, limits
+        records.samples, len(header.sample_types), location_rows, records.strings, reader
     )
     return Profile(
         header=header,
@@ -56,7 +57,7 @@ def decode(data: bytes, limits: Limits = Limits()) -> Profile:
     )
 
 
-def _header(records: Records) -> Header:
+def _header(records: Records, reader: StrictReader) -> Header:
     def text(index: int, field: str) -> bytes:
         if not 0 <= index < len(records.strings):
             raise MalformedProfile(
@@ -65,7 +66,7 @@ def _header(records: Records) -> Header:
         return records.strings[index]
 
     # The period type goes last: one table for all value types spares a second reading.
-    types = read_scalars([*records.sample_types, records.period_type], VALUE_TYPE, "value type")
+    types = read_scalars([*records.sample_types, records.period_type], VALUE_TYPE, "value type", reader)
     check_texts(types, len(records.strings), "value type")
     *sample_types, period_type = [
         ValueType(*(records.strings[index] for index in row)) for row in types.tolist()

@@ -33,7 +33,7 @@ from pprof_merge.tokens import (
     scalar_message,
 )
 from pprof_merge.varint import encode_varint
-from pprof_merge.wire import WireType
+from pprof_merge.wire import WireType, length_field
 
 
 def encode(profile: Profile) -> bytes:
@@ -48,7 +48,7 @@ def encode(profile: Profile) -> bytes:
             _mappings(profile.mappings, text).encode(),
             _locations(profile.locations).encode(),
             _functions(profile.functions, text).encode(),
-            *(_length_field(6, string) for string in table.strings),
+            *(length_field(6, string) for string in table.strings),
             *tail,
         )
     )
@@ -157,14 +157,14 @@ def _header_fields(header: Header, table: _StringTable) -> tuple[list[bytes], li
 
     period_type = value_type(header.period_type)
     comments = [encode_varint(table[comment]) for comment in header.comments]
-    return [_length_field(1, value_type(sample_type)) for sample_type in header.sample_types], [
+    return [length_field(1, value_type(sample_type)) for sample_type in header.sample_types], [
         _number(7, table[header.drop_frames]),
         _number(8, table[header.keep_frames]),
         _number(9, header.time_nanos),
         _number(10, header.duration_nanos),
-        _length_field(11, period_type) if period_type else b"",
+        length_field(11, period_type) if period_type else b"",
         _number(12, header.period),
-        _length_field(13, b"".join(comments))
+        length_field(13, b"".join(comments))
         if len(comments) > LONGEST_UNPACKED
         else b"".join(_tag(13, WireType.VARINT) + comment for comment in comments),
         _tag(14, WireType.VARINT) + encode_varint(table[header.default_sample_type]),
@@ -178,7 +178,3 @@ def _tag(number: int, wire_type: WireType) -> bytes:
 
 def _number(number: int, value: int) -> bytes:
     return _tag(number, WireType.VARINT) + encode_varint(value) if value else b""
-
-
-def _length_field(number: int, value: bytes) -> bytes:
-    return _tag(number, WireType.LENGTH) + encode_varint(len(value)) + value

@@ -2,7 +2,7 @@
 
 Profilers write nothing but varints into these records: a field's tag, its value, the next tag, also
 within the lines of a location. So a whole table is one array of varints, and a column one selection of
-it. Records laid out otherwise are first brought to that layout by `wire.regular`, which also refuses the
+it. Records laid out otherwise are first brought to that layout by `wire.StrictReader`, which also refuses the
 malformed ones; so this module alone never tells what is wrong, only that the layout isn't the usual one.
 """
 
@@ -17,7 +17,7 @@ from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of, spans
 from pprof_merge.varint import decode_varints
-from pprof_merge.wire import LABEL, LINE, LOCATION, SAMPLE, Message, WireType, regular
+from pprof_merge.wire import LABEL, LINE, LOCATION, SAMPLE, Message, StrictReader, WireType
 
 Columns = TypeVar("Columns")
 
@@ -62,31 +62,35 @@ class SampleColumns(NamedTuple):
     label_offsets: Int64s
 
 
-def read_scalars(bodies: Sequence[bytes], message: Message, name: str) -> Int64s:
+def read_scalars(bodies: Sequence[bytes], message: Message, name: str, reader: StrictReader) -> Int64s:
     """(n, fields) of n records that have scalar fields only; 0 where a field is missing.
 
-    Column i is field i + 1. Raises MalformedProfile, as do the two below.
+    Column i is field i + 1. Raises MalformedProfile and LimitExceeded, as do the two below.
     """
-    return _read(bodies, message, name, lambda varints: _scalars(varints, message))
+    return _read(bodies, message, name, reader, lambda varints: _scalars(varints, message))
 
 
-def read_locations(bodies: Sequence[bytes]) -> LocationColumns:
+def read_locations(bodies: Sequence[bytes], reader: StrictReader) -> LocationColumns:
     """The columns of location records."""
-    return _read(bodies, LOCATION, "location", _locations)
+    return _read(bodies, LOCATION, "location", reader, _locations)
 
 
-def read_samples(bodies: Sequence[bytes]) -> SampleColumns:
+def read_samples(bodies: Sequence[bytes], reader: StrictReader) -> SampleColumns:
     """The columns of sample records."""
-    return _read(bodies, SAMPLE, "sample", _samples)
+    return _read(bodies, SAMPLE, "sample", reader, _samples)
 
 
 def _read(
-    bodies: Sequence[bytes], message: Message, name: str, columns: Callable[[Varints], Columns]
+    bodies: Sequence[bytes],
+    message: Message,
+    name: str,
+    reader: StrictReader,
+    columns: Callable[[Varints], Columns],
 ) -> Columns:
     try:
         return columns(_varints(bodies))
     except _IrregularLayout:
-        laid_out = [regular(body, message, f"{name} {i}") for i, body in enumerate(bodies)]
+        laid_out = [reader.regular(body, message, f"{name} {i}") for i, body in enumerate(bodies)]
         return columns(_varints(laid_out))
 
 

@@ -18,6 +18,7 @@ class Limits:
     compressed_bytes: int = 8 << 20
     inflated_bytes: int = 16 << 20
     gzip_members: int = 64
+    sample_types: int = 100
     samples: int = 500_000
     locations: int = 500_000
     functions: int = 500_000
@@ -25,6 +26,8 @@ class Limits:
     strings: int = 500_000
     labels: int = 1_000_000
     stack_depth: int = 10_000
+    # Fields that are unknown, or in a layout that no known profiler writes: each is read by itself.
+    irregular_fields: int = 200_000
 
     def check(self, limit: str, actual: int, where: str = "") -> None:
         """Raises LimitExceeded if `actual` is over the limit of that name."""

@@ -6,7 +6,6 @@ the strict rules of `wire`, which also say at which byte a profile is broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -14,8 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pprof_proto.records_pb2 import Records as WireRecords
 
 from pprof_merge.errors import MalformedProfile
-from pprof_merge.limits import Limits
-from pprof_merge.wire import WireType, read_fields, read_varint
+from pprof_merge.wire import StrictReader, WireType, read_varint
 
 _SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING, _PERIOD_TYPE = 1, 2, 3, 4, 5, 6, 11
 _BULK = (_SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING, _PERIOD_TYPE)
@@ -64,7 +62,7 @@ _NUMBERS = {
 }
 
 
-def split(protobuf: bytes, limits: Limits) -> Records:
+def split(protobuf: bytes, reader: StrictReader) -> Records:
     """Splits a bare protobuf; the counts are checked before the records are made.
 
     Raises LimitExceeded, and MalformedProfile with the byte at which the profile is broken.
@@ -72,7 +70,9 @@ def split(protobuf: bytes, limits: Limits) -> Records:
     try:
         message = WireRecords.FromString(protobuf)
     except DecodeError:
-        return _split_strictly(protobuf, limits)
+        return _split_strictly(protobuf, reader)
+    limits = reader.limits
+    limits.check("sample_types", len(message.sample_type))
     limits.check("samples", len(message.sample))
     limits.check("mappings", len(message.mapping))
     limits.check("locations", len(message.location))
@@ -87,12 +87,14 @@ def split(protobuf: bytes, limits: Limits) -> Records:
         list(message.string_table),
         message.period_type,
     )
-    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]  # its stub lacks __iter__
-        _take(records, unknown.field_number, unknown.wire_type, unknown.data)
+    unknown_fields = UnknownFieldSet(message)
+    limits.check("irregular_fields", len(unknown_fields))
+    for unknown in unknown_fields:  # type: ignore[attr-defined]  # its stub lacks __iter__
+        _take(records, unknown.field_number, unknown.wire_type, unknown.data, reader)
     return records
 
 
-def _split_strictly(protobuf: bytes, limits: Limits) -> Records:
+def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
     records = Records()
     bulk = {
         _SAMPLE_TYPE: records.sample_types,
@@ -102,24 +104,26 @@ def _split_strictly(protobuf: bytes, limits: Limits) -> Records:
         _FUNCTION: records.functions,
         _STRING: records.strings,
     }
-    for number, kind, value in read_fields(protobuf):
+    for number, kind, value in reader.fields(protobuf):
         if number in bulk and kind == WireType.LENGTH:
             bulk[number].append(value)
         elif number == _PERIOD_TYPE and kind == WireType.LENGTH:
             records.period_type = value
         else:
-            _take(records, number, kind, read_varint(value, 0)[0] if kind == WireType.VARINT else value)
-    for name in ("samples", "mappings", "locations", "functions", "strings"):
-        limits.check(name, len(getattr(records, name)))
+            _take(
+                records, number, kind, read_varint(value, 0)[0] if kind == WireType.VARINT else value, reader
+            )
+    for name in ("sample_types", "samples", "mappings", "locations", "functions", "strings"):
+        reader.limits.check(name, len(getattr(records, name)))
     return records
 
 
-def _take(records: Records, number: int, kind: int, value: object) -> None:
+def _take(records: Records, number: int, kind: int, value: object, reader: StrictReader) -> None:
     """Takes a field that is not one of the bulky ones, or refuses it."""
     if kind not in tuple(WireType):
         raise MalformedProfile(f"field {number} has wire type {kind}, which pprof lacks")
     if number == _COMMENT and kind == WireType.LENGTH and isinstance(value, bytes):
-        records.comments.extend(_read_run(value))
+        records.comments.extend(_signed(index) for index in reader.varints(value))
     elif 0 < number <= _LAST_FIELD:
         if kind != WireType.VARINT or number in _BULK or not isinstance(value, int):
             raise MalformedProfile(f"field {number} has wire type {kind}")
@@ -129,13 +133,6 @@ def _take(records: Records, number: int, kind: int, value: object) -> None:
         if number == _TIME and records.time_nanos:
             raise MalformedProfile("two profiles were written one after the other")
         setattr(records, _NUMBERS[number], _signed(value))
-
-
-def _read_run(packed: bytes) -> Iterator[int]:
-    position = 0
-    while position < len(packed):
-        value, position = read_varint(packed, position)
-        yield _signed(value)
 
 
 def _signed(value: int) -> int:

@@ -8,9 +8,8 @@ import numpy as np
 
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.fields import SampleColumns, read_locations, read_samples, read_scalars
-from pprof_merge.limits import Limits
 from pprof_merge.profile import Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
-from pprof_merge.wire import FUNCTION, MAPPING
+from pprof_merge.wire import FUNCTION, MAPPING, StrictReader
 
 
 class RowsById(NamedTuple):
@@ -52,9 +51,9 @@ def check_texts(indexes: Int64s, n_strings: int, where: str) -> Int64s:
     return indexes
 
 
-def decode_mappings(bodies: list[bytes], n_strings: int) -> tuple[Mappings, RowsById]:
+def decode_mappings(bodies: list[bytes], n_strings: int, reader: StrictReader) -> tuple[Mappings, RowsById]:
     """The table of mappings. Raises MalformedProfile, as do all of these."""
-    columns = read_scalars(bodies, MAPPING, "mapping")
+    columns = read_scalars(bodies, MAPPING, "mapping", reader)
     check_texts(columns[:, 4:6], n_strings, "mapping")
     unsigned = columns.view(np.uint64)
     mappings = Mappings(
@@ -68,19 +67,19 @@ def decode_mappings(bodies: list[bytes], n_strings: int) -> tuple[Mappings, Rows
     return mappings, RowsById.of(columns[:, 0], "mapping")
 
 
-def decode_functions(bodies: list[bytes], n_strings: int) -> tuple[Functions, RowsById]:
+def decode_functions(bodies: list[bytes], n_strings: int, reader: StrictReader) -> tuple[Functions, RowsById]:
     """The table of functions."""
-    columns = read_scalars(bodies, FUNCTION, "function")
+    columns = read_scalars(bodies, FUNCTION, "function", reader)
     check_texts(columns[:, 1:4], n_strings, "function")
     functions = Functions(columns[:, 1], columns[:, 2], columns[:, 3], columns[:, 4])
     return functions, RowsById.of(columns[:, 0], "function")
 
 
 def decode_locations(
-    bodies: list[bytes], mappings: RowsById, functions: RowsById
+    bodies: list[bytes], mappings: RowsById, functions: RowsById, reader: StrictReader
 ) -> tuple[Locations, RowsById]:
     """The table of locations with their lines. An unknown mapping is none, an unknown function an error."""
-    columns = read_locations(bodies)
+    columns = read_locations(bodies, reader)
     function = functions.rows(columns.lines[:, 0])
     if (function < 0).any():
         line = np.flatnonzero(function < 0)[0]
@@ -96,18 +95,22 @@ def decode_locations(
 
 
 def decode_samples(
-    bodies: list[bytes], n_types: int, locations: RowsById, strings: list[bytes], limits: Limits
+    bodies: list[bytes],
+    n_types: int,
+    locations: RowsById,
+    strings: list[bytes],
+    reader: StrictReader,
 ) -> Samples:
     """The samples, each with as many values as there are sample types."""
-    columns = read_samples(bodies)
+    columns = read_samples(bodies, reader)
     counts = np.diff(columns.value_offsets)
     if (counts != n_types).any():
         sample = np.flatnonzero(counts != n_types)[0]
         raise MalformedProfile(f"{counts[sample]} values for {n_types} sample types", f"sample {sample}")
     depths = np.diff(columns.location_offsets)
     deepest = int(depths.argmax()) if depths.size else 0
-    limits.check("stack_depth", int(depths.max(initial=0)), f"sample {deepest}")
-    limits.check("labels", len(columns.labels))
+    reader.limits.check("stack_depth", int(depths.max(initial=0)), f"sample {deepest}")
+    reader.limits.check("labels", len(columns.labels))
     rows = locations.rows(columns.location_ids)
     if (rows < 0).any():
         missing = np.flatnonzero(rows < 0)[0]

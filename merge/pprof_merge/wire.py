@@ -1,7 +1,7 @@
 """The wire format of one message, read strictly and one field at a time: slow, and sure of its place.
 
 `decode` reads many records at once and takes for granted how profilers lay them out. What is laid out
-otherwise comes here, to be brought to that layout (`regular`), or to be refused by the place and the
+otherwise comes here, to be brought to that layout, or to be refused by the place and the
 name of its fault. The rules are those of google/pprof's proto.go: unknown fields are skipped, groups
 and wrong wire types refused, the last of a repeated scalar counts.
 """
@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+
 from pprof_merge.errors import MalformedProfile
-from pprof_merge.varint import MAX_BYTES, encode_varint
+from pprof_merge.limits import Limits
+from pprof_merge.varint import MAX_BYTES, decode_varints, encode_varint
 
 _UINT64 = (1 << 64) - 1
 
@@ -58,62 +61,82 @@ def read_varint(body: bytes, position: int) -> tuple[int, int]:
     raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes", f"byte {position}")
 
 
-def read_fields(body: bytes) -> Iterator[tuple[int, WireType, bytes]]:
-    """Every field of a message: its number, wire type, and value as it lies there (a length field's
-    without its length). Raises MalformedProfile.
+class StrictReader:
+    """Reads messages one field at a time, `irregular_fields` of them at most.
+
+    All methods raise MalformedProfile and LimitExceeded.
     """
-    position = 0
-    while position < len(body):
-        start = position
-        tag, position = read_varint(body, position)
-        number, kind = tag >> 3, tag & 7
-        if kind == WireType.VARINT:
-            _, end = read_varint(body, position)
-        elif kind == WireType.FIXED64:
-            end = position + 8
-        elif kind == WireType.FIXED32:
-            end = position + 4
-        elif kind == WireType.LENGTH:
-            size, position = read_varint(body, position)
-            end = position + size
-        else:
-            raise MalformedProfile(f"field {number} has wire type {kind}, which pprof lacks", f"byte {start}")
-        if end > len(body):
-            raise MalformedProfile(f"field {number} is longer than what is left", f"byte {start}")
-        yield number, WireType(kind), body[position:end]
-        position = end
 
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._fields = 0
 
-def regular(body: bytes, message: Message, where: str) -> bytes:
-    """The same message as profilers write it: known fields only, numbers before messages, repeats packed."""
-    try:
-        return _regular(body, message)
-    except MalformedProfile as error:
-        raise MalformedProfile(error.what, f"{where}, {error.where}" if error.where else where) from None
-
-
-def _regular(body: bytes, message: Message) -> bytes:
-    scalars: dict[int, bytes] = {}
-    packed: dict[int, bytes] = {}
-    messages: list[bytes] = []
-    for number, kind, value in read_fields(body):
-        if number in message.messages:
-            _expect(kind, WireType.LENGTH, number)
-            messages.append(_length_field(number, _regular(value, message.messages[number])))
-        elif number in message.repeated:
-            if kind == WireType.LENGTH:
-                _check_packed(value)
+    def fields(self, body: bytes) -> Iterator[tuple[int, WireType, bytes]]:
+        """Every field of a message: number, wire type, and value as it lies there, without its length."""
+        position = 0
+        while position < len(body):
+            self._fields += 1
+            self.limits.check("irregular_fields", self._fields)
+            start = position
+            tag, position = read_varint(body, position)
+            number, kind = tag >> 3, tag & 7
+            if kind == WireType.VARINT:
+                _, end = read_varint(body, position)
+            elif kind == WireType.FIXED64:
+                end = position + 8
+            elif kind == WireType.FIXED32:
+                end = position + 4
+            elif kind == WireType.LENGTH:
+                size, position = read_varint(body, position)
+                end = position + size
             else:
+                raise MalformedProfile(
+                    f"field {number} has wire type {kind}, which pprof lacks", f"byte {start}"
+                )
+            if end > len(body):
+                raise MalformedProfile(f"field {number} is longer than what is left", f"byte {start}")
+            yield number, WireType(kind), body[position:end]
+            position = end
+
+    def varints(self, run: bytes) -> Iterator[int]:
+        """The numbers of a packed run, unsigned."""
+        position = 0
+        while position < len(run):
+            self._fields += 1
+            self.limits.check("irregular_fields", self._fields)
+            value, position = read_varint(run, position)
+            yield value
+
+    def regular(self, body: bytes, message: Message, where: str) -> bytes:
+        """The message as profilers write it: known fields only, numbers before messages, repeats packed."""
+        try:
+            return self._regular(body, message)
+        except MalformedProfile as error:
+            raise MalformedProfile(error.what, f"{where}, {error.where}" if error.where else where) from None
+
+    def _regular(self, body: bytes, message: Message) -> bytes:
+        scalars: dict[int, bytes] = {}
+        packed: dict[int, list[bytes]] = {}
+        messages: list[bytes] = []
+        for number, kind, value in self.fields(body):
+            if number in message.messages:
+                _expect(kind, WireType.LENGTH, number)
+                messages.append(length_field(number, self._regular(value, message.messages[number])))
+            elif number in message.repeated:
+                if kind == WireType.LENGTH:
+                    _check_run(value)
+                else:
+                    _expect(kind, WireType.VARINT, number)
+                packed.setdefault(number, []).append(value)
+            elif number in message.scalars:
                 _expect(kind, WireType.VARINT, number)
-            packed[number] = packed.get(number, b"") + value
-        elif number in message.scalars:
-            _expect(kind, WireType.VARINT, number)
-            scalars[number] = encode_varint(number << 3) + value
-    runs = [_length_field(number, run) for number, run in packed.items()]
-    return b"".join([*scalars.values(), *runs, *messages])
+                scalars[number] = encode_varint(number << 3) + value
+        runs = [length_field(number, b"".join(run)) for number, run in packed.items()]
+        return b"".join([*scalars.values(), *runs, *messages])
 
 
-def _length_field(number: int, value: bytes) -> bytes:
+def length_field(number: int, value: bytes) -> bytes:
+    """A message, a string or a packed run as a field."""
     return encode_varint(number << 3 | WireType.LENGTH) + encode_varint(len(value)) + value
 
 
@@ -122,7 +145,5 @@ def _expect(kind: WireType, expected: WireType, number: int) -> None:
         raise MalformedProfile(f"field {number} has wire type {kind}, not {expected}")
 
 
-def _check_packed(run: bytes) -> None:
-    position = 0
-    while position < len(run):
-        _, position = read_varint(run, position)
+def _check_run(run: bytes) -> None:
+    decode_varints(np.frombuffer(run, np.uint8))
