@@ -111,8 +111,10 @@ def content(protobuf: bytes) -> Content:
     places = _places(profile, mappings)
     samples: dict[Stack, list[Values]] = {}
     for sample in profile.sample:
-        # Of labels, only the order of one key's values means something.
-        tags = sorted((_tag(label, strings) for label in sample.label), key=lambda tag: (tag.key, tag.text is None))
+        # A label with neither string nor number nor unit is none, to every reader; and of the order of
+        # labels, only that of one key's values means something.
+        labels = (label for label in sample.label if label.str or label.num or label.num_unit)
+        tags = sorted((_tag(label, strings) for label in labels), key=lambda tag: (tag.key, tag.text is None))
         stack = Stack(tuple(places[of] for of in sample.location_id), tuple(tags))
         samples.setdefault(stack, []).append(tuple(sample.value))
     return Content(header, {stack: sorted(rows) for stack, rows in samples.items()})
