@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 HUGE = (1 << 63) - 1
-NAMES = (b"main.run", b"net/http.(*conn).serve", b"go.shape.interface { Info() }", b"_Z3foov", b"f\xff\xfe", b"")
+NAMES = (
+    b"main.run",
+    b"net/http.(*conn).serve",
+    b"go.shape.interface { Info() }",
+    b"_Z3foov",
+    b"f\xff\xfe",
+    b"",
+)
 FILES = (b"/src/main.go", b"/src/net.go", b"")
 BINARIES = (b"/bin/service", b"/lib/libc.so.6", b"[vdso]", b"[kernel.kallsyms]_text", b"")
 TEXTS = (b"a", b"b", b"caf\xc3\xa9", b"\x80")
@@ -62,7 +69,11 @@ class World:
         self.doubled_strings = self._often()
         self.remarks = self._often()
         self.sample_types = random.choice(
-            [((b"samples", b"count"), (b"cpu", b"nanoseconds")), ((b"cpu", b"nanoseconds"),), ((b"x", b""),) * 2]
+            [
+                ((b"samples", b"count"), (b"cpu", b"nanoseconds")),
+                ((b"cpu", b"nanoseconds"),),
+                ((b"x", b""),) * 2,
+            ]
         )
         self.period_type = random.choice([(b"cpu", b"nanoseconds"), (b"", b""), None])
         self.binaries = [self._binary() for _ in range(random.randrange(4))]
@@ -92,7 +103,13 @@ class World:
     def _binary(self) -> tuple[bytes, bytes, int, int, int]:
         choice = self.random.choice
         size = choice([0, 1, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE])
-        return choice(BINARIES), choice([b"", b"", b"5eed"]), 16 * PAGE * choice([0, 1, 2]), size, PAGE * choice([0, 1])
+        return (
+            choice(BINARIES),
+            choice([b"", b"", b"5eed"]),
+            16 * PAGE * choice([0, 1, 2]),
+            size,
+            PAGE * choice([0, 1]),
+        )
 
     def _function(self) -> tuple[bytes, bytes, bytes, int]:
         choice = self.random.choice
@@ -119,14 +136,13 @@ class World:
         random = self.random
         ids = self._ids(len(self.binaries))
         for id_, (filename, build_id, start, size, offset) in zip(ids, self.binaries, strict=True):
-            if self.relocated:
-                start += random.choice([0, PAGE, 0x7F0000000000, (1 << 64) - 2 * PAGE])
-            start %= 1 << 64
+            moved = random.choice([0, PAGE, 0x7F0000000000, -2 * PAGE]) if self.relocated else 0
+            lies = (start + moved) % (1 << 64)
             profile.mapping.append(
                 Mapping(
                     id=id_,
-                    memory_start=start,
-                    memory_limit=(start + size - random.choice([0, 0, min(size, 1)])) % (1 << 64),
+                    memory_start=lies,
+                    memory_limit=(lies + size - random.choice([0, 0, min(size, 1)])) % (1 << 64),
                     file_offset=offset,
                     filename=names(filename),
                     build_id=names(build_id),
@@ -225,19 +241,20 @@ class Form:
         return b"".join(body for _, body in pieces)
 
     def _field(self, of: FieldDescriptor, value: object) -> list[tuple[int, bytes]]:
+        """The pieces that write one field, each with the field's number."""
         number = of.number
-        if of.type == FieldDescriptor.TYPE_MESSAGE and not of.is_repeated:
-            message = cast("Message", value)
-            return [(number, wire.record(number, self.write(message)))] if message.ByteSize() else []
-        if of.type == FieldDescriptor.TYPE_MESSAGE:
-            return [(number, wire.record(number, self.write(entry))) for entry in cast("list[Message]", value)]
-        if of.type == FieldDescriptor.TYPE_BYTES:
-            return [(number, wire.record(number, entry)) for entry in cast("list[bytes]", value)]
-        if of.is_repeated:
+        if not of.is_repeated and of.type != FieldDescriptor.TYPE_MESSAGE:
+            pieces = [wire.number(number, cast("int", value))] if value or self.zeros else []
+        elif of.type == FieldDescriptor.TYPE_MESSAGE:
+            messages = cast("list[Message]", value) if of.is_repeated else [cast("Message", value)]
+            written = [self.write(message) for message in messages if of.is_repeated or message.ByteSize()]
+            pieces = [wire.record(number, body) for body in written]
+        elif of.type == FieldDescriptor.TYPE_BYTES:
+            pieces = [wire.record(number, string) for string in cast("list[bytes]", value)]
+        else:
             numbers = cast("list[int]", value)
             if len(numbers) >= self.packed:
-                return [(number, wire.packed(number, *numbers))]
-            return [(number, wire.number(number, entry)) for entry in numbers]
-        if not value and not self.zeros:
-            return []
-        return [(number, wire.number(number, cast("int", value)))]
+                pieces = [wire.packed(number, *numbers)]
+            else:
+                pieces = [wire.number(number, entry) for entry in numbers]
+        return [(number, piece) for piece in pieces]

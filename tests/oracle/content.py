@@ -160,7 +160,12 @@ def _places(profile: Profile, binaries: dict[int, Binary]) -> dict[int, Place]:
     strings = profile.string_table
     functions = {
         function.id: Frame(
-            strings[function.name], strings[function.system_name], strings[function.filename], function.start_line, 0, 0
+            strings[function.name],
+            strings[function.system_name],
+            strings[function.filename],
+            function.start_line,
+            0,
+            0,
         )
         for function in profile.function
     }

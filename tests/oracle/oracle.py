@@ -25,7 +25,13 @@ class Refusal(Exception):  # noqa: N818  Go's answer, not a fault of ours
 
 def go_environment() -> dict[str, str]:
     """Of this process, with Go kept to the toolchain at hand and off the network."""
-    offline = {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOWORK": "off", "GOENV": "off"}
+    offline = {
+        "GOTOOLCHAIN": "local",
+        "GOPROXY": "off",
+        "GOFLAGS": "-mod=mod",
+        "GOWORK": "off",
+        "GOENV": "off",
+    }
     return {**os.environ, **offline}
 
 
