@@ -16,9 +16,9 @@ from pprof_merge import IncompatibleProfiles, ProfileError, decode, merge
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.differential import canonical, check_as_go, check_same, merged, read
-from tests.oracle.builder import World
+from tests.oracle.builder import World, seeded
 from tests.oracle.content import content
-from tests.oracle.oracle import Oracle, Refusal, go_root
+from tests.oracle.oracle import Oracle, RefusalError, go_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def test_generated_profiles_that_shrink(random: Random, count: int, oracle: Orac
 
 @pytest.mark.parametrize("seed", range(5))
 def test_many_generated_profiles(seed: int, oracle: Oracle) -> None:
-    random = Random(seed)
+    random = seeded(seed)
     for _ in range(100):
         world = World(random)
         check_as_go([world.profile() for _ in range(1 + random.randrange(5))], oracle)
@@ -71,7 +71,7 @@ def test_many_generated_profiles(seed: int, oracle: Oracle) -> None:
 
 def test_labels_with_an_empty_string_vanish_when_read(oracle: Oracle) -> None:
     # Go keeps them in memory and loses them at its next write: it, too, once it has written the inputs.
-    random = Random(2)
+    random = seeded(2)
     as_go_reads_it = 0
     for _ in range(150):
         world = World(random, empty_strings=True)
@@ -89,7 +89,7 @@ def test_sample_types_in_another_order_are_brought_to_the_firsts(profiles: Path,
     for sample in second.sample:
         sample.value.reverse()
     swapped = [in_order[0], second.SerializeToString(), in_order[2]]
-    with pytest.raises(Refusal, match="incompatible sample types"):
+    with pytest.raises(RefusalError, match="incompatible sample types"):
         oracle.merge(swapped)
     check_same(merged(swapped), oracle.merge(in_order))
 
@@ -114,7 +114,7 @@ def test_other_types_are_incompatible(change: object, words: str, profiles: Path
     assert callable(change)
     change(second)
     inputs = [first.SerializeToString(), second.SerializeToString()]
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(RefusalError, match=words):
         oracle.merge(inputs)
     with pytest.raises(IncompatibleProfiles, match=words.removesuffix("s")):
         merged(inputs)
@@ -130,7 +130,7 @@ def test_a_sample_type_more_is_incompatible(profiles: Path) -> None:
 
 
 def test_nothing_has_no_merge(oracle: Oracle) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(RefusalError):
         oracle.merge([])
     with pytest.raises(ProfileError):
         merge([])

@@ -14,12 +14,12 @@ from typing import IO, TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GO = Path(sys.executable).parent / "go"
+GO = str(Path(sys.executable).parent / "go")
 SOURCE = Path(__file__).parent / "oracle.go"
 VENDORED = "src/cmd/vendor/github.com/google/pprof/profile"
 
 
-class Refusal(Exception):  # noqa: N818  Go's answer, not a fault of ours
+class RefusalError(Exception):
     """Go doesn't take the profiles; its words."""
 
 
@@ -63,7 +63,7 @@ class Oracle:
         """Why Go refuses the profile; empty if it is accepted."""
         try:
             self._ask(b"p", [profile])
-        except Refusal as refusal:
+        except RefusalError as refusal:
             return str(refusal)
         return ""
 
@@ -89,7 +89,7 @@ class Oracle:
         refused, length = struct.unpack(">BI", self._answers.read(5))
         answer = self._answers.read(length)
         if refused:
-            raise Refusal(answer.decode(errors="replace"))
+            raise RefusalError(answer.decode(errors="replace"))
         return answer
 
 
