@@ -1,0 +1,14 @@
+"""The command `pprof-merge`, as it is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PPROF_MERGE = Path(sys.executable).parent / "pprof-merge"
+
+
+def pprof_merge(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Runs it to its end."""
+    return subprocess.run([PPROF_MERGE, *arguments], input=stdin, capture_output=True, check=False)

@@ -1,0 +1,53 @@
+"""Our merge beside Go's: what both are given, and how the results are held against each other."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from pprof_merge import decode, encode, inflate, merge
+from pprof_proto.profile_pb2 import Profile
+
+from tests.oracle.content import content, difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.oracle.oracle import Oracle
+
+
+def merged(profiles: Iterable[bytes]) -> bytes:
+    """Our merge, as bare protobuf."""
+    return encode(merge(map(decode, profiles)))
+
+
+def canonical(profiles: Iterable[bytes]) -> list[bytes]:
+    """In the order in which ours merges them: by time, then by the SHA-256 of the bare protobuf."""
+
+    def key(profile: bytes) -> tuple[int, bytes]:
+        protobuf = inflate(profile)
+        return Profile.FromString(protobuf).time_nanos, hashlib.sha256(protobuf).digest()
+
+    return sorted(profiles, key=key)
+
+
+def check_same(ours: bytes, theirs: bytes) -> None:
+    """Fails unless the bytes are the same; in words, where what they say differs."""
+    if ours != theirs:
+        words = difference(content(ours), content(theirs))
+        raise AssertionError(words or f"same content, other bytes: {len(ours)} and {len(theirs)}")
+
+
+def check_as_go(profiles: list[bytes], oracle: Oracle) -> bytes:
+    """Fails unless our merge of the profiles is Go's, byte for byte; returns it."""
+    ours = merged(profiles)
+    check_same(ours, oracle.merge(canonical(profiles)))
+    return ours
+
+
+def read(folder: Path, *patterns: str) -> list[bytes]:
+    """The files of a folder whose names match."""
+    files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+    assert files, patterns
+    return [file.read_bytes() for file in files]

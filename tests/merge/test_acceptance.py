@@ -1,0 +1,161 @@
+"""Whatever bytes come: Go takes them <=> decode takes them, and then both have read the same."""
+
+from __future__ import annotations
+
+import gzip
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pprof_merge import LimitExceeded, MalformedProfile, decode, encode, inflate, merge
+
+from tests.merge.differential import check_same, read
+from tests.merge.malformed import MALFORMED, WHOLE, Malformed
+from tests.oracle import wire
+from tests.oracle.builder import World, seeded
+from tests.oracle.oracle import Oracle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INTERESTING = [
+    b"\x00",
+    b"\x01",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 10,
+    wire.varint(1 << 63),
+]
+
+
+def check_verdict(mutant: bytes, oracle: Oracle) -> bool:
+    """Fails where the verdicts differ, or what was read; returns whether the bytes are a profile."""
+    refusal = oracle.refusal(mutant)
+    try:
+        profile = decode(mutant)
+    except LimitExceeded:
+        return False
+    except MalformedProfile as error:
+        ours = str(error)
+    else:
+        ours = ""
+    assert bool(ours) == bool(refusal), f"{mutant.hex()}: {ours or 'we take it'}; Go: {refusal or 'takes it'}"
+    if ours:
+        return False
+    check_same(encode(merge([profile])), oracle.merge([oracle.rewrite(mutant)]))
+    return True
+
+
+def mutate(random: Random, profile: bytes) -> bytes:
+    """The profile with one to three flaws: bytes changed, left out, repeated, put in; or cut short."""
+    mutant = bytearray(profile)
+    for _ in range(1 + random.randrange(3)):
+        at = random.randrange(len(mutant) + 1)
+        size = random.choice([1, 1, 2, 5, 20])
+        kind = random.randrange(6)
+        if kind == 0 and at < len(mutant):
+            mutant[at] ^= 1 << random.randrange(8)
+        elif kind == 1:
+            mutant[at : at + 1] = random.choice(INTERESTING)
+        elif kind == 2:
+            mutant[at:at] = random.choice(INTERESTING)
+        elif kind == 3:
+            del mutant[at : at + size]
+        elif kind == 4:
+            mutant[at:at] = mutant[at : at + size]
+        elif random.randrange(8) == 0:
+            del mutant[at:]
+    return bytes(mutant)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flawed_generated_profiles(seed: int, oracle: Oracle) -> None:
+    random = seeded(seed)
+    taken = 0
+    for _ in range(150):
+        profile = World(random, empty_strings=True).profile()
+        taken += sum(check_verdict(mutate(random, profile), oracle) for _ in range(5))
+    assert 50 < taken < 700, "the flaws are too coarse, or too fine, to tell"
+
+
+def test_flawed_real_profiles(profiles: Path, oracle: Oracle) -> None:
+    random = seeded(1)
+    for profile in read(profiles, "apisvc-v1lab-s9-003*", "compile-c-31312*"):
+        protobuf = inflate(profile)
+        for _ in range(100):
+            check_verdict(mutate(random, protobuf), oracle)
+
+
+def test_flawed_gzip(oracle: Oracle) -> None:
+    random = seeded(1)
+    whole = gzip.compress(WHOLE, mtime=0)
+    for _ in range(500):
+        check_verdict(mutate(random, whole), oracle)
+
+
+def test_every_byte_changed_and_every_cut(oracle: Oracle) -> None:
+    for at in range(len(WHOLE)):
+        check_verdict(WHOLE[:at], oracle)
+        for byte in (0, 1, 2, 0x12, 0x7F, 0x80, 0xFF, WHOLE[at] ^ 1, WHOLE[at] ^ 0x80):
+            check_verdict(WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :], oracle)
+
+
+@settings(max_examples=300, deadline=None)
+@given(noise=st.binary(max_size=64), malformed=st.sampled_from(MALFORMED), at=st.integers(0, 200))
+def test_noise(noise: bytes, malformed: Malformed, at: int, oracle: Oracle) -> None:
+    check_verdict(noise, oracle)
+    check_verdict(WHOLE[:at] + noise + WHOLE[at:], oracle)
+    check_verdict(malformed.profile[:at] + noise + malformed.profile[at:], oracle)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [0, 16, 99, 1 << 29, (1 << 60) + 5],
+    ids=lambda field: f"field {field}",
+)
+def test_fields_that_the_schema_lacks(field: int, oracle: Oracle) -> None:
+    for extra in (
+        wire.number(field, 5),
+        wire.record(field, b"text"),
+        wire.tag(field, wire.FIXED64) + bytes(8),
+        wire.tag(field, wire.FIXED32) + bytes(4),
+    ):
+        assert check_verdict(WHOLE + extra, oracle)
+        assert check_verdict(extra + WHOLE, oracle)
+        assert check_verdict(WHOLE + wire.record(4, wire.number(1, 2), extra), oracle)
+        assert check_verdict(WHOLE + wire.record(2, wire.number(2, 2), extra), oracle)
+        assert check_verdict(WHOLE + wire.record(5, wire.number(1, 2), extra), oracle)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    {
+        "time given twice, first as 0": wire.number(9, 0) + wire.number(9, 5),
+        "period type twice": wire.record(11, wire.number(1, 2)),
+        "period twice": wire.number(12, 5) + wire.number(12, 6),
+        "doc url twice": wire.number(15, 1) + wire.number(15, 2),
+        "comments, packed and not": wire.packed(13, 1, 2, 1) + wire.number(13, 3),
+        "comments, none": wire.packed(13),
+        "a string of 10 MB": wire.record(6, bytes(10 << 20)),
+        "a varint longer than it need be": wire.tag(12, 0) + b"\x81\x80\x80\x00",
+        "a number of 10 bytes, above 64 bits": wire.tag(12, 0) + b"\xff" * 9 + b"\x7f",
+    }.items(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_odd_but_a_profile(name: str, extra: bytes, oracle: Oracle) -> None:
+    rest = WHOLE.replace(wire.number(9, 17), b"") if "time" in name else WHOLE
+    assert check_verdict(rest + extra, oracle)
+
+
+def test_gzip_of_many_members(oracle: Oracle) -> None:
+    assert check_verdict(gzip.compress(WHOLE[:40]) + gzip.compress(WHOLE[40:]), oracle)
+
+
+def test_gzip_with_a_name_comment_and_extra_field(oracle: Oracle) -> None:
+    body = gzip.compress(WHOLE, mtime=0)[10:]
+    header = b"\x1f\x8b\x08\x1c\0\0\0\0\0\xff" + b"\x02\0ab" + b"cpu.pprof\0" + b"a comment\0"
+    assert check_verdict(header + body, oracle)

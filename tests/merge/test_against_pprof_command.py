@@ -1,0 +1,64 @@
+"""Our command is `go tool pprof -symbolize=none -proto`, sample by sample; the order of files is free.
+
+The first `go tool pprof` on a machine is built then and there, in some 20 s.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.merge.command import pprof_merge
+from tests.merge.differential import canonical, read
+from tests.oracle.builder import World, seeded
+from tests.oracle.content import content, difference
+from tests.oracle.oracle import GO, go_environment, go_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def pprof(profiles: list[bytes], folder: Path) -> bytes:
+    """What `go tool pprof` makes of the profiles, in this order."""
+    for number, profile in enumerate(profiles):
+        (folder / f"{number:03}").write_bytes(profile)
+    names = [f"{number:03}" for number in range(len(profiles))]
+    # Neither settings nor binaries of this machine's user take part.
+    environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
+    command = [GO, "tool", "pprof", "-symbolize=none", "-proto", "-output=merged", *names]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return gzip.decompress((folder / "merged").read_bytes())
+
+
+def check_as_pprof(profiles: list[bytes], folder: Path) -> None:
+    theirs = pprof(canonical(profiles), folder)
+    finished = pprof_merge(*(folder / f"{number:03}" for number in reversed(range(len(profiles)))))
+    assert finished.returncode == 0, finished.stderr
+    ours = gzip.decompress(finished.stdout)
+    assert difference(content(ours), content(theirs)) == ""
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("pattern", ["*", "*lab-*", "compile-*"])
+def test_real_profiles(pattern: str, profiles: Path, tmp_path: Path) -> None:
+    check_as_pprof(read(profiles, f"{pattern}.gz"), tmp_path)
+
+
+def test_the_compilers_own_profile(profiles: Path, tmp_path: Path) -> None:
+    default = go_root() / "src/cmd/compile/default.pgo"
+    check_as_pprof([default.read_bytes(), *read(profiles, "compile-*")], tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generated_profiles(seed: int, tmp_path: Path) -> None:
+    random = seeded(seed)
+    world = World(random)
+    # What the command does besides merging: it drops frames where told, and adds a mapping where there
+    # is none, and takes sample types of one name for one.
+    while world.remarks or not world.binaries or len(set(world.sample_types)) < len(world.sample_types):
+        world = World(random)
+    check_as_pprof([world.profile() for _ in range(4)], tmp_path)

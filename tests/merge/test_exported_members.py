@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pickle
+import types
+
+import pprof_merge
+import pytest
+from pprof_merge import IncompatibleProfiles, LimitExceeded, Limits, MalformedProfile, ProfileError
+
+
+def test_all_is_what_the_package_exports() -> None:
+    exported = {
+        name
+        for name, member in vars(pprof_merge).items()
+        if not name.startswith("_") and not isinstance(member, types.ModuleType)
+    }
+    assert sorted(exported) == list(pprof_merge.__all__)
+
+
+@pytest.mark.parametrize("name", pprof_merge.__all__)
+def test_every_export_says_what_it_is(name: str) -> None:
+    member = getattr(pprof_merge, name)
+    assert member.__doc__
+    assert not member.__doc__.startswith(f"{name}("), "only what dataclass wrote by itself"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProfileError("there is none"),
+        MalformedProfile("a varint is truncated", "sample 17"),
+        LimitExceeded("inflated_bytes", 1 << 20, "gzip"),
+        IncompatibleProfiles("their types differ"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_pass_between_processes(error: ProfileError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert type(again) is type(error)
+    assert vars(again) == vars(error)
+    assert str(again) == str(error)
+
+
+def test_an_error_says_where_and_what() -> None:
+    assert str(MalformedProfile("a varint is truncated", "sample 17")) == "sample 17: a varint is truncated"
+    assert str(LimitExceeded("inflated_bytes", 1 << 20)) == "more than 1,048,576 inflated bytes"
+
+
+@pytest.mark.parametrize("error", [MalformedProfile, LimitExceeded, IncompatibleProfiles])
+def test_there_is_one_tree_of_errors(error: type[ProfileError]) -> None:
+    assert issubclass(error, ProfileError)
+    assert issubclass(error, ValueError)
+
+
+def test_limits_none_has_no_bound_that_a_file_can_reach() -> None:
+    unbounded = Limits.none()
+    assert all(getattr(unbounded, name) > 1 << 60 for name in Limits.__dataclass_fields__)
