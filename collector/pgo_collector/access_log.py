@@ -1,0 +1,51 @@
+"""One log line a request: who (the key's fingerprint), what, how long."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LONGEST_PATH = 200
+# What routes note of a request in its state: see `auth`, `submit_route`, `merge_route`.
+_NOTES = ("key", "bytes", "profile")
+_log = structlog.get_logger()
+
+
+class AccessLog:
+    """The outermost ASGI layer. What the application raises is logged here, after it has answered 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on and logs it when it is done."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        status = None
+        state = scope.setdefault("state", {})
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_status)
+        except Exception:
+            if status is None:
+                raise
+            _log.exception("unexpected error")
+        finally:
+            _log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:_LONGEST_PATH],
+                status=status,
+                ms=round((time.perf_counter() - start) * 1000, 1),
+                **{note: state[note] for note in _NOTES if note in state},
+            )

@@ -1,0 +1,33 @@
+"""The application: the routes over a store, as one ASGI callable."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from pgo_collector import problems
+from pgo_collector.access_log import AccessLog
+from pgo_collector.blobs import Series
+from pgo_collector.health import health_route
+from pgo_collector.keys import KeyFile
+from pgo_collector.merge_route import merge_routes
+from pgo_collector.merging import SeriesMerge
+from pgo_collector.settings import Settings
+from pgo_collector.store import Store
+from pgo_collector.submit_route import submit_routes
+
+
+def series_of(settings: Settings) -> Series:
+    """The series of pgo-fleet's routes, whose clients name none."""
+    return Series(settings.default_service, "cpu")
+
+
+def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_keys: KeyFile) -> ASGIApp:
+    """The whole of the HTTP interface. Paths are exact, and there are no pages but these."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    series = series_of(settings)
+    app.router.routes.append(health_route())
+    app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
+    app.include_router(merge_routes(SeriesMerge(store, series), merge_keys))
+    problems.install(app)
+    return AccessLog(app)

@@ -1,0 +1,197 @@
+"""Blobs: the stored bytes of profiles, immutable files on the local disk, written create-only.
+
+    <service>/<type>/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
+    <same stem>.inputs      beside a combined blob: the profiles inside it
+
+A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from pgo_collector.folder import DataFolder, make_folder, sync_file, sync_folder
+
+BLOB_SUFFIX = ".pb.gz"
+INPUTS_SUFFIX = ".inputs"
+MISSING = -1
+_NAME = re.compile(
+    r"(?P<service>[A-Za-z0-9][A-Za-z0-9._-]{0,62})/(?P<type>[a-z]+)/\d{4}-\d{2}-\d{2}/"
+    r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Series(NamedTuple):
+    """What belongs together: the profiles of one type of one service."""
+
+    service: str
+    type: str
+
+
+class Identity(NamedTuple):
+    """What makes a profile one within its series, however often it is sent; sorts in canonical order."""
+
+    time_nanos: int
+    digest: str
+
+
+class InputsDamaged(Exception):
+    """An .inputs file doesn't say what it said when it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobName:
+    """A blob's place; its text is the path below blobs/."""
+
+    series: Series
+    identity: Identity
+
+    def __str__(self) -> str:
+        day = _EPOCH + timedelta(microseconds=self.identity.time_nanos // 1000)
+        stem = f"{self.identity.time_nanos}-{self.identity.digest}"
+        return f"{self.series.service}/{self.series.type}/{day:%Y-%m-%d}/{stem}{BLOB_SUFFIX}"
+
+    @classmethod
+    def parse(cls, text: str) -> BlobName | None:
+        """The name of such a path, None if it isn't one that we give."""
+        match = _NAME.fullmatch(text)
+        if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
+            return None
+        series = Series(match["service"], match["type"])
+        name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
+        return name if str(name) == text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is below blobs/: blobs with the size of their .inputs, or 0; .inputs without a blob; the rest."""
+
+    blobs: dict[BlobName, int]
+    orphans: list[Path]
+    strangers: list[Path]
+
+
+class Blobs:
+    """The folder blobs/. Its methods block, and raise OSError."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._root = folder.blobs
+        self._new_part = folder.new_part
+        self._durable: set[Path] = set()
+
+    def path(self, name: BlobName) -> Path:
+        """Where a blob's file is."""
+        return self._root / str(name)
+
+    def size(self, name: BlobName) -> int:
+        """A blob's size in bytes, MISSING if it isn't there or can't be looked at."""
+        try:
+            return self.path(name).stat().st_size
+        except OSError:
+            return MISSING
+
+    def keep(self, part: Path, name: BlobName, inputs: Iterable[Identity] = ()) -> int:
+        """Links the file `part` under its name and makes all of it durable; the size of .inputs in bytes.
+
+        The caller has made sure that no blob that counts has the name: a file there is a leftover of one
+        that didn't come to count, and gives way. With `inputs` the blob is a combined one; they are written
+        first, so that it never stands there without.
+        """
+        path = self.path(name)
+        sync_file(part)
+        self._prepare(path.parent)
+        inputs_size = self.write_inputs(name, inputs) if inputs else 0
+        if not inputs:
+            self._inputs_path(name).unlink(missing_ok=True)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            path.unlink()
+            os.link(part, path)
+        sync_folder(path.parent)
+        return inputs_size
+
+    def write_inputs(self, name: BlobName, inputs: Iterable[Identity]) -> int:
+        """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes."""
+        lines = [f"{identity.time_nanos} {identity.digest}\n" for identity in sorted(inputs)]
+        text = f"{len(lines)}\n{''.join(lines)}".encode()
+        part = self._new_part()
+        with part.open("xb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        path = self._inputs_path(name)
+        part.replace(path)
+        sync_folder(path.parent)
+        return len(text)
+
+    def read_inputs(self, name: BlobName) -> set[Identity]:
+        """The profiles inside a combined blob. Raises InputsDamaged, and OSError."""
+        count, *lines = self._inputs_path(name).read_text("ascii", errors="replace").splitlines() or [""]
+        try:
+            inputs = {Identity(int(time), digest) for time, digest in (line.split() for line in lines)}
+            complete = len(inputs) == int(count)
+        except ValueError:
+            complete = False
+        if not complete:
+            raise InputsDamaged(f"{self._inputs_path(name)} is not as it was written")
+        return inputs
+
+    def discard(self, name: BlobName) -> None:
+        """Removes a blob, then its .inputs; nothing if they are gone."""
+        self.path(name).unlink(missing_ok=True)
+        self._inputs_path(name).unlink(missing_ok=True)
+
+    def listing(self) -> Listing:
+        """Everything below blobs/."""
+        blobs: dict[BlobName, int] = {}
+        inputs: dict[BlobName, Path] = {}
+        strangers: list[Path] = []
+        orphans: list[Path] = []
+        for path in self._files():
+            text = path.relative_to(self._root).as_posix()
+            name = BlobName.parse(
+                text.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX * text.endswith(INPUTS_SUFFIX)
+            )
+            if name is None:
+                strangers.append(path)
+            elif text.endswith(INPUTS_SUFFIX):
+                inputs[name] = path
+            else:
+                blobs[name] = 0
+        for name, path in inputs.items():
+            if name in blobs:
+                blobs[name] = path.stat().st_size
+            else:
+                orphans.append(path)
+        return Listing(blobs, orphans, strangers)
+
+    def _prepare(self, folder: Path) -> None:
+        """Makes a folder, durably.
+
+        Once in each process this is done to the end even where the folder is there: the process that
+        made it may have died before it was durable.
+        """
+        if folder in self._durable:
+            return
+        make_folder(folder)
+        while folder != self._root:
+            self._durable.add(folder)
+            folder = folder.parent
+            sync_folder(folder)
+
+    def _files(self) -> Iterator[Path]:
+        for folder, _, files in os.walk(self._root):
+            for file in sorted(files):
+                yield Path(folder, file)
+
+    def _inputs_path(self, name: BlobName) -> Path:
+        path = self.path(name)
+        return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)

@@ -1,0 +1,51 @@
+"""Request bodies: streamed to a file, bounded in size and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from starlette.requests import Request
+
+from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody
+from pgo_collector.store import not_stored
+
+_WRITE_BYTES = 64 << 10
+
+
+async def write_body(request: Request, part: Path, limit: int, seconds: float) -> int:
+    """Writes the body to the new file `part`; its size in bytes.
+
+    Raises EmptyBody, BodyTooLarge (without reading, where the length is declared), BodyTooSlow,
+    NotStored, and ClientDisconnect.
+    """
+    if int(request.headers.get("Content-Length", 0)) > limit:
+        raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+    try:
+        async with asyncio.timeout(seconds):
+            size = await _spool(request, part, limit)
+    except TimeoutError:
+        raise BodyTooSlow(f"the body took longer than {seconds:g} seconds") from None
+    except OSError as error:
+        raise not_stored(error) from error
+    if not size:
+        raise EmptyBody("the body is empty; send a profile, gzip or bare protobuf")
+    return size
+
+
+async def _spool(request: Request, part: Path, limit: int) -> int:
+    file = await asyncio.to_thread(part.open, "xb")
+    size, buffer = 0, bytearray()
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+            buffer += chunk
+            if len(buffer) >= _WRITE_BYTES:
+                await asyncio.to_thread(file.write, bytes(buffer))
+                buffer.clear()
+        await asyncio.to_thread(file.write, bytes(buffer))
+    finally:
+        await asyncio.to_thread(file.close)
+    return size

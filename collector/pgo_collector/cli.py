@@ -1,0 +1,77 @@
+"""The command line: `pgo-collector serve`, `pgo-collector keys new`, `pgo-collector reindex`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pgo_collector.errors import CannotStart
+from pgo_collector.keys import append_key, fingerprint, new_key
+from pgo_collector.logs import set_up_logs
+from pgo_collector.server import reindex, serve
+from pgo_collector.settings import PREFIX, Settings, read_settings
+
+EXIT_INTERRUPTED = 130
+EXIT_FAILED = 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The commands with their help."""
+    parser = argparse.ArgumentParser(
+        prog="pgo-collector",
+        description="Collects pprof CPU profiles of a fleet and merges them for profile-guided builds.",
+        epilog=_settings_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("serve", help="serve HTTP until SIGTERM or Ctrl-C")
+    command.set_defaults(run=_serve)
+    keys = commands.add_parser("keys", help="make keys").add_subparsers(required=True, metavar="COMMAND")
+    command = keys.add_parser("new", help="print a new key, and add it to a keys file")
+    command.add_argument("file", nargs="?", type=Path, help="keys file, made with mode 0600 if it is missing")
+    command.set_defaults(run=_new_key)
+    command = commands.add_parser("reindex", help="make the catalog anew from the blobs; not while serving")
+    command.set_defaults(run=_reindex)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; its exit code: 0, or 2 with the reason on standard error."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except CannotStart as error:
+        print(f"pgo-collector: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _serve(_: argparse.Namespace) -> None:
+    settings = read_settings()
+    set_up_logs(settings.log_level)
+    serve(settings)
+
+
+def _reindex(_: argparse.Namespace) -> None:
+    settings = read_settings()
+    set_up_logs(settings.log_level)
+    print(f"{reindex(settings)} blobs are live")
+
+
+def _new_key(arguments: argparse.Namespace) -> None:
+    key = new_key()
+    if arguments.file is not None:
+        append_key(arguments.file, key)
+    print(key)
+    print(f"fingerprint in logs: {fingerprint(key.encode())}", file=sys.stderr)
+
+
+def _settings_help() -> str:
+    lines = ["settings, from the environment:"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default_factory else f" Default: {field.default}"
+        lines.append(f"  {PREFIX}{name.upper()}\n      {field.description}{default}")
+    return "\n".join(lines)

@@ -1,0 +1,126 @@
+"""What worker processes do: the heavy steps on files, as functions that pickle, and what they return.
+
+Profiles travel between processes as file names. Only here are bodies inflated and decoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pprof_merge import Limits, Profile, ProfileError, compress, decode, encode, merge
+from pprof_merge.compression import GZIP_MAGIC
+
+from pgo_collector.cpu import check_cpu
+from pgo_collector.errors import NotACPUProfile
+from pgo_collector.folder import gzipped_part
+
+# What merges of the same blobs depend on besides the blobs; a change of it makes every stored merge stale.
+ENGINE = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the catalog knows of a profile. Times in ns, `size` in bytes of the file, `digest` in hex."""
+
+    time_nanos: int
+    duration_nanos: int
+    digest: str
+    size: int
+    samples: int
+
+    @classmethod
+    def of(cls, profile: Profile, digest: str, size: int) -> Facts:
+        """The facts of a profile whose bare protobuf has that digest and whose file that size."""
+        return cls(
+            profile.header.time_nanos, profile.header.duration_nanos, digest, size, len(profile.samples)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A blob that a merge had to leave out, and why."""
+
+    blob: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge made: the facts of the profile, None if no blob could be read."""
+
+    facts: Facts | None
+    left_out: tuple[LeftOut, ...]
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without the path that an OSError puts in front of it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def receive(part: Path, limits: Limits) -> Facts:
+    """Checks a body as it was received, and makes gzip of a bare one.
+
+    Raises ProfileError or NotACPUProfile. A worker may die at any point here and the call be repeated.
+    """
+    body = part.read_bytes()
+    profile = decode(body, limits)
+    check_cpu(profile.header)
+    if not body.startswith(GZIP_MAGIC):
+        gzipped = gzipped_part(part)
+        gzipped.write_bytes(compress(body))
+        gzipped.replace(part)
+    return Facts.of(profile, profile.digest.hex(), part.stat().st_size)
+
+
+def inspect(blob: Path) -> Facts:
+    """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
+    profile = _read(blob)
+    return Facts.of(profile, profile.digest.hex(), blob.stat().st_size)
+
+
+def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
+    """Merges blobs, each a name, a file and a digest, into the gzip file `part`.
+
+    What can't be read, is damaged or of another kind is left out. If that is all, there is no file.
+    """
+    left_out: list[LeftOut] = []
+    taken = 0
+
+    def readable() -> Iterator[Profile]:
+        nonlocal taken
+        for name, path, digest in blobs:
+            try:
+                profile = _read(path)
+            except (ProfileError, NotACPUProfile, OSError) as error:
+                left_out.append(LeftOut(name, reason(error)))
+                continue
+            if profile.digest.hex() != digest:
+                left_out.append(LeftOut(name, "the content is not what its name says"))
+                continue
+            taken += 1
+            yield profile
+
+    try:
+        profile = merge(readable())
+    except ProfileError:
+        if taken:
+            raise
+        return Merged(None, tuple(left_out))
+    protobuf = encode(profile)
+    content = compress(protobuf)
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    digest = hashlib.sha256(protobuf).hexdigest()
+    return Merged(Facts.of(profile, digest, len(content)), tuple(left_out))
+
+
+def _read(blob: Path) -> Profile:
+    profile = decode(blob.read_bytes(), Limits.none())
+    check_cpu(profile.header)
+    return profile

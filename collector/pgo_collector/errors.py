@@ -1,0 +1,119 @@
+"""What can go wrong in the collector. One tree; a refusal carries the status that a client sees:
+
+    CollectorError
+    ├── Refusal                 answered with `status` and the message as problem details
+    │   ├── NotACPUProfile      400
+    │   ├── EmptyBody           400
+    │   ├── KeyRefused          403
+    │   ├── NothingToMerge      404
+    │   ├── CombineNeedsPost    405
+    │   ├── BodyTooSlow         408
+    │   ├── BodyTooLarge        413
+    │   ├── NotStored           500
+    │   └── WorkerLost          503
+    └── CannotStart             ends the process, with the message and without a traceback
+        ├── SettingsInvalid
+        ├── KeysUnreadable
+        ├── FolderUnusable
+        ├── CatalogUnreadable
+        └── AddressUnusable
+
+A profile that can't be decoded is a `pprof_merge.ProfileError`; `problems` gives it its status.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import ClassVar
+
+
+class CollectorError(Exception):
+    """The root of the tree."""
+
+
+class Refusal(CollectorError):
+    """A request is not done; the message tells the client why."""
+
+    status: ClassVar[HTTPStatus]
+    headers: ClassVar[dict[str, str]] = {}
+
+
+class NotACPUProfile(Refusal):
+    """A profile, but not of what a Go CPU profile measures."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class EmptyBody(Refusal):
+    """A submit without a body."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class KeyRefused(Refusal):
+    """No key, or none of those that the route takes. Never 401: pgo-fleet's clients know only 403."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class NothingToMerge(Refusal):
+    """No profile is stored, or none that can be read."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class CombineNeedsPost(Refusal):
+    """A combine changes what is stored, which GET and HEAD must not."""
+
+    status = HTTPStatus.METHOD_NOT_ALLOWED
+    headers: ClassVar = {"Allow": "POST"}
+
+
+class BodyTooSlow(Refusal):
+    """The body did not arrive in time; what is left of it isn't waited for."""
+
+    status = HTTPStatus.REQUEST_TIMEOUT
+    headers: ClassVar = {"Connection": "close"}
+
+
+class BodyTooLarge(Refusal):
+    """The body is larger than any profile may be."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class NotStored(Refusal):
+    """Disk or catalog failed; nothing of the profile is kept."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class WorkerLost(Refusal):
+    """Worker processes died under a task, twice."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    headers: ClassVar = {"Retry-After": "5"}
+
+
+class CannotStart(CollectorError):
+    """What the process needs is missing or unusable."""
+
+
+class SettingsInvalid(CannotStart):
+    """An environment variable has a value that its setting doesn't take."""
+
+
+class KeysUnreadable(CannotStart):
+    """A keys file is missing or can't be read."""
+
+
+class FolderUnusable(CannotStart):
+    """The data folder can't be made or written, or another process uses it."""
+
+
+class CatalogUnreadable(CannotStart):
+    """The catalog's file is damaged or not a catalog; `reindex` makes it anew."""
+
+
+class AddressUnusable(CannotStart):
+    """The address can't be listened on."""

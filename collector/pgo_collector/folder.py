@@ -1,0 +1,145 @@
+"""The data folder: where everything is, made and locked at start, so that one process at a time uses it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from pgo_collector.errors import FolderUnusable
+
+LEGACY_SUFFIX = ".pgo"
+_PART_SUFFIX = ".part"
+_MERGED_SUFFIX = ".pb.gz"
+_MODE = 0o750
+_log = structlog.get_logger()
+
+
+def sync_folder(path: Path) -> None:
+    """Makes durable which names are in a folder; of a file, fsync secures the content only."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file's content durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and the ones above it, durably; nothing if it is there."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(_MODE, exist_ok=True)
+    sync_folder(path.parent)
+
+
+def gzipped_part(part: Path) -> Path:
+    """Where the gzip of the file `part` is made."""
+    return part.with_suffix(f".gz{_PART_SUFFIX}")
+
+
+def remove_part(part: Path) -> None:
+    """Removes a file of incoming/ and its gzip, as far as they are there. Raises OSError."""
+    part.unlink(missing_ok=True)
+    gzipped_part(part).unlink(missing_ok=True)
+
+
+class DataFolder:
+    """The paths of a data folder that this process holds, as a context manager.
+
+    blobs/            what is stored, see `blobs`
+    incoming/*.part   bodies being received and merges being made; swept at start
+    merged/*.pb.gz    the last merge, by the fingerprint of what it merges
+    catalog.sqlite3   see `catalog`
+    lock              held with flock, so that it goes when the process does, however it ends
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Makes and locks it. Raises FolderUnusable."""
+        self.path = path
+        self.blobs = path / "blobs"
+        self.incoming = path / "incoming"
+        self.merged = path / "merged"
+        self.catalog = path / "catalog.sqlite3"
+        try:
+            make_folder(path)
+            if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: of use to root alone
+                path.chmod(_MODE)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o640)
+        except OSError as error:
+            raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for folder in (self.blobs, self.incoming, self.merged):
+                make_folder(folder)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise FolderUnusable(f"data folder {path}: another pgo-collector uses it") from None
+        except OSError as error:
+            os.close(self._lock)
+            raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    def new_part(self) -> Path:
+        """A name in incoming/ that nothing has."""
+        return self.incoming / f"{secrets.token_hex(16)}{_PART_SUFFIX}"
+
+    def merged_file(self, fingerprint: str) -> Path:
+        """Where the merge of that fingerprint is kept."""
+        return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
+
+    def drop_catalog(self) -> None:
+        """Removes the catalog, with the files that SQLite has beside it. Raises OSError."""
+        for path in self.path.glob(f"{self.catalog.name}*"):
+            path.unlink()
+
+    def sweep(self) -> None:
+        """Removes what a process that ended halfway left in incoming/. Raises OSError."""
+        for path in self.incoming.iterdir():
+            if path.suffix == _PART_SUFFIX:
+                path.unlink()
+            else:
+                _warn_of(path)
+
+    def sweep_merged(self, fingerprints: set[str]) -> None:
+        """Removes all merges but those of the fingerprints. Raises OSError."""
+        keep = {self.merged_file(fingerprint) for fingerprint in fingerprints}
+        for path in self.merged.iterdir():
+            if path.name.endswith(_MERGED_SUFFIX):
+                if path not in keep:
+                    path.unlink()
+            else:
+                _warn_of(path)
+
+    def legacy_profiles(self) -> Iterator[Path]:
+        """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
+        ours = {self.blobs, self.incoming, self.merged, self.path / "lock"}
+        for path in sorted(self.path.iterdir()):
+            if path.suffix == LEGACY_SUFFIX and path.is_file():
+                yield path
+            elif path not in ours and not path.name.startswith(self.catalog.name):
+                _warn_of(path)
+
+
+def _warn_of(path: Path) -> None:
+    _log.warning("not ours, ignored", file=str(path))

@@ -1,0 +1,36 @@
+"""pgo-fleet's files: `*.pgo` at the top of the data folder, its merged ones too, taken in at a start."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import structlog
+from pprof_merge import Limits, ProfileError
+
+from pgo_collector.blobs import Series
+from pgo_collector.errors import Refusal
+from pgo_collector.store import Store
+
+_BATCH = 64
+_log = structlog.get_logger()
+
+
+async def take_in_legacy(store: Store, series: Series) -> None:
+    """Submits each of the files to `series` and removes it; one that can't be taken stays, with a warning."""
+    paths = await asyncio.to_thread(lambda: list(store.folder.legacy_profiles()))
+    for start in range(0, len(paths), _BATCH):
+        await asyncio.gather(*(_take_in(store, series, path) for path in paths[start : start + _BATCH]))
+
+
+async def _take_in(store: Store, series: Series, path: Path) -> None:
+    try:
+        async with store.part() as part:
+            await asyncio.to_thread(shutil.copyfile, path, part)
+            facts = await store.submit(part, series, Limits.none())
+        await asyncio.to_thread(path.unlink)
+    except (ProfileError, Refusal, OSError) as error:
+        _log.warning("not taken in, stays", file=str(path), reason=str(error))
+    else:
+        _log.info("taken in", file=str(path), profile=facts.digest)

@@ -1,0 +1,46 @@
+"""GET, HEAD and POST /v1/merge: one profile made of all that are stored, and the combine of them."""
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.auth import bearer_of
+from pgo_collector.downloads import Download
+from pgo_collector.errors import CombineNeedsPost
+from pgo_collector.etags import matches, quoted
+from pgo_collector.keys import KeyFile
+from pgo_collector.left_out import HEADER, left_out_header
+from pgo_collector.merging import SeriesMerge
+
+
+def merge_routes(series_merge: SeriesMerge, keys: KeyFile) -> APIRouter:
+    """The route, for the merge of one series."""
+    router = APIRouter()
+
+    @router.api_route(
+        "/v1/merge",
+        methods=["POST", "GET", "HEAD"],
+        dependencies=[Depends(_check_method), Depends(bearer_of(keys))],
+    )
+    async def merge(request: Request) -> Response:
+        made = await (series_merge.combine() if _combines(request) else series_merge.current())
+        request.state.profile = made.etag
+        headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+        if made.left_out:
+            headers[HEADER] = left_out_header(made.left_out)
+        if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
+            made.file.close()
+            return Response(status_code=304, headers=headers)
+        return Download(made.file, made.size, headers)
+
+    return router
+
+
+def _combines(request: Request) -> bool:
+    """Whether the first value of the parameter is exactly `true`, as pgo-fleet reads it."""
+    return request.query_params.getlist("and_combine")[:1] == ["true"]
+
+
+async def _check_method(request: Request) -> None:
+    if _combines(request) and request.method != "POST":
+        raise CombineNeedsPost(f"{request.method} changes nothing; combine with POST")

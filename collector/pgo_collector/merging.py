@@ -1,0 +1,157 @@
+"""The merge of a series: made when what it merges has changed, kept in merged/, and combined on request."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import structlog
+
+from pgo_collector.blobs import BlobName, Identity, Series
+from pgo_collector.catalog import Blob, Merge
+from pgo_collector.engine import ENGINE, Facts, LeftOut, merge_blobs
+from pgo_collector.errors import NothingToMerge
+from pgo_collector.retired import delete_retired
+from pgo_collector.store import Store
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMerge:
+    """A merge to be read from its own open file, which stays readable when the next merge replaces it.
+
+    `etag` is the sha256 of the bare protobuf, hex; `size` that of the gzip file, in bytes.
+    """
+
+    etag: str
+    size: int
+    left_out: tuple[LeftOut, ...]
+    file: BinaryIO
+
+
+class SeriesMerge:
+    """The merge of all live blobs of one series.
+
+    One merge is made at a time. Whoever waits for it looks again when it is done: most often it is then
+    the one they want, and if a profile came in meanwhile, a single merge serves all who wait.
+    """
+
+    def __init__(self, store: Store, series: Series) -> None:
+        self._store = store
+        self._series = series
+        self._merging = asyncio.Lock()
+
+    async def current(self) -> OpenMerge:
+        """The merge as of now, which holds every profile answered for before the call.
+
+        Raises NothingToMerge or WorkerLost.
+        """
+        found = await asyncio.to_thread(self._find)
+        if found is not None:
+            return found
+        async with self._merging:
+            return await asyncio.to_thread(self._find) or await self._make(combine=False)
+
+    async def combine(self) -> OpenMerge:
+        """The merge as of now, which from now on stands in the store in place of what it merged.
+
+        Blobs that couldn't be read stay as they are, and so does what came in meanwhile.
+        Raises NothingToMerge or WorkerLost.
+        """
+        async with self._merging:
+            found = await asyncio.to_thread(self._find_single)
+            return found or await self._make(combine=True)
+
+    def _live(self) -> list[Blob]:
+        blobs = self._store.catalog.live(self._series)
+        if not blobs:
+            raise NothingToMerge("no profile is stored")
+        return blobs
+
+    def _find(self) -> OpenMerge | None:
+        merge = self._store.catalog.merge(self._fingerprint(blob.name for blob in self._live()))
+        if merge is None:
+            return None
+        try:
+            return self._open(merge)
+        except FileNotFoundError:
+            return None
+
+    def _find_single(self) -> OpenMerge | None:
+        """The merge, if it is of one blob and so nothing is left to combine."""
+        return self._find() if len(self._live()) == 1 else None
+
+    def _open(self, merge: Merge) -> OpenMerge:
+        file = self._store.folder.merged_file(merge.fingerprint).open("rb")
+        return OpenMerge(merge.etag, os.fstat(file.fileno()).st_size, merge.left_out, file)
+
+    async def _make(self, *, combine: bool) -> OpenMerge:
+        store = self._store
+        blobs = await asyncio.to_thread(self._live)
+        async with store.part() as part:
+            paths = [
+                (str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
+            ]
+            merged = await store.workers.run(merge_blobs, paths, part)
+            for left in merged.left_out:
+                _log.warning("left out of the merge", blob=left.blob, reason=left.reason)
+            if merged.facts is None:
+                raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
+            left_out = {left.blob for left in merged.left_out}
+            taken = [blob for blob in blobs if str(blob.name) not in left_out]
+            names = {blob.name for blob in blobs}
+            if combine and len(taken) > 1:
+                combined = await store.write(self._replace, taken, merged.facts, part)
+                if combined is not None:
+                    names = names - {blob.name for blob in taken} | {combined}
+            made = await store.write(self._keep, names, merged.facts, merged.left_out, part)
+        if combine:
+            await delete_retired(store)
+        return made
+
+    def _replace(self, taken: list[Blob], facts: Facts, part: Path) -> BlobName | None:
+        """Puts the merge in the place of the blobs that are in it; None if its name is taken meanwhile.
+
+        If this fails in the middle, what it wrote stays: it isn't known to the catalog, or the catalog
+        goes by it alone, and the next start sees which and finishes or removes it.
+        """
+        store, series = self._store, self._series
+        name = BlobName(series, Identity(facts.time_nanos, facts.digest))
+        ids = {blob.id for blob in taken}
+        owners = store.catalog.owners(series)
+        inputs = {identity for identity, blob in owners.items() if blob in ids} | {name.identity}
+        if any(blob.name == name for blob in taken):  # the others added nothing to it
+            inputs_size = store.blobs.write_inputs(name, inputs)
+        elif name.identity in owners:  # someone submitted this very merge: the next combine takes it in
+            return None
+        else:
+            inputs_size = store.blobs.keep(part, name, inputs)
+        store.catalog.replace(name, facts, inputs_size, inputs, ids)
+        _log.info("combined", blob=str(name), blobs=len(taken))
+        return name
+
+    def _keep(
+        self, names: Iterable[BlobName], facts: Facts, left_out: tuple[LeftOut, ...], part: Path
+    ) -> OpenMerge:
+        """Makes `part` the merge of the blobs of those names in merged/, instead of the one before."""
+        folder, catalog = self._store.folder, self._store.catalog
+        merge = Merge(self._series, self._fingerprint(names), facts.digest, left_out)
+        part.replace(folder.merged_file(merge.fingerprint))
+        catalog.remember(merge)
+        folder.sweep_merged(catalog.fingerprints())
+        return self._open(merge)
+
+    def _fingerprint(self, names: Iterable[BlobName]) -> str:
+        """What a merge of these blobs, as they are on disk, depends on.
+
+        Sizes are in it so that a truncated or missing blob is noticed, and one put back too.
+        """
+        blobs = self._store.blobs
+        lines = sorted(f"{name} {blobs.size(name)}\n" for name in names)
+        return hashlib.sha256("".join((f"{ENGINE}\n", *lines)).encode()).hexdigest()

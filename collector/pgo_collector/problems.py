@@ -1,0 +1,53 @@
+"""Errors as RFC 9457 problem details, whoever raised them: the last step of a request that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI
+from pprof_merge import LimitExceeded, ProfileError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from pgo_collector.errors import Refusal
+
+# nginx's code for a client that went away; nobody receives it, the log line shows it.
+CLIENT_CLOSED_REQUEST = 499
+_LONGEST_DETAIL = 500
+
+
+class Problem(JSONResponse):
+    """One problem; `about:blank` says that the status is all there is to its type."""
+
+    media_type = "application/problem+json"
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        if len(detail) > _LONGEST_DETAIL:
+            detail = detail[:_LONGEST_DETAIL] + "…"
+        content = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
+        super().__init__(content, status.value, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Every error that leaves a route of `app` becomes a Problem."""
+    for kind in (Refusal, ProfileError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    match error:
+        case Refusal():
+            return Problem(error.status, str(error), error.headers)
+        case LimitExceeded():
+            return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}")
+        case ProfileError():
+            return Problem(HTTPStatus.BAD_REQUEST, f"not a profile: {error}")
+        case HTTPException():  # the router's 404 and 405, the latter with its Allow header
+            status = HTTPStatus(error.status_code)
+            return Problem(status, f"{status.phrase}: {request.method} {request.url.path}", error.headers)
+        case ClientDisconnect():
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+    # The log has the traceback; the client learns nothing of our insides.
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; the server's log has more")

@@ -1,0 +1,141 @@
+"""Brings the catalog in line with the blobs on disk: at a start the difference, after a loss all of it.
+
+A process may be killed between a blob and its row, for a submit or a combine, and before it has deleted
+what a combine retired. Whatever it was, afterwards every profile on disk is counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import structlog
+from pprof_merge import ProfileError
+
+from pgo_collector.blobs import BlobName, Identity, InputsDamaged, Listing
+from pgo_collector.engine import Facts, inspect
+from pgo_collector.errors import NotACPUProfile, WorkerLost
+from pgo_collector.retired import delete_retired
+from pgo_collector.store import Store
+
+_BATCH = 64
+_log = structlog.get_logger()
+
+
+async def reconcile(store: Store) -> None:
+    """Does all of it; only blobs that the catalog doesn't know as they are get read. Raises OSError."""
+    listing = await asyncio.to_thread(_look, store)
+    known = {row.name: row.inputs_size for row in await asyncio.to_thread(store.catalog.rows)}
+    changed = {name: size for name, size in listing.blobs.items() if size and known.get(name) != size}
+    damaged = await _adopt_combined(store, changed, known)
+    await _adopt_profiles(
+        store, [name for name, size in listing.blobs.items() if not size and name not in known]
+    )
+    for name, inputs in damaged.items():
+        await _adopt_damaged(store, name, changed[name], inputs)
+    await delete_retired(store)
+    for row in await asyncio.to_thread(store.catalog.rows):
+        if row.live and row.name not in listing.blobs:
+            _log.error("a stored profile is missing", blob=str(row.name))
+    await asyncio.to_thread(_sweep_merged, store)
+
+
+def _look(store: Store) -> Listing:
+    """What is on disk, after what was never finished is swept."""
+    store.folder.sweep()
+    listing = store.blobs.listing()
+    for path in listing.strangers:
+        _log.warning("not ours, ignored", file=str(path))
+    for path in listing.orphans:
+        path.unlink()
+    return listing
+
+
+def _sweep_merged(store: Store) -> None:
+    store.folder.sweep_merged(store.catalog.fingerprints())
+
+
+async def _adopt_combined(
+    store: Store, changed: dict[BlobName, int], known: dict[BlobName, int]
+) -> dict[BlobName, set[Identity]]:
+    """Makes combined blobs live in place of what is inside them, the largest first.
+
+    Returns those that can't be read, with what is inside them: whether anything of it is to be had only
+    there is seen when all others are counted.
+    """
+    inputs_of: dict[BlobName, set[Identity]] = {}
+    for name in changed:
+        try:
+            inputs_of[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name.identity}
+        except (InputsDamaged, OSError) as error:
+            _log.error("combined profile left alone", blob=str(name), reason=str(error))
+    damaged = {}
+    for name in sorted(inputs_of, key=lambda name: (-len(inputs_of[name]), str(name))):
+        inputs = inputs_of[name]
+        owners = await asyncio.to_thread(store.catalog.owners, name.series)
+        totals = Counter(owners.values())
+        inside = Counter(owners[identity] for identity in inputs if identity in owners)
+        if name not in known and inputs <= await asyncio.to_thread(store.counted, name.series):
+            _log.info("combined profile deleted, another one has all of it", blob=str(name))
+            await asyncio.to_thread(store.blobs.discard, name)
+        elif any(totals[blob] != count for blob, count in inside.items()):
+            _log.error("combined profile left alone, it overlaps with others", blob=str(name))
+        elif (facts := await _read(store, name)) is None:
+            damaged[name] = inputs
+        else:
+            await store.write(store.catalog.replace, name, facts, changed[name], inputs, set(inside))
+            _log.info("combined profile taken in", blob=str(name), blobs=len(inside))
+    return damaged
+
+
+async def _adopt_profiles(store: Store, names: list[BlobName]) -> None:
+    """Counts profiles that aren't, and deletes those that a combined blob counts already.
+
+    One that can't be read is counted too, so that merges say that they leave it out.
+    """
+    new = []
+    for series in {name.series for name in names}:
+        owners = await asyncio.to_thread(store.catalog.owners, series)
+        counted = await asyncio.to_thread(store.counted, series)
+        for name in (name for name in names if name.series == series):
+            if name.identity in counted:
+                await asyncio.to_thread(store.blobs.discard, name)
+            elif name.identity in owners:
+                _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
+            else:
+                new.append(name)
+    for start in range(0, len(new), _BATCH):
+        batch = new[start : start + _BATCH]
+        facts = await asyncio.gather(*(_read(store, name) for name in batch))
+        entries = [(name, known or _unread(store, name)) for name, known in zip(batch, facts, strict=True)]
+        await store.write(store.catalog.add, *entries)
+    if new:
+        _log.info("profiles taken in", count=len(new))
+
+
+async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[Identity]) -> None:
+    """A combined blob that can't be read: needed in the catalog only if what is inside has no other blob."""
+    missing = inputs - (await asyncio.to_thread(store.catalog.owners, name.series)).keys()
+    if missing <= {name.identity}:
+        _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
+        await asyncio.to_thread(store.blobs.discard, name)
+    else:
+        await store.write(store.catalog.replace, name, _unread(store, name), inputs_size, missing, ())
+
+
+async def _read(store: Store, name: BlobName) -> Facts | None:
+    """The facts of a blob, None if it can't be read or isn't what its name says."""
+    try:
+        facts = await store.workers.run(inspect, store.blobs.path(name))
+    except (ProfileError, NotACPUProfile, WorkerLost, OSError) as error:
+        _log.warning("stored profile can't be read", blob=str(name), reason=str(error))
+        return None
+    if (facts.time_nanos, facts.digest) != name.identity:
+        _log.warning("stored profile isn't what its name says", blob=str(name))
+        return None
+    return facts
+
+
+def _unread(store: Store, name: BlobName) -> Facts:
+    """What the name alone tells."""
+    return Facts(name.identity.time_nanos, 0, name.identity.digest, store.blobs.size(name), 0)

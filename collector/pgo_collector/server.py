@@ -1,0 +1,114 @@
+"""The server process: everything it holds is opened in order, served, and closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import structlog
+import uvicorn
+import uvloop
+
+from pgo_collector.app import create_app, series_of
+from pgo_collector.errors import AddressUnusable
+from pgo_collector.folder import DataFolder
+from pgo_collector.keys import KeyFile
+from pgo_collector.legacy import take_in_legacy
+from pgo_collector.reconcile import reconcile
+from pgo_collector.settings import Settings, split_address
+from pgo_collector.store import Store
+from pgo_collector.workers import Workers
+
+_GRACE_SECONDS = 30
+_BACKLOG = 2048
+_log = structlog.get_logger()
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT. Raises CannotStart."""
+    uvloop.run(_serve(settings))
+
+
+def reindex(settings: Settings) -> int:
+    """Makes the catalog anew from the blobs; the number of live blobs. Raises CannotStart."""
+    return uvloop.run(_reindex(settings))
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[Store]:
+    """The store of a locked data folder, in line with what is on disk."""
+    async with Workers(settings.workers) as workers:
+        with Store(folder, workers) as store:
+            await reconcile(store)
+            await take_in_legacy(store, series_of(settings))
+            yield store
+
+
+async def _serve(settings: Settings) -> None:
+    submit_keys = KeyFile(settings.submit_auth_keys_file)
+    merge_keys = KeyFile(settings.merge_auth_keys_file)
+    with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
+        async with open_store(settings, folder) as store:
+            app = create_app(settings, store, submit_keys, merge_keys)
+            config = uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+            following = [asyncio.create_task(keys.follow()) for keys in (submit_keys, merge_keys)]
+            await _Server(config).serve([listener])
+            for task in following:
+                task.cancel()
+
+
+async def _reindex(settings: Settings) -> int:
+    with DataFolder(settings.directory) as folder:
+        folder.drop_catalog()
+        async with open_store(settings, folder) as store:
+            return sum(row.live for row in store.catalog.rows())
+
+
+def _listen(address: str) -> socket.socket:
+    """A listening socket; every interface, of IPv6 too where there is it, if the host is empty."""
+    host, port = split_address(address)
+    try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104 (asked for)
+        family, _, _, _, place = found[0]
+        return socket.create_server((str(place[0]), port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise AddressUnusable(f"address {address}: {error.strerror}") from error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            _log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's raises the signal again at the end; the store would then not be closed in good order."""
+        loop = asyncio.get_running_loop()
+        stop = (signal.SIGTERM, signal.SIGINT)
+        for name in stop:
+            loop.add_signal_handler(name, self.handle_exit, name, None)
+        try:
+            yield
+        finally:
+            for name in stop:
+                loop.remove_signal_handler(name)

@@ -1,0 +1,95 @@
+"""Every setting, in one table: name, default, help. Read once, from the environment, at start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pprof_merge import Limits
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pgo_collector.errors import SettingsInvalid
+
+PREFIX = "PGOF_"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; the host is empty for `:port` and bare of brackets for `[::1]:port`."""
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError("must be host:port, for example 127.0.0.1:8080, :8080 or [::1]:8080")
+    if ":" in host and not bracketed:
+        raise ValueError("an IPv6 address needs brackets, as in [::1]:8080")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def _check_address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+def default_workers() -> int:
+    """As many as there are cores, and two on one core: a merge must not hold up the submits."""
+    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+class Settings(BaseSettings):
+    """The table. A setting's variable is its name in upper case after `PGOF_`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, hide_input_in_errors=True)
+
+    bind_address: Annotated[str, AfterValidator(_check_address)] = Field(
+        default="127.0.0.1:8080",
+        description="Where to listen: host:port, :port for every interface, port 0 for any free one.",
+    )
+    directory: Path = Field(
+        default=Path("./profiles"),
+        description="The data folder; made if it is missing. One server at a time uses it.",
+    )
+    submit_auth_keys_file: Path = Field(
+        default=Path("/secret/submit_keys"),
+        description="Keys that may submit, one a line. Read again when it changes.",
+    )
+    merge_auth_keys_file: Path = Field(
+        default=Path("/secret/merge_keys"),
+        description="Keys that may merge and combine, one a line. Read again when it changes.",
+    )
+    default_service: str = Field(
+        default="default",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        description="The service of profiles from clients that name none.",
+    )
+    max_compressed_bytes: int = Field(
+        default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
+    )
+    max_inflated_bytes: int = Field(
+        default=16 << 20, gt=0, description="The largest protobuf, bare or inflated."
+    )
+    workers: int = Field(
+        default_factory=default_workers,
+        gt=0,
+        description="Processes that decode and merge. Default: the number of cores, at least 2.",
+    )
+    body_timeout: float = Field(
+        default=60, gt=0, description="How long one request body may take to arrive, in seconds."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level that is logged; the line of each request is info."
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """What one submitted profile may be."""
+        return Limits(compressed_bytes=self.max_compressed_bytes, inflated_bytes=self.max_inflated_bytes)
+
+
+def read_settings() -> Settings:
+    """The settings of this process's environment. Raises SettingsInvalid, which names the variables."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = [f"{PREFIX}{fault['loc'][0]}".upper() + f": {fault['msg']}" for fault in error.errors()]
+        raise SettingsInvalid("; ".join(faults)) from None

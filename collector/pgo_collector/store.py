@@ -1,0 +1,96 @@
+"""The store: blobs and catalog together, so that what is answered for is on disk and counted once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ParamSpec, Self, TypeVar
+
+from pprof_merge import Limits
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.blobs import MISSING, BlobName, Blobs, Identity, Series
+from pgo_collector.catalog import Catalog
+from pgo_collector.engine import Facts, receive
+from pgo_collector.errors import NotStored
+from pgo_collector.folder import DataFolder, remove_part
+from pgo_collector.workers import Workers
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Store:
+    """A locked data folder, its blobs, its catalog, and the workers that read them; a context manager.
+
+    Whatever decides which blobs count runs on one thread, one step after another: see `write`.
+    """
+
+    def __init__(self, folder: DataFolder, workers: Workers) -> None:
+        """Raises CatalogUnreadable."""
+        self.folder = folder
+        self.workers = workers
+        self.blobs = Blobs(folder)
+        self.catalog = Catalog(folder.catalog)
+        self._writer = ThreadPoolExecutor(1, "writer")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown()
+        self.catalog.close()
+
+    async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a blocking function on the thread that all changes are made on."""
+        return await asyncio.wrap_future(self._writer.submit(function, *args, **kwargs))
+
+    @asynccontextmanager
+    async def part(self) -> AsyncIterator[Path]:
+        """A name for a file in incoming/; what has it at the end is removed."""
+        part = self.folder.new_part()
+        try:
+            yield part
+        finally:
+            await asyncio.to_thread(remove_part, part)
+
+    async def submit(self, part: Path, series: Series, limits: Limits) -> Facts:
+        """Stores the profile in the file `part`, durably, and counts it, unless it is counted already.
+
+        Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        """
+        try:
+            facts = await self.workers.run(receive, part, limits)
+            await self.write(self._count, part, series, facts)
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored(error) from error
+        return facts
+
+    def counted(self, series: Series) -> set[Identity]:
+        """The profiles that are counted by a blob that is really there."""
+        there = {blob.id for blob in self.catalog.live(series) if self.blobs.size(blob.name) != MISSING}
+        return {identity for identity, blob in self.catalog.owners(series).items() if blob in there}
+
+    def _count(self, part: Path, series: Series, facts: Facts) -> None:
+        name = BlobName(series, Identity(facts.time_nanos, facts.digest))
+        counting = self.catalog.counting(series, name.identity)
+        if counting is not None:
+            # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
+            if counting == name and self.blobs.size(name) == MISSING:
+                self.blobs.keep(part, name)
+            return
+        self.blobs.keep(part, name)
+        try:
+            self.catalog.add((name, facts))
+        except SQLAlchemyError:
+            self.blobs.discard(name)
+            raise
+
+
+def not_stored(error: Exception) -> NotStored:
+    """The refusal that tells a client of a failure of disk or catalog, in the system's words."""
+    reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)
+    return NotStored(f"the profile could not be stored: {reason or type(error).__name__}")

@@ -1,0 +1,48 @@
+"""Profiles of one stack each, so that a merge tells how often it counted each of them."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from typing import Final
+
+from pprof_proto.profile_pb2 import Profile
+
+SECOND: Final = 1_000_000_000
+DAY: Final = 86_400 * SECOND
+EPOCH: Final = 1_700_000_000 * SECOND
+
+
+def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapped: bool = False) -> bytes:
+    """gzip of a profile whose one sample, of the function `stack`, has the values 1 and 10 ms."""
+    profile = Profile(time_nanos=time_nanos, duration_nanos=SECOND, period=10_000_000)
+    profile.string_table.append(b"")
+
+    def string(text: str) -> int:
+        profile.string_table.append(text.encode())
+        return len(profile.string_table) - 1
+
+    types = [("samples", "count", 1), (type_, "nanoseconds", 10_000_000)]
+    for name, unit, _ in reversed(types) if swapped else types:
+        profile.sample_type.add(type=string(name), unit=string(unit))
+    profile.period_type.type, profile.period_type.unit = string(type_), string("nanoseconds")
+    profile.mapping.add(id=1, memory_start=0x400000, memory_limit=0x500000, filename=string("/bin/service"))
+    profile.function.add(id=1, name=string(stack), system_name=string(stack), start_line=1)
+    profile.location.add(id=1, mapping_id=1, address=0x401000).line.add(function_id=1, line=2)
+    profile.sample.add(
+        location_id=[1], value=[value for *_, value in (reversed(types) if swapped else types)]
+    )
+    return gzip.compress(profile.SerializeToString(), mtime=0)
+
+
+def tally(merged: bytes) -> Counter[str]:
+    """How often each stack's profile is in a merge; the two values of a sample must agree."""
+    profile = Profile.FromString(gzip.decompress(merged))
+    names = {function.id: profile.string_table[function.name].decode() for function in profile.function}
+    stacks = {location.id: names[location.line[0].function_id] for location in profile.location}
+    counts: Counter[str] = Counter()
+    for sample in profile.sample:
+        times, other = sorted(sample.value)
+        assert other == times * 10_000_000
+        counts[stacks[sample.location_id[0]]] += times
+    return counts

@@ -1,0 +1,163 @@
+"""A real collector: the command as a process of its own, with its keys, its data folder and its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
+_PATIENCE_SECONDS = 30.0
+
+LogLine = dict[str, Any]
+
+
+class Server:
+    """`pgo-collector serve` on a free loopback port; as a context manager it runs within the block.
+
+    `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
+    overrides them.
+    """
+
+    submit_key = "key-for-submits"
+    merge_key = "key-for-merges"
+
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.data = home / "data"
+        self.submit_keys = home / "submit_keys"
+        self.merge_keys = home / "merge_keys"
+        home.mkdir(parents=True, exist_ok=True)
+        self.submit_keys.write_text(f"{self.submit_key}\n")
+        self.merge_keys.write_text(f"{self.merge_key}\n")
+        self.environment = os.environ | {
+            "PGOF_BIND_ADDRESS": "127.0.0.1:0",
+            "PGOF_DIRECTORY": str(self.data),
+            "PGOF_SUBMIT_AUTH_KEYS_FILE": str(self.submit_keys),
+            "PGOF_MERGE_AUTH_KEYS_FILE": str(self.merge_keys),
+            "PGOF_WORKERS": "2",
+            **(environment or {}),
+        }
+        self.log: list[LogLine] = []
+        self.base_url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The running process."""
+        assert self._process is not None, "the server isn't running"
+        return self._process
+
+    @property
+    def client(self) -> httpx.Client:
+        """HTTP to the running process, without a key."""
+        assert self._client is not None, "the server isn't running"
+        return self._client
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        self.log.clear()
+        self._process = subprocess.Popen([COMMAND, "serve"], stderr=subprocess.PIPE, env=self.environment)
+        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        self._reader.start()
+        self.base_url = f"http://{self.wait_for_log('listening')['address']}"
+        self._client = httpx.Client(base_url=self.base_url, timeout=_PATIENCE_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.terminate()
+        return self._ended()
+
+    def kill(self) -> None:
+        """SIGKILL; nothing if it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._ended()
+
+    def restart(self) -> None:
+        """Kills it and starts it on the same data folder."""
+        self.kill()
+        self.start()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Another command with the same settings, to its end."""
+        return subprocess.run(
+            [COMMAND, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def reindex(self) -> None:
+        """Makes the catalog anew; the server must not be running."""
+        finished = self.run("reindex")
+        assert finished.returncode == 0, finished.stderr
+
+    def submit(self, profile: bytes, key: str = submit_key) -> httpx.Response:
+        """POST /v1/submit."""
+        return self.client.post("/v1/submit", content=profile, headers=bearer(key))
+
+    def merge(self, method: str = "GET", key: str = merge_key, **headers: str) -> httpx.Response:
+        """/v1/merge; header names may have underscores in place of hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.request(method, "/v1/merge", headers=bearer(key) | named)
+
+    def combine(self, key: str = merge_key) -> httpx.Response:
+        """POST /v1/merge?and_combine=true."""
+        return self.client.post("/v1/merge", params={"and_combine": "true"}, headers=bearer(key))
+
+    def events(self, event: str) -> list[LogLine]:
+        """The log lines of one event, so far."""
+        return [line for line in list(self.log) if line["event"] == event]
+
+    def wait_for_log(self, event: str, count: int = 1) -> LogLine:
+        """The `count`th log line of that event, waited for."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while len(found := self.events(event)) < count:
+            ended = not self._reader.is_alive()
+            assert not ended, f"the server ended; its log: {self.log}"
+            assert time.monotonic() < deadline, f"no {event!r} in the log: {self.log}"
+            time.sleep(0.01)
+        return found[count - 1]
+
+    def _read_log(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"event": "not JSON", "line": line.decode(errors="replace")})
+
+    def _ended(self) -> int:
+        assert self._process is not None
+        code = self._process.wait(_PATIENCE_SECONDS)
+        self._reader.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        if self._client is not None:
+            self._client.close()
+        self._process = self._client = None
+        return code
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that a key is sent in."""
+    return {"Authorization": f"Bearer {key}"}
