@@ -13,6 +13,7 @@ from pprof_merge.compression import compress
 from pprof_merge.decode import decode
 from pprof_merge.encode import encode
 from pprof_merge.errors import ProfileError
+from pprof_merge.headers import check_compatible
 from pprof_merge.limits import Limits
 from pprof_merge.merge import merge
 from pprof_merge.profile import Profile
@@ -66,11 +67,15 @@ def _profiles(files: Sequence[str]) -> Iterator[Profile]:
     """The profiles of all files, read one at a time, with a progress bar where a person is watching."""
     # Files on one's own disk are trusted to be as large as they are.
     limits = Limits.none()
+    first = None
     for name in _watched(files):
         try:
-            yield decode(_read(name), limits)
+            profile = decode(_read(name), limits)
+            first = first or profile.header
+            check_compatible(first, profile.header)
         except ProfileError as error:
             raise _BadFileError(f"{name}: {error}") from error
+        yield profile
 
 
 def _watched(files: Sequence[str]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Profilers write nothing but varints into these records: a field's tag, its value, the next tag, also
 within the lines of a location. So a whole table is one array of varints, and a column one selection of
-it. Records laid out otherwise are first brought to that layout by `wire.StrictReader`, which also refuses the
-malformed ones; so this module alone never tells what is wrong, only that the layout isn't the usual one.
+it. Records laid out otherwise are first brought to that layout by `wire.StrictReader`, which also refuses
+the malformed ones; this module only ever tells that the layout isn't the usual one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ from pprof_merge.varint import decode_varints
 from pprof_merge.wire import LABEL, LINE, LOCATION, SAMPLE, Message, StrictReader, WireType
 
 Columns = TypeVar("Columns")
-
-# A sample's fields are walked one a round for all samples together; two values, the stack and a
-# handful of labels are usual.
-_MAX_ROUNDS = 32
 
 _LINE_TAG = 4 << 3 | WireType.LENGTH
 _NONE = np.zeros(0, np.int64)
@@ -77,7 +73,9 @@ def read_locations(bodies: Sequence[bytes], reader: StrictReader) -> LocationCol
 
 def read_samples(bodies: Sequence[bytes], reader: StrictReader) -> SampleColumns:
     """The columns of sample records."""
-    return _read(bodies, SAMPLE, "sample", reader, _samples)
+    # Laid out as usual, a sample is its stack, its values and its labels.
+    most_fields = 2 + reader.limits.nested_messages
+    return _read(bodies, SAMPLE, "sample", reader, lambda varints: _samples(varints, most_fields))
 
 
 def _read(
@@ -195,13 +193,14 @@ class _Runs:
         return sample[order], start[order], count[order]
 
 
-def _samples(varints: Varints) -> SampleColumns:
+def _samples(varints: Varints, most_fields: int) -> SampleColumns:
+    """One field of every sample a round, until all are read."""
     n_samples = len(varints.ends)
     locations, values, labels = _Runs(), _Runs(), _Runs()
     sample = np.arange(n_samples)
     end = varints.ends
     position = np.concatenate((_ZERO, end[:-1]))
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(most_fields + 1):
         unread = position < end
         if not unread.all():
             sample, position, end = sample[unread], position[unread], end[unread]

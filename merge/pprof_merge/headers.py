@@ -18,7 +18,7 @@ def combine_headers(headers: Sequence[Header]) -> Header:
     comments: dict[bytes, None] = {}
     default_sample_type = doc_url = b""
     for header in headers:
-        _check_compatible(first, header)
+        check_compatible(first, header)
         # As in Go: a 0 that comes later resets the time. In the order of time none does.
         if time_nanos == 0 or header.time_nanos < time_nanos:
             time_nanos = header.time_nanos
@@ -53,7 +53,8 @@ def column_order(header: Header, sample_types: tuple[ValueType, ...]) -> list[in
     return columns
 
 
-def _check_compatible(first: Header, other: Header) -> None:
+def check_compatible(first: Header, other: Header) -> None:
+    """Raises IncompatibleProfiles unless the two measure the same."""
     if other.period_type != first.period_type:
         raise IncompatibleProfiles(f"period types {first.period_type} and {other.period_type}")
     if sorted(other.sample_types) != sorted(first.sample_types):

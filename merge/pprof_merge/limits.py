@@ -26,6 +26,8 @@ class Limits:
     strings: int = 500_000
     labels: int = 1_000_000
     stack_depth: int = 10_000
+    # Messages within one record: the labels of a sample, the lines of a location.
+    nested_messages: int = 1_000
     # Fields that are unknown, or in a layout that no known profiler writes: each is read by itself.
     irregular_fields: int = 200_000
 

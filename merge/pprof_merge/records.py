@@ -29,6 +29,9 @@ _DROP_FRAMES, _KEEP_FRAMES, _TIME, _DURATION, _PERIOD, _COMMENT, _DEFAULT_TYPE, 
 )
 _LAST_FIELD = 15
 
+# A record's tag and length take 6 bytes at most; a scalar field takes 11 at most.
+_FRAME_BYTES, _FIELD_BYTES = 6, 11
+
 
 @dataclass(slots=True)
 class Records:
@@ -87,11 +90,19 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
         list(message.string_table),
         message.period_type,
     )
+    # The set costs some 300 bytes a field, so a mountain of them is refused by its size before.
+    limits.check("irregular_fields", _other_bytes(protobuf, records) // _FIELD_BYTES)
     unknown_fields = UnknownFieldSet(message)
     limits.check("irregular_fields", len(unknown_fields))
     for unknown in unknown_fields:  # type: ignore[attr-defined]  # its stub lacks __iter__
         _take(records, unknown.field_number, unknown.wire_type, unknown.data, reader)
     return records
+
+
+def _other_bytes(protobuf: bytes, records: Records) -> int:
+    """At least how many bytes of the protobuf are in none of the records, their tags or lengths."""
+    tables = (records.samples, records.mappings, records.locations, records.functions, records.strings)
+    return len(protobuf) - sum(sum(map(len, table)) + _FRAME_BYTES * len(table) for table in tables)
 
 
 def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:

@@ -80,6 +80,8 @@ def decode_locations(
 ) -> tuple[Locations, RowsById]:
     """The table of locations with their lines. An unknown mapping is none, an unknown function an error."""
     columns = read_locations(bodies, reader)
+    most_lines = int(np.diff(columns.line_offsets).max(initial=0))
+    reader.limits.check("nested_messages", most_lines, "the lines of a location")
     function = functions.rows(columns.lines[:, 0])
     if (function < 0).any():
         line = np.flatnonzero(function < 0)[0]

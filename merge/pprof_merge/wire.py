@@ -1,9 +1,9 @@
 """The wire format of one message, read strictly and one field at a time: slow, and sure of its place.
 
 `decode` reads many records at once and takes for granted how profilers lay them out. What is laid out
-otherwise comes here, to be brought to that layout, or to be refused by the place and the
-name of its fault. The rules are those of google/pprof's proto.go: unknown fields are skipped, groups
-and wrong wire types refused, the last of a repeated scalar counts.
+otherwise comes here, to be brought to that layout, or to be refused by the place and the name of its
+fault. The rules are those of google/pprof's proto.go: unknown fields are skipped, groups and wrong wire
+types refused, the last of a repeated scalar counts.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class StrictReader:
             if number in message.messages:
                 _expect(kind, WireType.LENGTH, number)
                 messages.append(length_field(number, self._regular(value, message.messages[number])))
+                self.limits.check("nested_messages", len(messages))
             elif number in message.repeated:
                 if kind == WireType.LENGTH:
                     _check_run(value)
