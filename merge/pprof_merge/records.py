@@ -7,6 +7,7 @@ the strict rules of `wire`, which also say at which byte a profile is broken.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -15,19 +16,28 @@ from pprof_proto.records_pb2 import Records as WireRecords
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.wire import StrictReader, WireType, read_varint
 
-_SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING, _PERIOD_TYPE = 1, 2, 3, 4, 5, 6, 11
-_BULK = (_SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING, _PERIOD_TYPE)
-_DROP_FRAMES, _KEEP_FRAMES, _TIME, _DURATION, _PERIOD, _COMMENT, _DEFAULT_TYPE, _DOC_URL = (
-    7,
-    8,
-    9,
-    10,
-    12,
-    13,
-    14,
-    15,
-)
-_LAST_FIELD = 15
+
+class Field(IntEnum):
+    """The fields of a profile."""
+
+    SAMPLE_TYPE = 1
+    SAMPLE = 2
+    MAPPING = 3
+    LOCATION = 4
+    FUNCTION = 5
+    STRING_TABLE = 6
+    DROP_FRAMES = 7
+    KEEP_FRAMES = 8
+    TIME_NANOS = 9
+    DURATION_NANOS = 10
+    PERIOD_TYPE = 11
+    PERIOD = 12
+    COMMENT = 13
+    DEFAULT_SAMPLE_TYPE = 14
+    DOC_URL = 15
+
+
+_BULK = (*range(Field.SAMPLE_TYPE, Field.DROP_FRAMES), Field.PERIOD_TYPE)
 
 # A record's tag and length take 6 bytes at most; a scalar field takes 11 at most.
 _FRAME_BYTES, _FIELD_BYTES = 6, 11
@@ -52,17 +62,6 @@ class Records:
     comments: list[int] = field(default_factory=list)
     default_sample_type: int = 0
     doc_url: int = 0
-
-
-_NUMBERS = {
-    _DROP_FRAMES: "drop_frames",
-    _KEEP_FRAMES: "keep_frames",
-    _TIME: "time_nanos",
-    _DURATION: "duration_nanos",
-    _PERIOD: "period",
-    _DEFAULT_TYPE: "default_sample_type",
-    _DOC_URL: "doc_url",
-}
 
 
 def split(protobuf: bytes, reader: StrictReader) -> Records:
@@ -107,18 +106,18 @@ def _other_bytes(protobuf: bytes, records: Records) -> int:
 
 def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
     records = Records()
-    bulk = {
-        _SAMPLE_TYPE: records.sample_types,
-        _SAMPLE: records.samples,
-        _MAPPING: records.mappings,
-        _LOCATION: records.locations,
-        _FUNCTION: records.functions,
-        _STRING: records.strings,
+    bulk: dict[int, list[bytes]] = {
+        Field.SAMPLE_TYPE: records.sample_types,
+        Field.SAMPLE: records.samples,
+        Field.MAPPING: records.mappings,
+        Field.LOCATION: records.locations,
+        Field.FUNCTION: records.functions,
+        Field.STRING_TABLE: records.strings,
     }
     for number, kind, value in reader.fields(protobuf):
         if number in bulk and kind == WireType.LENGTH:
             bulk[number].append(value)
-        elif number == _PERIOD_TYPE and kind == WireType.LENGTH:
+        elif number == Field.PERIOD_TYPE and kind == WireType.LENGTH:
             records.period_type = value
         else:
             _take(
@@ -133,17 +132,17 @@ def _take(records: Records, number: int, kind: int, value: object, reader: Stric
     """Takes a field that is not one of the bulky ones, or refuses it."""
     if kind not in tuple(WireType):
         raise MalformedProfile(f"field {number} has wire type {kind}, which pprof lacks")
-    if number == _COMMENT and kind == WireType.LENGTH and isinstance(value, bytes):
+    if number == Field.COMMENT and kind == WireType.LENGTH and isinstance(value, bytes):
         records.comments.extend(_signed(index) for index in reader.varints(value))
-    elif 0 < number <= _LAST_FIELD:
+    elif 0 < number <= max(Field):
         if kind != WireType.VARINT or number in _BULK or not isinstance(value, int):
             raise MalformedProfile(f"field {number} has wire type {kind}")
-        if number == _COMMENT:
+        if number == Field.COMMENT:
             records.comments.append(_signed(value))
             return
-        if number == _TIME and records.time_nanos:
+        if number == Field.TIME_NANOS and records.time_nanos:
             raise MalformedProfile("two profiles were written one after the other")
-        setattr(records, _NUMBERS[number], _signed(value))
+        setattr(records, Field(number).name.lower(), _signed(value))
 
 
 def _signed(value: int) -> int:
