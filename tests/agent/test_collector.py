@@ -1,0 +1,301 @@
+"""The client against a real HTTP server on loopback that answers what each test has written down."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pgo_agent
+import pytest
+from pgo_agent import AgentError, Collector, CollectorUnavailable, SubmitRefused
+
+KEY = "k-7f3a9-secret"
+PROFILE = bytes(range(256)) * 40
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    # Seconds before the answer; the connection is cut instead of an answer where `cut` is set.
+    after: float = 0.0
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    client: tuple[str, int]
+    at: float
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Gives its `answers` one after another, and 204 when there are no more; `seen` is what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), ScriptedHandler)
+        self.answers: list[Answer] = []
+        self.seen: list[Seen] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class ScriptedHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        script = self.server
+        script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, time.monotonic()))
+        answer = script.answers.pop(0) if script.answers else Answer(204)
+        time.sleep(answer.after)
+        if answer.cut:
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.status != 204:
+            self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as scripted:
+        thread = threading.Thread(target=scripted.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield scripted
+        scripted.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def collector(server: ScriptedServer) -> Iterator[Collector]:
+    with Collector(server.url, KEY, backoff=0.01, attempts=3) as client:
+        yield client
+
+
+def problem(status: int, detail: str, **headers: str) -> Answer:
+    body = json.dumps({"type": "about:blank", "title": "No", "status": status, "detail": detail}).encode()
+    return Answer(status, {"Content-Type": "application/problem+json", **headers}, body)
+
+
+def test_the_public_api_is_all() -> None:
+    public = {name for name, value in vars(pgo_agent).items() if isinstance(value, type)}
+    assert public == set(pgo_agent.__all__)
+
+
+@pytest.mark.parametrize("status", [200, 204])
+def test_a_profile_is_submitted_with_the_key(
+    server: ScriptedServer, collector: Collector, status: int
+) -> None:
+    server.answers = [Answer(status)]
+    collector.submit(PROFILE)
+    (seen,) = server.seen
+    assert seen.body == PROFILE
+    assert seen.path == "/v1/submit"
+    assert seen.headers["Authorization"] == f"Bearer {KEY}"
+    assert seen.headers["Content-Length"] == str(len(PROFILE))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "path"),
+    [
+        ("", "/v1/submit"),
+        ("/", "/v1/submit"),
+        ("/v1/submit", "/v1/submit"),
+        ("/v1/submit/", "/v1/submit"),
+        ("/pgo/", "/pgo/v1/submit"),
+        ("/pgo/v1/submit", "/pgo/v1/submit"),
+        ("/v1/submit?by=agent", "/v1/submit?by=agent"),
+    ],
+)
+def test_the_url_may_be_the_base_or_the_submit_route(server: ScriptedServer, suffix: str, path: str) -> None:
+    with Collector(server.url + suffix, KEY) as client:
+        client.submit(PROFILE)
+    assert server.seen[0].path == path
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://host/", "http://", "/v1/submit", "http://[::1"])
+def test_what_is_no_http_url_is_told_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        Collector(url, KEY)
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_passing_status_is_tried_again_with_the_same_bytes(
+    server: ScriptedServer, collector: Collector, status: int
+) -> None:
+    server.answers = [Answer(status), Answer(status), Answer(204)]
+    collector.submit(PROFILE)
+    assert [seen.body for seen in server.seen] == [PROFILE] * 3
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 413])
+def test_a_refusal_is_final_and_says_why(server: ScriptedServer, collector: Collector, status: int) -> None:
+    server.answers = [problem(status, "not a CPU profile")]
+    with pytest.raises(SubmitRefused, match=f"{status} not a CPU profile") as raised:
+        collector.submit(PROFILE)
+    assert (raised.value.status, raised.value.detail) == (status, "not a CPU profile")
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "detail"),
+    [
+        ("text/html", b"<html>a proxy's page</html>", "Bad Request"),
+        ("application/problem+json", b"{", "Bad Request"),
+        ("application/problem+json", b"[]", "Bad Request"),
+        ("application/problem+json", b"{}", "Bad Request"),
+        ("application/problem+json", b"\xff", "Bad Request"),
+        ("application/problem+json; charset=utf-8", b'{"title": "Malformed"}', "Malformed"),
+        ("application/problem+json", json.dumps({"detail": "x" * 9000}).encode(), "x" * 500),
+    ],
+)
+def test_the_reason_is_the_problem_document_or_else_the_status_line(
+    server: ScriptedServer, collector: Collector, content_type: str, body: bytes, detail: str
+) -> None:
+    server.answers = [Answer(400, {"Content-Type": content_type}, body)]
+    with pytest.raises(SubmitRefused) as raised:
+        collector.submit(PROFILE)
+    assert raised.value.detail == detail
+
+
+def test_attempts_are_bounded_and_the_last_cause_is_told(
+    server: ScriptedServer, collector: Collector
+) -> None:
+    server.answers = [Answer(502), Answer(500), problem(503, "no space left"), Answer(204)]
+    with pytest.raises(CollectorUnavailable, match="attempts: 3, the last: 503: no space left") as raised:
+        collector.submit(PROFILE)
+    assert raised.value.attempts == 3
+    assert len(server.seen) == 3
+
+
+def test_a_cut_connection_is_tried_again(server: ScriptedServer, collector: Collector) -> None:
+    server.answers = [Answer(204, cut=True)]
+    collector.submit(PROFILE)
+    assert len(server.seen) == 2
+
+
+def test_a_server_that_hangs_is_left_and_tried_again(server: ScriptedServer) -> None:
+    server.answers = [Answer(204, after=5.0)]
+    with Collector(server.url, KEY, timeout=0.2, backoff=0.01) as client:
+        client.submit(PROFILE)
+    assert server.seen[1].at - server.seen[0].at < 4
+
+
+def test_nobody_listening_ends_in_unavailable() -> None:
+    with ScriptedServer() as closed:
+        url = closed.url
+    with (
+        Collector(url, KEY, backoff=0.01, attempts=2) as client,
+        pytest.raises(CollectorUnavailable, match="ConnectError"),
+    ):
+        client.submit(PROFILE)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after_is_waited_for(server: ScriptedServer, collector: Collector, status: int) -> None:
+    server.answers = [Answer(status, {"Retry-After": "1"})]
+    collector.submit(PROFILE)
+    assert server.seen[1].at - server.seen[0].at >= 1.0
+
+
+def test_the_total_time_is_bounded(server: ScriptedServer) -> None:
+    server.answers = [Answer(503, {"Retry-After": "3600"})]
+    start = time.monotonic()
+    with (
+        Collector(server.url, KEY, within=60) as client,
+        pytest.raises(CollectorUnavailable) as raised,
+    ):
+        client.submit(PROFILE)
+    assert raised.value.attempts == 1
+    assert time.monotonic() - start < 5
+
+
+def test_close_ends_a_wait(server: ScriptedServer) -> None:
+    server.answers = [Answer(503, {"Retry-After": "30"})]
+    client = Collector(server.url, KEY)
+    timer = threading.Timer(0.2, client.close)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(CollectorUnavailable):
+        client.submit(PROFILE)
+    assert time.monotonic() - start < 5
+    timer.join()
+
+
+def test_a_connection_is_reused(server: ScriptedServer, collector: Collector) -> None:
+    server.answers = [Answer(503, body=b"busy"), Answer(200, body=b"OK")]
+    for _ in range(3):
+        collector.submit(PROFILE)
+    assert len({seen.client for seen in server.seen}) == 1
+    assert len(server.seen) == 4
+
+
+def test_threads_share_one_collector(server: ScriptedServer, collector: Collector) -> None:
+    profiles = [bytes([number]) * 5000 for number in range(16)]
+    threads = [threading.Thread(target=collector.submit, args=(profile,)) for profile in profiles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen.body for seen in server.seen) == profiles
+
+
+def test_the_key_is_in_no_repr_and_no_error(server: ScriptedServer) -> None:
+    server.answers = [Answer(403), *[Answer(503)] * 2]
+    with Collector(server.url, KEY, backoff=0.01, attempts=2) as client:
+        assert KEY not in repr(client)
+        for expected in (SubmitRefused, CollectorUnavailable):
+            with pytest.raises(expected) as raised:
+                client.submit(PROFILE)
+            assert KEY not in str(raised.getrepr(showlocals=True, style="long"))
+
+
+@pytest.mark.parametrize("key", ["", " ", "two words", "line\nbreak", "k\u00e9y"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_quoted(key: str) -> None:
+    with pytest.raises(ValueError, match="one word of printable ASCII") as raised:
+        Collector("http://127.0.0.1:1", key)
+    assert not key.strip() or key not in str(raised.value)
+
+
+def test_a_key_read_from_a_file_may_end_in_a_line_break(server: ScriptedServer) -> None:
+    with Collector(server.url, f"{KEY}\n") as client:
+        client.submit(PROFILE)
+    assert server.seen[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+def test_a_name_in_the_url_does_not_replace_the_key(server: ScriptedServer) -> None:
+    with Collector(server.url.replace("//", "//user:pass@"), KEY) as client:
+        assert "pass@" not in repr(client)
+        client.submit(PROFILE)
+    assert server.seen[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+def test_at_least_one_attempt() -> None:
+    with pytest.raises(ValueError, match="attempts"):
+        Collector("http://127.0.0.1:1", KEY, attempts=0)
+
+
+@pytest.mark.parametrize("error", [SubmitRefused(400, "not a profile"), CollectorUnavailable(3, "timed out")])
+def test_errors_travel_between_processes(error: AgentError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
