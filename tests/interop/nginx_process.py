@@ -1,0 +1,75 @@
+"""A real nginx as reverse proxy, on a loopback port, with the configuration that docs/operations.md gives."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.interop.listening import free_port, wait_until_answers
+
+OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+
+# Only what lets it run from a folder of the test's own, in the foreground, as whoever runs the test.
+AROUND: Final = """
+{user}
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx.log;
+events {{}}
+http {{
+    access_log off;
+    gzip on;
+    gzip_types *;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        {location}
+    }}
+}}
+"""
+
+
+def documented_location() -> str:
+    """The one nginx block of the operations page."""
+    (block,) = re.findall(r"```nginx\n(.*?)```", OPERATIONS.read_text(), flags=re.DOTALL)
+    return str(block)
+
+
+@contextmanager
+def running_nginx(folder: Path, upstream: str, *, request_buffering: bool) -> Iterator[str]:
+    """The URL of an nginx before `upstream` (a URL) until the block ends."""
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed")
+    location = documented_location()
+    for pattern, value in [
+        (r"proxy_pass http://127\.0\.0\.1:8080;", f"proxy_pass {upstream};"),
+        (r"proxy_request_buffering \w+;", f"proxy_request_buffering {'on' if request_buffering else 'off'};"),
+    ]:
+        location, found = re.subn(pattern, value, location)
+        assert found == 1, f"docs/operations.md has {found} times {pattern}"
+    port = free_port()
+    configuration = folder / "nginx.conf"
+    user = "user root;" if os.geteuid() == 0 else ""
+    configuration.write_text(AROUND.format(user=user, folder=folder, port=port, location=location))
+    log = folder / "nginx.log"
+    process = subprocess.Popen([program, "-p", folder, "-e", log, "-c", configuration])
+    try:
+        wait_until_answers(port, process, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -1,0 +1,3 @@
+module example.test/pusher
+
+go 1.21

@@ -1,0 +1,102 @@
+"""The loop that all of this is for: a Go program profiles itself, and is built anew with the merge."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.curl import Client, total
+from tests.interop.go_toolchain import go
+from tests.server import Server
+
+DEVIRTUALIZED = "PGO devirtualizing interface call each.area to square.area"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workload")
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Path:
+    """The workload, built without a profile."""
+    go("build", "-pgo=off", "-ldflags=-buildid=", "-o", folder / "plain")
+    return folder / "plain"
+
+
+@pytest.fixture(scope="module")
+def profiles(folder: Path, plain: Path) -> list[Path]:
+    """Three runs of it that profiled themselves."""
+    files = [folder / f"cpu{run}.pb.gz" for run in range(3)]
+    for file in files:
+        subprocess.run([plain, file, "0.7"], check=True, stdout=subprocess.DEVNULL)
+    return files
+
+
+@pytest.fixture(scope="module")
+def fleet(folder: Path) -> Iterator[Client]:
+    """curl, to a collector that only this module submits to."""
+    with Server(folder / "server") as server:
+        yield Client(server.base_url, server, folder)
+
+
+@pytest.fixture(scope="module")
+def merge(folder: Path, fleet: Client, profiles: list[Path]) -> Path:
+    """The merge of the three, as a pipeline fetches it."""
+    for file in profiles:
+        assert fleet.submit(file.read_bytes()).status == 204
+    answer = fleet.merge()
+    assert answer.status == 200
+    file = folder / "default.pgo"
+    file.write_bytes(answer.body)
+    return file
+
+
+def lines_in_sum(binary: Path) -> set[str]:
+    """The source lines that the machine code of `sum`, which calls through the interface, comes from."""
+    code = go("tool", "objdump", "-s", r"^main\.sum$", binary)
+    return set(re.findall(r"^\s+(main\.go:\d+)", code, flags=re.MULTILINE))
+
+
+def test_go_builds_another_program_with_the_merge(folder: Path, plain: Path, merge: Path) -> None:
+    """Takes up to 30 s: with a new profile, Go compiles all of its library that the program uses anew."""
+    guided = folder / "guided"
+    said = go("build", f"-pgo={merge}", "-gcflags=-m", "-ldflags=-buildid=", "-o", guided)
+    assert DEVIRTUALIZED in said
+    assert f"-pgo={merge.name}" in go("version", "-m", guided)
+    # The settings that a binary records differ anyway; what is inlined does only if the profile was used.
+    assert lines_in_sum(guided) > lines_in_sum(plain) != set()
+    again = folder / "again"
+    go("build", "-pgo=off", "-ldflags=-buildid=", "-o", again)
+    assert again.read_bytes() == plain.read_bytes()
+    subprocess.run([guided, os.devnull, "0.1"], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_pprof_reads_the_merge(merge: Path, profiles: list[Path]) -> None:
+    """Takes over 20 s where nothing is in Go's cache: Go builds its pprof on first use."""
+    top = go("tool", "pprof", "-top", merge)
+    assert "Type: cpu" in top
+    assert "main.square.area" in top
+    (measured,) = re.findall(r"Total samples = \S+", top)
+    assert measured in go("tool", "pprof", "-top", *profiles)
+
+
+def test_a_client_like_that_of_pgo_fleet_submits(client: Client, folder: Path, profile: bytes) -> None:
+    """Takes over 20 s where nothing is in Go's cache: it builds net/http."""
+    pusher, file = folder / "pusher", folder / "pushed.pb.gz"
+    go("build", "-o", pusher, program="pusher")
+    file.write_bytes(profile)
+    push: list[str | Path] = [pusher, f"{client.url}/v1/submit", file]
+    before = client.total()
+    subprocess.run(push, check=True, env=os.environ | {"KEY": client.server.submit_key})
+    added = tuple(now - then for now, then in zip(client.total(), before, strict=True))
+    assert added == total(profile)
+    environment = os.environ | {"KEY": client.server.merge_key}
+    refused = subprocess.run(push, check=False, env=environment, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("403 Forbidden")

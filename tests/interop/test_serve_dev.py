@@ -1,0 +1,80 @@
+"""`make serve` as a newcomer meets it: the lines that it prints, pasted into a shell."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pprof_merge import decode
+
+from tests.interop.listening import free_port, wait_until_answers
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "tools" / "serve_dev.py"
+
+
+@contextmanager
+def served(folder: Path, port: int) -> Iterator[str]:
+    """What it prints, while it serves with all that it makes in `folder`."""
+    environment = os.environ | {
+        "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
+        "PGOF_DIRECTORY": str(folder / "profiles"),
+        "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
+        "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
+    }
+    output, log = folder / "output", folder / "log"
+    with output.open("wb") as out, log.open("wb") as err:
+        # From elsewhere: it finds the repository by itself.
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT], cwd=folder, env=environment, stdout=out, stderr=err
+        )
+    try:
+        wait_until_answers(port, process, log)
+        yield output.read_text()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
+    port = free_port()
+    with served(tmp_path, port) as printed:
+        for keys in ("submit_keys", "merge_keys"):
+            file = tmp_path / "dev" / keys
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+            assert file.read_text().strip() not in printed
+        lines = printed.split("In another terminal, in this folder:")[1]
+        assert lines.count("\ncurl ") == 2
+        # In the repository's folder, as it says; only what is fetched goes elsewhere.
+        pasted = lines.replace("-o default.pgo", f"-o {tmp_path}/default.pgo")
+        done = subprocess.run(
+            ["bash", "-eu", "-c", pasted], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert decode((tmp_path / "default.pgo").read_bytes()).samples.values.sum() > 0
+
+
+@pytest.mark.parametrize("port_too", [True, False], ids=["port", "folder"])
+def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) -> None:
+    port = free_port()
+    folder = tmp_path / "first"
+    folder.mkdir()
+    with served(folder, port):
+        environment = os.environ | {
+            "PGOF_BIND_ADDRESS": f"127.0.0.1:{port if port_too else free_port()}",
+            "PGOF_DIRECTORY": str((tmp_path if port_too else folder) / "profiles"),
+            "PGOF_SUBMIT_AUTH_KEYS_FILE": str(folder / "dev" / "submit_keys"),
+            "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
+        }
+        done = subprocess.run(
+            [sys.executable, SCRIPT], env=environment, capture_output=True, text=True, check=False, timeout=30
+        )
+    assert done.returncode != 0
+    assert (f"127.0.0.1:{port}" if port_too else "another pgo-collector uses it") in done.stderr
+    assert "Traceback" not in done.stderr

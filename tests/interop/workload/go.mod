@@ -1,0 +1,3 @@
+module example.test/workload
+
+go 1.21

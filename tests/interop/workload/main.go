@@ -1,0 +1,80 @@
+// workload profiles itself while it does what a profile-guided build can make faster: calls through an
+// interface whose dynamic type is nearly always the same.
+//
+//	workload FILE SECONDS
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"time"
+)
+
+type shape interface{ area(scale float64) float64 }
+
+type square struct{ side float64 }
+
+type circle struct{ radius float64 }
+
+// Beyond the usual budget of the inliner, so that only a profile makes it worth inlining.
+func (s square) area(scale float64) float64 {
+	total := 0.0
+	for step := 1; step <= 8; step++ {
+		side := s.side * scale / float64(step)
+		if side > 1e9 {
+			side = 1e9
+		}
+		total += side*side + side*float64(step) - float64(step*step)
+		if total < 0 {
+			total = -total
+		}
+		total += side / (1 + total)
+	}
+	return total
+}
+
+func (c circle) area(scale float64) float64 { return 3.14159 * c.radius * c.radius * scale }
+
+//go:noinline
+func sum(shapes []shape) float64 {
+	total := 0.0
+	for number, each := range shapes {
+		total += each.area(1 + float64(number%7))
+	}
+	return total
+}
+
+func work(duration time.Duration) float64 {
+	shapes := make([]shape, 4096)
+	for number := range shapes {
+		shapes[number] = square{float64(number)}
+		if number%512 == 0 {
+			shapes[number] = circle{float64(number)}
+		}
+	}
+	total := 0.0
+	for start := time.Now(); time.Since(start) < duration; {
+		total += sum(shapes)
+	}
+	return total
+}
+
+func main() {
+	duration, err := time.ParseDuration(os.Args[2] + "s")
+	check(err)
+	file, err := os.Create(os.Args[1])
+	check(err)
+	check(pprof.StartCPUProfile(file))
+	total := work(duration)
+	pprof.StopCPUProfile()
+	check(file.Close())
+	fmt.Println(total)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
