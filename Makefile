@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := proto merge collector agent
+EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 
 .DEFAULT_GOAL := help
 
@@ -38,7 +39,10 @@ bench: setup ## Measure speed and memory, side by side with Go; writes docs/benc
 	$(BIN)/python tests/bench/run.py
 
 .PHONY: lock
-lock: setup ## Renew requirements.txt and the generated protobuf classes
+lock: setup ## Renew the three locks and the generated protobuf classes
 	$(BIN)/uv lock --upgrade
-	$(BIN)/uv export --quiet --format requirements-txt --all-packages --no-emit-workspace --no-header -o requirements.txt
+	$(EXPORT) --all-packages -o requirements.txt
+	$(EXPORT) --package pgo-collector --no-dev -o deploy/requirements.txt
+	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
+		--constraint requirements.txt -o deploy/requirements-build.txt -
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto

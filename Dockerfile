@@ -1,0 +1,34 @@
+# The collector, from the locks alone. The second stage holds what runs, and nothing that builds.
+
+FROM python:3.11-slim AS build
+COPY deploy/requirements.txt deploy/requirements-build.txt /src/
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements-build.txt \
+    && python -m venv /opt/pgo-collector \
+    && /opt/pgo-collector/bin/pip install --no-cache-dir --require-hashes -r /src/requirements.txt
+COPY proto /src/proto
+COPY merge /src/merge
+COPY collector /src/collector
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/wheels \
+        /src/proto /src/merge /src/collector \
+    && /opt/pgo-collector/bin/pip install --no-cache-dir --no-deps --no-index /src/wheels/*.whl
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --user-group --no-create-home collector \
+    && install -d -o collector -g collector -m 0750 /data
+COPY --from=build /opt/pgo-collector /opt/pgo-collector
+ENV PATH=/opt/pgo-collector/bin:$PATH \
+    PGOF_BIND_ADDRESS=:8080 \
+    PGOF_DIRECTORY=/data
+USER collector
+VOLUME /data
+EXPOSE 8080
+# Neither curl nor a proxy from the environment has a part in it.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-c", "\
+import http.client, os, sys;\
+port = int(os.environ['PGOF_BIND_ADDRESS'].rpartition(':')[2]);\
+connection = http.client.HTTPConnection('127.0.0.1', port, timeout=4);\
+connection.request('GET', '/healthz');\
+sys.exit(connection.getresponse().status != 200)"]
+ENTRYPOINT ["pgo-collector"]
+CMD ["serve"]

@@ -1,0 +1,32 @@
+"""The image installs what is tested: its two locks are parts of the workspace's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def locked(file: str) -> dict[str, set[str]]:
+    """The hashes of each `name==version ; marker` of a lock."""
+    lines = re.sub(r" *\\\n *", " ", (ROOT / file).read_text()).splitlines()
+    pins = (re.split(r" (?=--hash)", line) for line in lines if "==" in line and not line.startswith(" "))
+    return {pin.strip(): set(hashes) for pin, *hashes in pins}
+
+
+@pytest.mark.parametrize("file", ["deploy/requirements.txt", "deploy/requirements-build.txt"])
+def test_the_image_installs_what_is_tested(file: str) -> None:
+    workspace, image = locked("requirements.txt"), locked(file)
+    assert len(image) > 3
+    assert {pin: hashes for pin, hashes in image.items() if workspace.get(pin) != hashes} == {}
+
+
+@pytest.mark.parametrize(
+    "file", ["requirements.txt", "deploy/requirements.txt", "deploy/requirements-build.txt"]
+)
+def test_every_package_has_hashes_and_no_registry(file: str) -> None:
+    assert all(locked(file).values())
+    assert "://" not in (ROOT / file).read_text()
