@@ -1,0 +1,124 @@
+"""What one can set, call or type is in the documentation, and what the documentation points at is there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pgo_collector.cli
+import pprof_merge.cli
+import pytest
+from fastapi import FastAPI
+from pgo_collector.app import create_app
+from pgo_collector.keys import KeyFile
+from pgo_collector.settings import PREFIX, Settings
+from pgo_collector.store import Store
+from starlette.routing import Route
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def pages() -> list[Path]:
+    """Every page of the repository, by its path."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def text_of_docs() -> str:
+    return "\n".join(page.read_text() for page in DOCS.glob("*.md"))
+
+
+def documented_default(default: object) -> str:
+    relative = isinstance(default, Path) and not default.is_absolute()
+    return f"`./{default}`" if relative else f"`{default}`"
+
+
+def test_every_setting_is_in_the_table_with_its_default_and_meaning() -> None:
+    expected = []
+    for name, field in Settings.model_fields.items():
+        default = "see there" if field.default_factory else documented_default(field.default)
+        expected.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    rows = re.findall(rf"^\| `{PREFIX}.*$", (DOCS / "operations.md").read_text(), flags=re.MULTILINE)
+    assert "\n".join(rows) == "\n".join(expected)
+
+
+@pytest.fixture
+def routes(tmp_path: Path) -> dict[str, set[str] | None]:
+    """The methods of each path; None for all."""
+    keys = tmp_path / "keys"
+    keys.write_text("")
+    # No request is made, so there is no need of a store.
+    app = create_app(Settings(), cast("Store", None), KeyFile(keys), KeyFile(keys))
+    while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
+        app = vars(app)["_app"]
+    paths = app.openapi()["paths"]
+    found = {path: {method.upper() for method in methods} for path, methods in paths.items()}
+    return found | {route.path: route.methods for route in app.routes if isinstance(route, Route)}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate Operation ID")  # one function may answer several methods
+def test_every_route_is_in_the_api_page_with_its_methods(routes: dict[str, set[str] | None]) -> None:
+    assert len(routes) > 1
+    table = re.findall(
+        r"^\| \[`(/\S+)`\]\(\S+\) \| (.*?) \|", (DOCS / "api.md").read_text(), flags=re.MULTILINE
+    )
+    assert {path: set(re.findall(r"[A-Z]{3,}", methods)) or None for path, methods in table} == routes
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """All words that one can type to get to something that runs, and its parser."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
+    if not nested:
+        yield parser.prog, parser
+    for action in nested:
+        for child in action.choices.values():
+            yield from commands(child)
+
+
+@pytest.mark.parametrize(
+    "parser", [pgo_collector.cli.build_parser(), pprof_merge.cli.parser()], ids=lambda p: p.prog
+)
+def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) -> None:
+    docs = text_of_docs()
+    for words, command in commands(parser):
+        assert re.search(rf"{words}\b", docs), words
+        for action in command._actions:  # noqa: SLF001 - as above
+            for flag in action.option_strings:
+                assert flag in {"-h", "--help"} or f"`{flag}`" in docs, f"{words} {flag}"
+
+
+def test_every_verb_of_make_is_in_contributing() -> None:
+    verbs = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    documented = set(
+        re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    )
+    assert documented == verbs
+    assert {"help", "setup", "serve", "test", "lint", "bench", "lock"} <= verbs
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments that a page's headings can be linked by."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in link:
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not fragment or fragment in anchors(target), link
