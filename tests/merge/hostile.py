@@ -43,7 +43,7 @@ def _distinct_stacks() -> bytes:
     locations = [record(4, number(1, id_), number(3, 16 * id_)) for id_ in range(2, 1000)]
     stacks = (
         record(2, packed(1, *(2 + (row * depth * 7919 + depth) % 997 for depth in range(30))), number(2, 5))
-        for row in range(1, 150_000)
+        for row in range(1, 60_000)
     )
     return WHOLE + b"".join(locations) + b"".join(stacks)
 

@@ -72,6 +72,10 @@ def counts(profiles: Path) -> Mapping[str, int]:
         "mappings": len(profile.mapping),
         "strings": len(profile.string_table),
         "labels": sum(len(sample.label) for sample in profile.sample),
+        "nested_messages": max(
+            *(len(sample.label) for sample in profile.sample),
+            *(len(location.line) for location in profile.location),
+        ),
         "stack_depth": max(len(sample.location_id) for sample in profile.sample),
     }
 
