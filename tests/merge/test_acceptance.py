@@ -151,6 +151,18 @@ def test_what_is_odd_but_a_profile(name: str, extra: bytes, oracle: Oracle) -> N
     assert check_verdict(rest + extra, oracle)
 
 
+@pytest.mark.parametrize("count", [2, 30, 31, 32, 33, 1000])
+def test_many_parts_of_one_record(count: int, oracle: Oracle) -> None:
+    labels = [wire.record(3, wire.number(1, 1), wire.number(3, 1 + row)) for row in range(count)]
+    lines = [wire.record(4, wire.number(1, 1), wire.number(2, row)) for row in range(count)]
+    for more in (
+        wire.record(2, wire.number(2, 5), *labels),
+        wire.record(2, wire.number(1, 1) * count, wire.number(2, 5)),
+        wire.record(4, wire.number(1, 2), *lines) + wire.record(2, wire.number(1, 2), wire.number(2, 5)),
+    ):
+        assert check_verdict(WHOLE + more, oracle)
+
+
 def test_gzip_of_many_members(oracle: Oracle) -> None:
     assert check_verdict(gzip.compress(WHOLE[:40]) + gzip.compress(WHOLE[40:]), oracle)
 

@@ -1,0 +1,210 @@
+"""The command `pprof-merge`: its streams, its exit status, its messages, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import termios
+from typing import TYPE_CHECKING
+
+import pytest
+from pprof_merge import compress, inflate
+
+from tests.merge.command import PPROF_MERGE, pprof_merge
+from tests.merge.differential import merged, read
+from tests.merge.malformed import WHOLE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def files(profiles: Path) -> list[Path]:
+    return sorted(profiles.glob("etl-*"))
+
+
+@pytest.fixture
+def expected(profiles: Path) -> bytes:
+    return compress(merged(read(profiles, "etl-*")))
+
+
+def test_output_goes_to_standard_output(files: list[Path], expected: bytes) -> None:
+    finished = pprof_merge(*files)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, expected, b"")
+    assert pprof_merge("-o", "-", *files).stdout == expected
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_output_goes_to_a_file(option: str, files: list[Path], expected: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "default.pgo"
+    finished = pprof_merge(option, out, *files)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, b"", b"")
+    assert out.read_bytes() == expected
+    assert [*tmp_path.iterdir()] == [out]
+
+
+def test_an_output_file_is_as_public_as_the_umask_says(files: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "default.pgo"
+    subprocess.run([PPROF_MERGE, "-o", out, *files], check=True, umask=0o027)
+    assert out.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_output_file_may_be_one_of_the_inputs(files: list[Path], expected: bytes, tmp_path: Path) -> None:
+    out = tmp_path / "default.pgo"
+    out.write_bytes(files[0].read_bytes())
+    assert pprof_merge("-o", out, out, *files[1:]).returncode == 0
+    assert out.read_bytes() == expected
+
+
+def test_a_dash_is_standard_input(files: list[Path], expected: bytes) -> None:
+    finished = pprof_merge(files[0], "-", files[2], stdin=files[1].read_bytes())
+    assert (finished.returncode, finished.stdout) == (0, expected)
+
+
+def test_files_may_be_bare_protobuf(files: list[Path], expected: bytes, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_bytes(inflate(files[0].read_bytes()))
+    assert pprof_merge(bare, *files[1:]).stdout == expected
+
+
+def test_files_may_be_larger_than_a_servers_limits(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(WHOLE + b"\x32\x00" * (9 << 20))
+    assert pprof_merge(large).returncode == 0
+
+
+def test_it_writes_to_what_is_no_file(files: list[Path], expected: bytes, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([PPROF_MERGE, "-o", pipe, *files]) as command:
+        assert pipe.read_bytes() == expected
+        assert command.wait() == 0
+    assert pipe.is_fifo()
+
+
+BAD = {
+    "missing": (None, b"No such file or directory"),
+    "text": (b"not a profile", b"byte 0"),
+    "empty": (b"", b"the input is empty"),
+    "cut": (compress(WHOLE)[:-9], b"gzip"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_input_is_named_and_nothing_is_left(name: str, files: list[Path], tmp_path: Path) -> None:
+    content, words = BAD[name]
+    bad, out = tmp_path / "in" / name, tmp_path / "out" / "default.pgo"
+    bad.parent.mkdir()
+    out.parent.mkdir()
+    if content is not None:
+        bad.write_bytes(content)
+    finished = pprof_merge("-o", out, files[0], bad, files[1])
+    assert finished.returncode == 2
+    assert finished.stdout == b""
+    assert finished.stderr.startswith(f"pprof-merge: {bad}: ".encode())
+    assert words in finished.stderr
+    assert finished.stderr.count(b"\n") == 1
+    assert [*out.parent.iterdir()] == []
+
+
+def test_after_an_error_the_old_output_is_whole(files: list[Path], tmp_path: Path) -> None:
+    bad, out = tmp_path / "bad", tmp_path / "default.pgo"
+    bad.write_bytes(b"not a profile")
+    out.write_bytes(b"what was there")
+    assert pprof_merge("-o", out, *files, bad).returncode == 2
+    assert out.read_bytes() == b"what was there"
+    assert sorted(tmp_path.iterdir()) == [bad, out]
+
+
+def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
+    finished = pprof_merge(tmp_path)
+    assert finished.returncode == 2
+    assert finished.stderr == f"pprof-merge: {tmp_path}: Is a directory\n".encode()
+
+
+def test_bad_standard_input_is_named(files: list[Path]) -> None:
+    finished = pprof_merge(files[0], "-", stdin=b"not a profile")
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(b"pprof-merge: -: ")
+
+
+def test_profiles_of_other_types_are_named(files: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(WHOLE)
+    finished = pprof_merge(*files, other)
+    assert finished.returncode == 2
+    assert b"types" in finished.stderr
+    assert bytes(other) in finished.stderr
+
+
+@pytest.mark.parametrize("out", ["nowhere/default.pgo", "."])
+def test_an_output_that_cannot_be_is_named(out: str, files: list[Path], tmp_path: Path) -> None:
+    finished = pprof_merge("-o", tmp_path / out, *files)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(f"pprof-merge: {tmp_path / out}: ".encode())
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_full_disk_is_an_error(files: list[Path]) -> None:
+    finished = pprof_merge("-o", "/dev/full", *files)
+    assert finished.returncode == 2
+    assert finished.stderr == b"pprof-merge: /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["-o", "out"], ["--unknown", "file"]])
+def test_wrong_usage_is_explained(arguments: list[str]) -> None:
+    finished = pprof_merge(*arguments)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(b"usage: pprof-merge")
+
+
+def test_help_names_every_option() -> None:
+    finished = pprof_merge("--help")
+    assert finished.returncode == 0
+    assert all(word in finished.stdout for word in (b"-o", b"--output", b"FILE", b"Exit status"))
+
+
+def test_a_reader_that_leaves_is_no_traceback(profiles: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        finished = subprocess.run(
+            [PPROF_MERGE, *sorted(profiles.glob("*.gz"))], stdout=writing, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writing)
+    assert finished.returncode == 2
+    assert finished.stderr == b"pprof-merge: standard output: the reader has gone\n"
+
+
+def on_terminal(*arguments: str | Path, output_too: bool = False) -> tuple[int, bytes]:
+    """Runs the command with a terminal for its messages; its exit status, and what the terminal showed."""
+    terminal, its_end = pty.openpty()
+    termios.tcsetwinsize(its_end, (24, 80))
+    shown = b""
+    stdout = its_end if output_too else subprocess.DEVNULL
+    with subprocess.Popen([PPROF_MERGE, *arguments], stdout=stdout, stderr=its_end) as process:
+        os.close(its_end)
+        try:
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+        except OSError:
+            pass  # so Linux says that the other end of a terminal is closed
+        finally:
+            os.close(terminal)
+        return process.wait(), shown
+
+
+def test_a_person_sees_progress(files: list[Path], tmp_path: Path) -> None:
+    status, shown = on_terminal("-o", tmp_path / "default.pgo", *files)
+    assert status == 0
+    assert b"/3" in shown
+    assert b"profile" in shown
+
+
+def test_a_terminal_is_spared_the_bytes(files: list[Path]) -> None:
+    status, shown = on_terminal(*files, output_too=True)
+    assert status == 2
+    assert b"standard output is a terminal" in shown
+    assert b"\x1f\x8b" not in shown

@@ -1,0 +1,159 @@
+"""A profile costs no more than the limits say, by name, whoever made it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from pprof_merge import LimitExceeded, Limits, decode, inflate
+from pprof_proto.profile_pb2 import Profile
+
+from tests.merge.differential import read
+from tests.merge.hostile import HOSTILE, bomb
+from tests.oracle import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MIB = 1 << 20
+
+# Decodes a file; says what came of it, and what it cost. VmHWM, as ru_maxrss would count the parent too.
+PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from pprof_merge import ProfileError, decode
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+profile = Path(sys.argv[1]).read_bytes()
+before, began, result = peak(), time.process_time(), "taken"
+try:
+    decode(profile)
+except ProfileError as error:
+    result = f"{type(error).__name__}: {error}"
+print(json.dumps([result, time.process_time() - began, peak() - before]))
+"""
+
+
+class Cost(NamedTuple):
+    """What came of decoding, and what it took."""
+
+    result: str
+    cpu_seconds: float
+    more_memory: int
+
+
+def cost(profile: bytes, folder: Path) -> Cost:
+    file = folder / "hostile"
+    file.write_bytes(profile)
+    finished = subprocess.run([sys.executable, "-c", PROGRAM, file], check=True, capture_output=True)
+    return Cost(*json.loads(finished.stdout))
+
+
+@pytest.fixture(scope="module")
+def counts(profiles: Path) -> Mapping[str, int]:
+    """How much of what limits count is in a real profile with labels."""
+    (compressed,) = read(profiles, "apisvc-v1lab-s9-003*")
+    profile = Profile.FromString(inflate(compressed))
+    return {
+        "compressed_bytes": len(compressed),
+        "inflated_bytes": len(inflate(compressed)),
+        "gzip_members": 1,
+        "sample_types": len(profile.sample_type),
+        "samples": len(profile.sample),
+        "locations": len(profile.location),
+        "functions": len(profile.function),
+        "mappings": len(profile.mapping),
+        "strings": len(profile.string_table),
+        "labels": sum(len(sample.label) for sample in profile.sample),
+        "nested_messages": max(
+            *(len(sample.label) for sample in profile.sample),
+            *(len(location.line) for location in profile.location),
+        ),
+        "stack_depth": max(len(sample.location_id) for sample in profile.sample),
+    }
+
+
+@pytest.mark.parametrize(
+    "limit", [field.name for field in fields(Limits) if field.name != "irregular_fields"]
+)
+def test_each_limit_is_the_largest_number_taken(
+    limit: str, counts: Mapping[str, int], profiles: Path
+) -> None:
+    (profile,) = read(profiles, "apisvc-v1lab-s9-003*")
+    actual = counts[limit]
+    assert actual > 0
+    decode(profile, Limits(**{limit: actual}))
+    with pytest.raises(LimitExceeded) as refused:
+        decode(profile, Limits(**{limit: actual - 1}))
+    assert (refused.value.limit, refused.value.allowed) == (limit, actual - 1)
+    assert f"{actual - 1:,} {limit.replace('_', ' ')}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "irregular",
+    {
+        "in the profile": wire.number(99, 1) * 1000,
+        "in packed comments": wire.packed(13, *[1] * 1000),
+        "in a sample": wire.record(2, wire.packed(2, 1, 1), wire.number(9, 1) * 1000),
+        "in a location": wire.record(4, wire.number(1, 1 << 40), wire.number(9, 1) * 1000),
+        "in a function": wire.record(5, wire.number(1, 1 << 40), wire.number(9, 1) * 1000),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_irregular_fields_are_bounded(irregular: tuple[str, bytes], profiles: Path) -> None:
+    (profile,) = read(profiles, "etl-s2-000*")
+    protobuf = inflate(profile) + irregular[1]
+    # Once one record of a table is irregular, all of them are read field by field.
+    decode(protobuf, Limits(irregular_fields=20_000))
+    with pytest.raises(LimitExceeded, match="more than 900 irregular fields"):
+        decode(protobuf, Limits(irregular_fields=900))
+
+
+def test_limits_hold_for_fields_in_an_odd_form_too(profiles: Path) -> None:
+    # A field number that protobuf's own parser refuses takes the records down another path.
+    (profile,) = read(profiles, "etl-s2-000*")
+    protobuf = inflate(profile) + b"\x00\x00"
+    samples = len(decode(protobuf).samples)
+    with pytest.raises(LimitExceeded, match="samples"):
+        decode(protobuf, Limits(samples=samples - 1))
+
+
+def test_a_bare_profile_is_bounded_as_what_comes_out_of_gzip(profiles: Path) -> None:
+    (profile,) = read(profiles, "etl-s2-000*")
+    protobuf = inflate(profile)
+    decode(protobuf, Limits(inflated_bytes=len(protobuf), compressed_bytes=1))
+    with pytest.raises(LimitExceeded, match="inflated bytes"):
+        decode(protobuf, Limits(inflated_bytes=len(protobuf) - 1))
+
+
+def test_all_members_of_a_gzip_count(profiles: Path) -> None:
+    (profile,) = read(profiles, "etl-s2-000*")
+    protobuf = inflate(profile)
+    halves = gzip.compress(protobuf[:20_000]) + gzip.compress(protobuf[20_000:])
+    decode(halves, Limits(inflated_bytes=len(protobuf), gzip_members=2))
+    with pytest.raises(LimitExceeded, match="inflated bytes"):
+        decode(halves, Limits(inflated_bytes=len(protobuf) - 1))
+    with pytest.raises(LimitExceeded, match="gzip members"):
+        decode(halves, Limits(gzip_members=1))
+
+
+def test_a_bomb_costs_memory_up_to_the_limit_and_no_more(tmp_path: Path) -> None:
+    profile = bomb()
+    assert len(profile) < 540_000
+    result, _, more_memory = cost(profile, tmp_path)
+    assert result == "LimitExceeded: more than 16,777,216 inflated bytes"
+    assert more_memory < Limits().inflated_bytes + 8 * MIB
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_input_costs_little(name: str, tmp_path: Path) -> None:
+    _, cpu_seconds, more_memory = cost(HOSTILE[name](), tmp_path)
+    assert cpu_seconds < 10
+    assert more_memory < 1024 * MIB
