@@ -124,6 +124,14 @@ class Server:
         """POST /v1/merge?and_combine=true."""
         return self.client.post("/v1/merge", params={"and_combine": "true"}, headers=bearer(key))
 
+    def descendants(self) -> list[int]:
+        """The ids of the processes that it started, and those that they did."""
+        return descendants(self.process.pid)
+
+    def blobs(self, suffix: str = ".pb.gz") -> list[Path]:
+        """The files below blobs/ whose names end so, in order."""
+        return sorted((self.data / "blobs").rglob(f"*{suffix}"))
+
     def events(self, event: str) -> list[LogLine]:
         """The log lines of one event, so far."""
         return [line for line in list(self.log) if line["event"] == event]
@@ -161,3 +169,13 @@ class Server:
 def bearer(key: str) -> dict[str, str]:
     """The header that a key is sent in."""
     return {"Authorization": f"Bearer {key}"}
+
+
+def descendants(pid: int) -> list[int]:
+    """The ids of the processes that a process and its children started."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return [*children, *(found for child in children for found in descendants(child))]

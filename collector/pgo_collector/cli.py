@@ -1,4 +1,8 @@
-"""The command line: `pgo-collector serve`, `pgo-collector keys new`, `pgo-collector reindex`."""
+"""The command line: `pgo-collector serve`, `pgo-collector keys new`, `pgo-collector reindex`.
+
+Every worker process imports this module, as the one that started the program; so what only the server
+needs is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from pathlib import Path
 from pgo_collector.errors import CannotStart
 from pgo_collector.keys import append_key, fingerprint, new_key
 from pgo_collector.logs import set_up_logs
-from pgo_collector.server import reindex, serve
 from pgo_collector.settings import PREFIX, Settings, read_settings
 
 EXIT_INTERRUPTED = 130
@@ -50,12 +53,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(_: argparse.Namespace) -> None:
+    from pgo_collector.server import serve  # noqa: PLC0415 (see above)
+
     settings = read_settings()
     set_up_logs(settings.log_level)
     serve(settings)
 
 
 def _reindex(_: argparse.Namespace) -> None:
+    from pgo_collector.server import reindex  # noqa: PLC0415 (see above)
+
     settings = read_settings()
     set_up_logs(settings.log_level)
     print(f"{reindex(settings)} blobs are live")

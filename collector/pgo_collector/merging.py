@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,9 @@ class SeriesMerge:
             paths = [
                 (str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
             ]
+            start = time.perf_counter()
             merged = await store.workers.run(merge_blobs, paths, part)
+            _log.info("merged", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
             for left in merged.left_out:
                 _log.warning("left out of the merge", blob=left.blob, reason=left.reason)
             if merged.facts is None:

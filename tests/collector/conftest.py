@@ -1,4 +1,4 @@
-"""Fixtures: a collector that runs, and one that doesn't yet."""
+"""Fixtures: a collector of one's own, running or not, and one for all tests of a module."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server
+
+PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
 @pytest.fixture
@@ -23,3 +25,16 @@ def server(stopped: Server) -> Server:
     """A running collector on an empty data folder."""
     stopped.start()
     return stopped
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running collector for tests that don't mind what others store in it."""
+    with Server(tmp_path_factory.mktemp("shared")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def go_profiles() -> list[bytes]:
+    """Real profiles of one Go program, gzipped."""
+    return [path.read_bytes() for path in sorted(PROFILES.glob("apisvc-v1-*.pb.gz"))]

@@ -1,11 +1,250 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from isal import igzip
+from pprof_proto.profile_pb2 import Profile
+
 from tests.faults.stacks import profile_of, tally
-from tests.server import Server
+from tests.server import Server, bearer
 
 
-def test_submitted_profiles_are_in_the_merge(server: Server) -> None:
-    for name in ("a", "b"):
-        answer = server.submit(profile_of(name))
+def open_files(server: Server) -> list[Path]:
+    return sorted((server.data / "incoming").iterdir())
+
+
+def wait_until_incoming(server: Server, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(open_files(server)) != count:
+        assert time.monotonic() < deadline, open_files(server)
+        time.sleep(0.02)
+
+
+def connect(server: Server, *headers: str) -> socket.socket:
+    """A connection on which the head of a submit has been sent."""
+    address = urlsplit(server.base_url)
+    connection = socket.create_connection((str(address.hostname), address.port or 0), timeout=10)
+    head = ["POST /v1/submit HTTP/1.1", "Host: x", f"Authorization: Bearer {Server.submit_key}", *headers]
+    connection.sendall("".join(f"{line}\r\n" for line in [*head, ""]).encode())
+    return connection
+
+
+def counted(server: Server, *names: str) -> dict[str, int]:
+    """How often the merge counts each of the stacks; a shared collector has others too."""
+    tallied = tally(server.merge().content)
+    return {name: tallied[name] for name in names}
+
+
+def test_submitted_profiles_are_in_the_merge(shared: Server) -> None:
+    for name in ("first", "second"):
+        answer = shared.submit(profile_of(name))
         assert (answer.status_code, answer.content) == (204, b"")
+    assert counted(shared, "first", "second") == {"first": 1, "second": 1}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "multipart/form-data; boundary=x"},
+        {"Content-Encoding": "gzip"},
+        {"Content-Encoding": "br", "Content-Type": "application/json"},
+    ],
+)
+@pytest.mark.parametrize("bare", [False, True], ids=["gzip", "bare"])
+def test_gzip_is_told_by_its_magic_bytes_alone(
+    shared: Server, headers: dict[str, str], *, bare: bool
+) -> None:
+    name = f"{bare} {headers}"
+    profile = gzip.decompress(profile_of(name)) if bare else profile_of(name)
+    answer = shared.client.post("/v1/submit", content=profile, headers=headers | bearer(Server.submit_key))
+    assert answer.status_code == 204
+    assert counted(shared, name) == {name: 1}
+
+
+def test_a_profile_is_one_however_it_is_packed_and_sent(shared: Server) -> None:
+    profile = profile_of("resent")
+    blobs = len(shared.blobs())
+    bare = gzip.decompress(profile)
+    for body in (profile, bare, profile, gzip.compress(bare, 1), iter([bare[:50], bare[50:]])):
+        answer = shared.client.post("/v1/submit", content=body, headers=bearer(Server.submit_key))
+        assert answer.status_code == 204
+    assert counted(shared, "resent") == {"resent": 1}
+    assert len(shared.blobs()) == blobs + 1
+
+
+def test_equal_stacks_of_another_time_are_another_profile(shared: Server) -> None:
+    for time_nanos in (1, 2):
+        shared.submit(profile_of("another time", time_nanos=time_nanos))
+    assert counted(shared, "another time") == {"another time": 2}
+
+
+def test_a_blob_is_named_by_series_time_and_content(server: Server) -> None:
+    profile = profile_of("a", time_nanos=86_400 * 1_000_000_000 + 5)
+    server.submit(profile)
+    digest = hashlib.sha256(gzip.decompress(profile)).hexdigest()
+    (blob,) = server.blobs()
+    assert blob == server.data / f"blobs/default/cpu/1970-01-02/86400000000005-{digest}.pb.gz"
+    assert blob.read_bytes() == profile
+    assert not open_files(server)
+
+
+def test_any_time_can_be_stored(server: Server) -> None:
+    times = [0, -1, -(1 << 63), (1 << 63) - 1]
+    for time_nanos in times:
+        assert server.submit(profile_of("a", time_nanos=time_nanos)).status_code == 204
+    server.restart()
+    assert tally(server.merge().content) == {"a": len(times)}
+    assert not server.events("not ours, ignored")
+
+
+def test_services_are_kept_apart(tmp_path: Path) -> None:
+    for service in ("shop", "mail"):
+        with Server(tmp_path, {"PGOF_DEFAULT_SERVICE": service}) as server:
+            assert server.merge().status_code == 404
+            for name in ("a", "b"):
+                server.submit(profile_of(f"{service} {name}"))
+            assert tally(server.combine().content) == {f"{service} a": 1, f"{service} b": 1}
+            assert [path.parts[-4:-2] for path in server.blobs() if service in path.parts] == [
+                (service, "cpu")
+            ]
+
+
+def test_sample_types_in_either_order_merge(shared: Server) -> None:
+    names = {"plain": False, "swapped": True, "plain again": False}
+    for name, swapped in names.items():
+        assert shared.submit(profile_of(name, swapped=swapped)).status_code == 204
+    assert counted(shared, *names) == dict.fromkeys(names, 1)
+
+
+def test_a_profile_without_a_sample_is_taken(shared: Server) -> None:
+    profile = Profile.FromString(gzip.decompress(profile_of("a")))
+    del profile.sample[:]
+    assert shared.submit(profile.SerializeToString()).status_code == 204
+    assert shared.merge().status_code == 200
+
+
+def without_cpu_period() -> bytes:
+    profile = Profile.FromString(gzip.decompress(profile_of("a")))
+    profile.ClearField("period_type")
+    return profile.SerializeToString()
+
+
+def with_one_type(*, doubled: bool) -> bytes:
+    profile = Profile.FromString(gzip.decompress(profile_of("a")))
+    del profile.sample_type[0]
+    profile.sample_type.extend([profile.sample_type[0]] * doubled)
+    del profile.sample[:]
+    return profile.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"hello", id="text"),
+        pytest.param(b"\x1f\x8bhello", id="broken gzip"),
+        pytest.param(gzip.compress(b""), id="gzip of nothing"),
+        pytest.param(gzip.compress(b"hello"), id="gzip of text"),
+        pytest.param(profile_of("a")[:-9], id="truncated"),
+        pytest.param(profile_of("a", type_="wall"), id="other types"),
+        pytest.param(without_cpu_period(), id="other period"),
+        pytest.param(with_one_type(doubled=False), id="one type"),
+        pytest.param(with_one_type(doubled=True), id="one type twice"),
+    ],
+)
+def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, body: bytes) -> None:
+    blobs = shared.blobs()
+    answer = shared.submit(body)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert answer.json()["detail"]
+    assert shared.blobs() == blobs
+    assert not open_files(shared)
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A collector with small limits."""
+    limits = {"COMPRESSED_BYTES": "2000", "INFLATED_BYTES": "4000"}
+    environment = {f"PGOF_MAX_{name}": value for name, value in limits.items()} | {"PGOF_BODY_TIMEOUT": "0.5"}
+    with Server(tmp_path_factory.mktemp("strict"), environment) as server:
+        yield server
+
+
+def test_a_declared_length_over_the_limit_is_refused_before_reading(strict: Server) -> None:
+    with connect(strict, "Content-Length: 4001") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_chunked_body_over_the_limit_is_refused(strict: Server) -> None:
+    chunks = iter([bytes(1000)] * 5)
+    answer = strict.client.post("/v1/submit", content=chunks, headers=bearer(Server.submit_key))
+    assert answer.status_code == 413
+    assert not open_files(strict)
+
+
+def test_gzip_over_either_limit_is_refused(strict: Server) -> None:
+    incompressible = b"".join(hashlib.sha256(bytes([part])).digest() for part in range(70))
+    for body in (gzip.compress(incompressible), gzip.compress(bytes(4001))):
+        assert strict.submit(body).status_code == 413
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(strict: Server) -> None:
+    with connect(strict, "Content-Length: 100") as connection:
+        connection.sendall(b"x")
+        answer = connection.recv(1000)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in answer.lower()
+    wait_until_incoming(strict, 0)
+
+
+def test_what_a_client_leaves_when_it_goes_away_is_removed(shared: Server) -> None:
+    with connect(shared, "Content-Length: 200000") as connection:
+        connection.sendall(bytes(100_000))
+        wait_until_incoming(shared, 1)
+    wait_until_incoming(shared, 0)
+
+
+def resident_bytes(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def test_a_gzip_bomb_costs_no_more_memory_than_the_limit(server: Server) -> None:
+    bomb = igzip.compress(bytes(512 << 20), 3)
+    server.submit(profile_of("a"))
+    assert len(server.descendants()) >= 2
+    before = {pid: resident_bytes(pid, "VmRSS") for pid in (server.process.pid, *server.descendants())}
+    assert server.submit(bomb).status_code == 413
+    for pid, resident in before.items():
+        assert resident_bytes(pid, "VmHWM") - resident < (16 << 20) + (64 << 20)
+    assert tally(server.merge().content) == {"a": 1}
+
+
+def test_a_full_disk_is_500_and_keeps_nothing_half(server: Server) -> None:
+    """A limit on the size of files stands for the full disk: first for the body, then for the catalog."""
+    server.submit(profile_of("a"))
+    unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    for largest in (10, 20_000):
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+        answer = server.submit(profile_of("b"))
+        assert answer.status_code == 500
+        assert "could not be stored" in answer.json()["detail"]
+        assert not open_files(server)
+        assert len(server.blobs()) == 1
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+    assert tally(server.merge().content) == {"a": 1}
+    assert server.submit(profile_of("b")).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+    server.restart()
     assert tally(server.merge().content) == {"a": 1, "b": 1}

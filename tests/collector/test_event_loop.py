@@ -1,0 +1,56 @@
+"""Nothing blocks the event loop: the application in this process, under a detector of blocking calls."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+from blockbuster import blockbuster_ctx
+from pgo_collector.app import create_app
+from pgo_collector.folder import DataFolder
+from pgo_collector.keys import KeyFile
+from pgo_collector.server import open_store
+from pgo_collector.settings import Settings
+from structlog.testing import capture_logs
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import bearer
+
+
+def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
+    key_file = tmp_path / "keys"
+    key_file.write_text("key\n")
+    settings = Settings(directory=tmp_path / "data", workers=1)
+    keys = KeyFile(key_file)
+
+    async def use(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/v1/merge")).status_code == 404
+        assert (await client.post("/v1/submit", content=b"hello")).status_code == 400
+        for name in ("a", "b", "a"):
+            assert (await client.post("/v1/submit", content=profile_of(name))).status_code == 204
+        merged = await client.get("/v1/merge")
+        assert tally(merged.content) == {"a": 1, "b": 1}
+        etag = merged.headers["ETag"]
+        assert (await client.get("/v1/merge", headers={"If-None-Match": etag})).status_code == 304
+        assert (await client.post("/v1/merge?and_combine=true")).content == merged.content
+        assert (await client.head("/v1/merge")).status_code == 200
+        assert (await client.get("/v1/merge", headers=bearer("wrong"))).status_code == 403
+
+    async def serve(folder: DataFolder) -> None:
+        async with open_store(settings, folder) as store:
+            following = asyncio.create_task(keys.follow())
+            transport = httpx.ASGITransport(create_app(settings, store, keys, keys))
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://collector", headers=bearer("key")
+            ) as client:
+                key_file.write_text("key\nanother\n")
+                with blockbuster_ctx(), capture_logs():
+                    await use(client)
+                    await asyncio.sleep(1.5)
+                assert len(keys.keys.digests) == 2
+            following.cancel()
+
+    with DataFolder(settings.directory) as folder:
+        asyncio.run(serve(folder))

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+import pprof_merge
+import pytest
+from pprof_proto.profile_pb2 import Profile
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+
+def test_nothing_stored_is_404_with_a_reason(server: Server) -> None:
+    for method in ("GET", "POST"):
+        answer = server.merge(method)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
+        assert answer.json()["detail"] == "no profile is stored"
+    assert server.merge("HEAD").status_code == 404
+
+
+def test_the_merge_is_the_engines_and_keeps_what_go_needs(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        assert server.submit(profile).status_code == 204
+    expected = pprof_merge.encode(pprof_merge.merge(map(pprof_merge.decode, go_profiles)))
+    for answer in (server.merge("GET"), server.merge("POST")):
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"] == "application/octet-stream"
+        assert answer.headers["Cache-Control"] == "private, no-cache"
+        assert int(answer.headers["Content-Length"]) == len(answer.content)
+        assert answer.headers["ETag"] == f'"{hashlib.sha256(expected).hexdigest()}"'
+        assert "PGO-Left-Out" not in answer.headers
+        assert gzip.decompress(answer.content) == expected
+    assert any(function.start_line for function in Profile.FromString(expected).function)
+
+
+def test_head_has_the_headers_of_get_and_no_body(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    head, get = shared.merge("HEAD"), shared.merge("GET")
+    assert head.content == b""
+    for answer in (head, get):
+        del answer.headers["Date"]
+    assert head.headers == get.headers
+
+
+def test_the_etag_changes_when_the_content_does_and_only_then(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    first = shared.merge().headers["ETag"]
+    shared.submit(profile_of("a"))
+    assert shared.merge().headers["ETag"] == first
+    shared.submit(profile_of("b"))
+    second = shared.merge().headers["ETag"]
+    assert second != first
+    assert shared.combine().headers["ETag"] == second
+    assert shared.merge().headers["ETag"] == second
+    shared.restart()
+    assert shared.merge().headers["ETag"] == second
+
+
+def test_a_client_that_has_it_gets_304(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    etag = shared.merge().headers["ETag"]
+    for condition in (etag, f"W/{etag}", f'"x", {etag}', f'W/"y" , W/{etag},"z"', "*"):
+        for method in ("GET", "HEAD"):
+            answer = shared.merge(method, If_None_Match=condition)
+            assert (answer.status_code, answer.content) == (304, b"")
+            assert answer.headers["ETag"] == etag
+    for condition in ('"other"', etag.strip('"'), f'"{etag[1:-2]}"', "", '"*"'):
+        assert shared.merge(If_None_Match=condition).status_code == 200
+    assert shared.merge("POST", If_None_Match=etag).status_code == 200
+
+
+def test_nothing_is_merged_again_while_nothing_has_changed(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    etag = server.merge().headers["ETag"]
+    server.merge()
+    server.merge("POST")
+    assert server.merge(If_None_Match=etag).status_code == 304
+    assert len(server.events("merged")) == 1
+    server.restart()
+    assert server.merge(If_None_Match=etag).status_code == 304
+    assert not server.events("merged")
+
+
+def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(lambda _: server.merge().content, range(8)))
+    assert len(set(answers)) == 1
+    assert len(server.events("merged")) == 1
+
+
+def test_a_lost_file_of_the_last_merge_is_made_again(server: Server) -> None:
+    server.submit(profile_of("a"))
+    before = server.merge().content
+    for path in (server.data / "merged").iterdir():
+        path.unlink()
+    assert server.merge().content == before
+    assert len(list((server.data / "merged").iterdir())) == 1
+
+
+def left_out(answer: httpx.Response) -> str:
+    header: str = answer.headers["PGO-Left-Out"]
+    return header
+
+
+def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        server.submit(profile_of(name))
+    server.merge()
+    by_stack = {name: server.blobs()[0].parent / blob_name(profile_of(name)) for name in ("a", "b", "c", "d")}
+    by_stack["a"].write_bytes(by_stack["a"].read_bytes()[:-20])
+    by_stack["b"].unlink()
+    by_stack["c"].write_bytes(profile_of("c", type_="wall"))
+    by_stack["d"].write_bytes(profile_of("somebody else's"))
+    for answer in (server.merge(), server.merge(), server.combine(), server.merge()):
+        assert answer.status_code == 200
+        assert tally(answer.content) == {"e": 1}
+        for path in by_stack.values():
+            assert f'"default/cpu/{path.parent.name}/{path.name}";reason="' in left_out(answer)
+        assert left_out(answer).isascii()
+    warned = {line["blob"].rsplit("/")[-1] for line in server.events("left out of the merge")}
+    assert warned == {path.name for path in by_stack.values()}
+    assert by_stack["a"].exists()
+
+
+def blob_name(profile: bytes, time_nanos: int = 1_700_000_000_000_000_000) -> str:
+    return f"{time_nanos}-{hashlib.sha256(gzip.decompress(profile)).hexdigest()}.pb.gz"
+
+
+def test_a_blob_put_back_is_merged_again(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    whole = server.merge()
+    blob = server.blobs()[0]
+    content = blob.read_bytes()
+    blob.write_bytes(content[:50])
+    assert "PGO-Left-Out" in server.merge().headers
+    blob.write_bytes(content)
+    again = server.merge()
+    assert again.content == whole.content
+    assert "PGO-Left-Out" not in again.headers
+
+
+def test_with_nothing_that_can_be_read_it_is_404(server: Server) -> None:
+    server.submit(profile_of("a"))
+    server.blobs()[0].write_bytes(b"")
+    answer = server.merge()
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "none of the 1 stored profiles can be read"
+
+
+@pytest.fixture
+def large(server: Server) -> Server:
+    """A collector whose merge is larger than what a connection buffers."""
+    for name in ("large", "small"):
+        profile = Profile.FromString(gzip.decompress(profile_of(name)))
+        if name == "large":
+            profile.comment.append(len(profile.string_table))
+            incompressible = b"".join(hashlib.sha256(str(part).encode()).digest() for part in range(200_000))
+            profile.string_table.append(incompressible)
+        assert server.submit(profile.SerializeToString()).status_code == 204
+    return server
+
+
+def test_a_client_that_reads_slowly_holds_up_nobody(large: Server) -> None:
+    before = large.merge()
+    address = urlsplit(large.base_url)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with slow:
+        slow.settimeout(30)
+        slow.connect((str(address.hostname), address.port or 0))
+        slow.sendall(f"GET /v1/merge HTTP/1.0\r\nAuthorization: Bearer {Server.merge_key}\r\n\r\n".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
+        requests = len(large.events("request"))
+        assert large.combine().content == before.content
+        assert large.submit(profile_of("meanwhile")).status_code == 204
+        assert tally(large.merge().content)["meanwhile"] == 1
+        assert len(large.events("request")) >= requests + 2
+        assert len([line for line in large.events("request") if line["status"] == 200]) < 4, "it wasn't slow"
+        received = bytearray()
+        while chunk := slow.recv(1 << 20):
+            received += chunk
+    assert received.endswith(before.content[-1000:])

@@ -1,0 +1,89 @@
+"""The forms that outlive a process or leave it: blob names, .inputs, entity tags, the left-out header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pgo_collector.blobs import BlobName, Blobs, Identity, InputsDamaged, Series
+from pgo_collector.engine import LeftOut
+from pgo_collector.etags import matches, quoted
+from pgo_collector.folder import DataFolder
+from pgo_collector.left_out import left_out_header
+
+DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
+IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
+NAMES = st.builds(
+    BlobName,
+    st.builds(Series, st.from_regex(r"[a-z][a-z._-]{0,9}", fullmatch=True), st.just("cpu")),
+    IDENTITIES,
+)
+
+
+@given(NAMES)
+def test_a_blob_name_reads_back(name: BlobName) -> None:
+    assert BlobName.parse(str(name)) == name
+
+
+@given(st.text())
+def test_what_is_not_a_blob_name_is_none(text: str) -> None:
+    assert BlobName.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"default/cpu/2023-11-15/1700000000000000000-{'ab' * 32}.pb.gz",  # another day
+        f"default/cpu/1970-01-01/01-{'ab' * 32}.pb.gz",
+        f"default/cpu/1970-01-01/1-{'AB' * 32}.pb.gz",
+        f"default/cpu/1970-01-01/1-{'ab' * 31}.pb.gz",
+        f"../cpu/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/2262-04-11/9223372036854775808-{'ab' * 32}.pb.gz",
+    ],
+)
+def test_names_that_we_never_give_are_not_ours(text: str) -> None:
+    assert BlobName.parse(text) is None
+
+
+def test_inputs_read_back_and_damage_is_seen(tmp_path: Path) -> None:
+    name = BlobName(Series("default", "cpu"), Identity(5, "ab" * 32))
+    with DataFolder(tmp_path) as folder:
+        blobs = Blobs(folder)
+        blobs.path(name).parent.mkdir(parents=True)
+        inputs = {Identity(number, f"{number:064x}") for number in range(-2, 9)}
+        assert blobs.write_inputs(name, inputs) == blobs.path(name).with_name(path_of(name)).stat().st_size
+        assert blobs.read_inputs(name) == inputs
+        path = blobs.path(name).with_name(path_of(name))
+        whole = path.read_bytes()
+        for damaged in (b"", b"hello", whole[:-10], whole[: len(whole) // 2], whole.replace(b" ", b"", 1)):
+            path.write_bytes(damaged)
+            with pytest.raises(InputsDamaged, match=path.name):
+                blobs.read_inputs(name)
+
+
+def path_of(name: BlobName) -> str:
+    return str(name).rsplit("/", maxsplit=1)[-1].replace(".pb.gz", ".inputs")
+
+
+@given(st.from_regex(r"[0-9a-f]{64}", fullmatch=True), st.text(max_size=20))
+def test_an_entity_tag_matches_itself_and_nothing_else(etag: str, other: str) -> None:
+    assert matches(quoted(etag), etag)
+    assert matches(f'"", W/"x",\tW/{quoted(etag)} , "y"', etag)
+    assert not matches(etag, etag)
+    assert not matches(quoted(other), etag)
+
+
+@given(st.lists(st.builds(LeftOut, st.text(), st.text())))
+def test_the_left_out_header_is_bounded_ascii(left_out: list[LeftOut]) -> None:
+    header = left_out_header(left_out)
+    assert header.isascii()
+    assert header.isprintable()
+
+
+def test_the_left_out_header_quotes_and_counts() -> None:
+    header = left_out_header([LeftOut('a "b" \\', "größe")] * 12)
+    entry = r'"a \"b\" \\";reason="gr??e"'
+    assert header == ", ".join([entry] * 10 + ["2"])
+    assert len(left_out_header([LeftOut("c", "x" * 1000)])) < 200

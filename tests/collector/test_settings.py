@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pgo_collector.errors import SettingsInvalid
+from pgo_collector.settings import Settings, read_settings, split_address
+
+from tests.server import Server
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of our variables."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"PGOF_{name.upper()}", raising=False)
+
+
+def test_the_defaults_are_pgo_fleets() -> None:
+    settings = read_settings()
+    assert settings.bind_address == "127.0.0.1:8080"
+    assert settings.directory == Path("./profiles")
+    assert settings.submit_auth_keys_file == Path("/secret/submit_keys")
+    assert settings.merge_auth_keys_file == Path("/secret/merge_keys")
+    assert settings.default_service == "default"
+    assert settings.limits.compressed_bytes == 8 << 20
+    assert settings.limits.inflated_bytes == 16 << 20
+
+
+def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "bind_address": ":9",
+        "directory": Path("/data"),
+        "submit_auth_keys_file": Path("/s"),
+        "merge_auth_keys_file": Path("/m"),
+        "default_service": "shop",
+        "max_compressed_bytes": 1,
+        "max_inflated_bytes": 2,
+        "workers": 3,
+        "body_timeout": 0.5,
+        "log_level": "error",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"PGOF_{name.upper()}", str(value))
+    assert read_settings().model_dump() == values
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        (":8080", ("", 8080)),
+        ("[::1]:0", ("::1", 0)),
+        ("localhost:65535", ("localhost", 65535)),
+    ],
+)
+def test_addresses(address: str, expected: tuple[str, int]) -> None:
+    assert split_address(address) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            ("BIND_ADDRESS", value)
+            for value in ("", "8080", "host", "host:", "host:x", "::1:80", "h:65536", "h:-1")
+        ),
+        *(("DEFAULT_SERVICE", value) for value in ("", "../up", "a/b", ".hidden", "x" * 64)),
+        *(
+            (name, value)
+            for name in ("WORKERS", "MAX_INFLATED_BYTES", "BODY_TIMEOUT")
+            for value in ("0", "many")
+        ),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"PGOF_{name}", value)
+    with pytest.raises(SettingsInvalid, match=f"PGOF_{name}: "):
+        read_settings()
+
+
+def test_a_bad_value_ends_the_process_with_a_message(stopped: Server) -> None:
+    stopped.environment["PGOF_WORKERS"] = "many"
+    finished = stopped.run("serve")
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("pgo-collector: PGOF_WORKERS: ")
+    assert "Traceback" not in finished.stderr
+
+
+def test_an_address_in_use_ends_the_process_with_a_message(stopped: Server, tmp_path: Path) -> None:
+    with Server(tmp_path / "other") as other:
+        address = other.base_url.removeprefix("http://")
+        stopped.environment["PGOF_BIND_ADDRESS"] = address
+        finished = stopped.run("serve")
+    assert finished.returncode == 2
+    assert f"address {address}: " in finished.stderr
+
+
+def test_help_lists_every_setting(stopped: Server) -> None:
+    shown = stopped.run("--help").stdout
+    for name in Settings.model_fields:
+        assert f"PGOF_{name.upper()}" in shown

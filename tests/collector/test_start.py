@@ -1,0 +1,296 @@
+"""What a start finds in the data folder, and makes of it."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+
+def submit_all(server: Server, *names: str) -> None:
+    for name in names:
+        assert server.submit(profile_of(name)).status_code == 204
+
+
+def drop_catalog(server: Server) -> None:
+    for path in server.data.glob("catalog.sqlite3*"):
+        path.unlink()
+
+
+def test_the_data_folder_is_made_private(server: Server) -> None:
+    assert stat.S_IMODE(server.data.stat().st_mode) == 0o750
+    assert stat.S_IMODE((server.data / "blobs").stat().st_mode) == 0o750
+
+
+def test_a_folder_with_the_mode_that_pgo_fleet_gives_is_made_usable(stopped: Server) -> None:
+    stopped.data.mkdir(0)
+    stopped.data.chmod(0)
+    stopped.start()
+    assert stat.S_IMODE(stopped.data.stat().st_mode) == 0o750
+
+
+def test_a_second_process_on_the_folder_is_refused(server: Server) -> None:
+    for command in ("serve", "reindex"):
+        finished = server.run(command)
+        assert finished.returncode == 2
+        assert f"{server.data}: another pgo-collector uses it" in finished.stderr
+    submit_all(server, "a")
+
+
+def test_a_folder_that_cannot_be_made_is_named(stopped: Server) -> None:
+    stopped.data.write_text("a file")
+    finished = stopped.run("serve")
+    assert finished.returncode == 2
+    assert str(stopped.data) in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_what_is_stored_outlives_a_kill(server: Server) -> None:
+    submit_all(server, "a", "b")
+    before = server.merge().content
+    server.restart()
+    assert server.merge().content == before
+    submit_all(server, "a")
+    assert server.merge().content == before
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_without_its_catalog_the_merge_is_the_same(server: Server, *, combined: bool) -> None:
+    submit_all(server, "a", "b", "c")
+    if combined:
+        server.combine()
+        submit_all(server, "d")
+    before = server.merge().content
+    server.stop()
+    drop_catalog(server)
+    server.start()
+    assert server.merge().content == before
+    submit_all(server, "a", "b", "c")
+    assert server.merge().content == before
+    server.stop()
+    server.reindex()
+    server.start()
+    assert server.merge().content == before
+
+
+def test_reindex_says_how_many_blobs_are_live(server: Server) -> None:
+    submit_all(server, "a", "b", "c")
+    server.stop()
+    assert server.run("reindex").stdout == "3 blobs are live\n"
+
+
+def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> None:
+    submit_all(server, "a", "b")
+    before = server.merge().content
+    server.stop()
+    drop_catalog(server)
+    (server.data / "catalog.sqlite3").write_text("not a database " * 100)
+    finished = server.run("serve")
+    assert finished.returncode == 2
+    assert "catalog.sqlite3" in finished.stderr
+    assert "reindex" in finished.stderr
+    server.reindex()
+    server.start()
+    assert server.merge().content == before
+
+
+def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
+    submit_all(server, "a")
+    (folder,) = {path.parent for path in server.blobs()}
+    blob = server.blobs()[0]
+    strangers = [
+        server.data / "README.txt",
+        server.data / "blobs" / "notes.txt",
+        folder / "core",
+        folder / "1-ab.pb.gz",
+        folder / blob.name.replace(".pb.gz", ".pb"),
+        folder.parent / blob.name,
+        server.data / "incoming" / "note",
+        server.data / "merged" / "note",
+    ]
+    for path in strangers:
+        path.write_text("hello")
+    assert server.merge().status_code == 200
+    server.restart()
+    assert tally(server.merge().content) == {"a": 1}
+    assert tally(server.combine().content) == {"a": 1}
+    assert {line["file"] for line in server.events("not ours, ignored")} == {str(path) for path in strangers}
+    assert {path.read_text() for path in strangers} == {"hello"}
+
+
+def test_what_was_being_received_is_swept(server: Server) -> None:
+    server.stop()
+    (server.data / "incoming" / "ab12.part").write_text("half")
+    server.start()
+    assert not list((server.data / "incoming").iterdir())
+
+
+def test_a_missing_blob_is_said_at_the_start_and_left_out(server: Server) -> None:
+    submit_all(server, "a", "b")
+    blob = server.blobs()[0]
+    blob.unlink()
+    server.restart()
+    assert blob.name in server.wait_for_log("a stored profile is missing")["blob"]
+    answer = server.merge()
+    assert answer.status_code == 200
+    assert blob.name in answer.headers["PGO-Left-Out"]
+
+
+def test_a_retry_of_a_profile_whose_blob_is_missing_stores_it(server: Server) -> None:
+    submit_all(server, "a", "b")
+    server.blobs()[0].unlink()
+    submit_all(server, "a", "b")
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+
+
+def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> None:
+    submit_all(server, "a", "b")
+    blob = server.blobs()[0]
+    blob.write_bytes(blob.read_bytes()[:-30])
+    before = server.merge()
+    server.stop()
+    server.reindex()
+    server.start()
+    after = server.merge()
+    assert after.content == before.content
+    assert after.headers["PGO-Left-Out"] == before.headers["PGO-Left-Out"]
+
+
+class Combine:
+    """A combine of a, b and c, as files: what was in the data folder before it, and what is after it."""
+
+    def __init__(self, server: Server) -> None:
+        submit_all(server, "a", "b", "c")
+        self.merged = server.merge().content
+        server.stop()
+        self.before = server.home / "before"
+        shutil.copytree(server.data, self.before)
+        server.start()
+        server.combine()
+        server.stop()
+        self.after = server.home / "after"
+        shutil.copytree(server.data, self.after)
+        self.server = server
+
+    def resume(self, catalog: Path | None, *blobs: Path) -> None:
+        """Starts on the catalog of one moment and the blobs of others, and checks that all count once."""
+        shutil.rmtree(self.server.data)
+        shutil.copytree(
+            catalog or self.before, self.server.data, ignore=shutil.ignore_patterns("*.gz", "*.inputs")
+        )
+        for path in blobs:
+            shutil.copytree(path / "blobs", self.server.data / "blobs", dirs_exist_ok=True)
+        if catalog is None:
+            drop_catalog(self.server)
+        self.server.start()
+        assert self.server.merge().content == self.merged
+        submit_all(self.server, "a", "b", "c")
+        assert self.server.merge().content == self.merged
+        self.server.stop()
+
+
+def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> None:
+    """The states that a kill can leave, with the catalog of that moment and without any."""
+    combine = Combine(server)
+    for path in (combine.after / "blobs").rglob("*.inputs"):
+        only_inputs = server.home / "only_inputs" / path.relative_to(combine.after)
+        only_inputs.parent.mkdir(parents=True)
+        shutil.copy(path, only_inputs)
+    for catalog in (combine.before, None):
+        combine.resume(catalog, combine.before, server.home / "only_inputs")  # before the blob is linked
+        assert not server.blobs(".inputs")
+        combine.resume(catalog, combine.before, combine.after)  # before the catalog knows
+        assert len(server.blobs()) == 1
+    combine.resume(combine.after, combine.before, combine.after)  # before the inputs are deleted
+    assert len(server.blobs()) == 1
+    combine.resume(combine.after, combine.after)
+    assert len(server.blobs()) == 1
+
+
+def test_of_two_combined_profiles_the_one_with_all_of_the_other_counts(server: Server) -> None:
+    submit_all(server, "a", "b")
+    server.combine()
+    small = server.home / "small"
+    shutil.copytree(server.data / "blobs", small)
+    submit_all(server, "c")
+    merged = server.combine().content
+    server.stop()
+    shutil.copytree(small, server.data / "blobs", dirs_exist_ok=True)
+    server.start()
+    assert server.merge().content == merged
+    assert len(server.blobs()) == 1
+    server.stop()
+    shutil.copytree(small, server.data / "blobs", dirs_exist_ok=True)
+    server.reindex()
+    server.start()
+    assert server.merge().content == merged
+    assert len(server.blobs()) == 1
+
+
+def test_combined_profiles_that_overlap_are_left_to_a_person(server: Server) -> None:
+    """No crash leaves this; whoever mixes two backups does."""
+    submit_all(server, "a", "b")
+    server.combine()
+    server.stop()
+    other = Server(server.home / "other")
+    with other:
+        submit_all(other, "b", "c")
+        other.combine()
+    shutil.copytree(other.data / "blobs", server.data / "blobs", dirs_exist_ok=True)
+    server.start()
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+    assert server.events("combined profile left alone, it overlaps with others")
+    assert len(server.blobs()) == 2
+
+
+@pytest.mark.parametrize("inputs_there", [True, False])
+def test_a_damaged_combined_profile_gives_way_to_its_inputs(server: Server, *, inputs_there: bool) -> None:
+    combine = Combine(server)
+    if inputs_there:
+        shutil.copytree(combine.before / "blobs", server.data / "blobs", dirs_exist_ok=True)
+    (inputs,) = server.blobs(".inputs")
+    blob = inputs.with_name(inputs.name.replace(".inputs", ".pb.gz"))
+    blob.write_bytes(blob.read_bytes()[:-30])
+    drop_catalog(server)
+    server.start()
+    if inputs_there:
+        assert server.merge().content == combine.merged
+        assert not blob.exists()
+    else:
+        submit_all(server, "d")
+        answer = server.merge()
+        assert tally(answer.content) == {"d": 1}
+        assert blob.name in answer.headers["PGO-Left-Out"]
+        assert blob.exists()
+
+
+def test_retired_profiles_stay_while_what_replaced_them_is_missing(server: Server) -> None:
+    combine = Combine(server)
+    shutil.copytree(combine.before / "blobs", server.data / "blobs", dirs_exist_ok=True)
+    (inputs,) = server.blobs(".inputs")
+    blob = inputs.with_name(inputs.name.replace(".inputs", ".pb.gz"))
+    blob.unlink()
+    inputs.unlink()
+    server.start()
+    assert len(server.blobs()) == 3
+    server.stop()
+    server.reindex()
+    server.start()
+    assert server.merge().content == combine.merged
+
+
+def test_an_inputs_file_that_is_cut_short_is_not_trusted(server: Server) -> None:
+    combine = Combine(server)
+    (inputs,) = server.blobs(".inputs")
+    inputs.write_bytes(inputs.read_bytes()[:-80])
+    drop_catalog(server)
+    server.start()
+    assert server.events("combined profile left alone")
+    assert server.merge().status_code == 404
+    assert gzip.decompress(server.blobs()[0].read_bytes()) == gzip.decompress(combine.merged)
