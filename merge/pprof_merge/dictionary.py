@@ -1,7 +1,7 @@
 """What many profiles share: strings, functions, mappings, locations, label sets and stacks, each once.
 
-A profile that is interned leaves `Rows`: a stack's number and its values a sample. Two things are the
-same where google/pprof's `profile.Merge` takes them for the same (its `key` methods):
+A profile that is interned leaves `Rows`: for each sample, the number of its stack and its values. Two
+things are the same where google/pprof's `profile.Merge` takes them for the same (its `key` methods):
 
     function    name, system name, file name, start line
     mapping     size rounded up to 4 KiB, offset, and build id or else file name
