@@ -16,10 +16,13 @@ from pprof_proto.profile_pb2 import Profile
 from tests.merge.differential import read
 from tests.merge.hostile import HOSTILE, bomb
 from tests.oracle import wire
+from tests.oracle.oracle import go_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tests.oracle.oracle import Oracle
 
 MIB = 1 << 20
 
@@ -114,6 +117,13 @@ def test_irregular_fields_are_bounded(irregular: tuple[str, bytes], profiles: Pa
     decode(protobuf, Limits(irregular_fields=20_000))
     with pytest.raises(LimitExceeded, match="more than 900 irregular fields"):
         decode(protobuf, Limits(irregular_fields=900))
+
+
+def test_what_go_writes_is_regular(profiles: Path, oracle: Oracle) -> None:
+    default = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
+    for profile in [*read(profiles, "*.gz"), default]:
+        for written in (profile, oracle.rewrite(profile)):
+            decode(written, Limits(irregular_fields=8))  # no more than the header's numbers
 
 
 def test_limits_hold_for_fields_in_an_odd_form_too(profiles: Path) -> None:

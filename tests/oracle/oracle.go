@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
+	"syscall"
 
 	"oracle/profile"
 )
@@ -48,13 +48,22 @@ func parseAll(inputs [][]byte) ([]*profile.Profile, error) {
 	return parsed, nil
 }
 
+// cpuTime is what this process has used until now, on all cores, in nanoseconds.
+func cpuTime() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return usage.Utime.Nano() + usage.Stime.Nano()
+}
+
 func answer(operation byte, inputs [][]byte) (_ []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
-	began := time.Now()
+	began := cpuTime()
 	parsed, err := parseAll(inputs)
 	if err != nil {
 		return nil, err
@@ -72,7 +81,7 @@ func answer(operation byte, inputs [][]byte) (_ []byte, err error) {
 		err = parsed[0].WriteUncompressed(&output)
 		return output.Bytes(), err
 	case 't': // the nanoseconds that parsing took
-		return binary.BigEndian.AppendUint64(nil, uint64(time.Since(began))), nil
+		return binary.BigEndian.AppendUint64(nil, uint64(cpuTime()-began)), nil
 	default: // whether all are accepted
 		return nil, nil
 	}

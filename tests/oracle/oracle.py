@@ -76,7 +76,7 @@ class Oracle:
         return self._ask(b"w", [profile])
 
     def parse_seconds(self, profiles: list[bytes]) -> float:
-        """How long Go takes to parse them all, inflating included."""
+        """The CPU time that Go takes to parse them all, inflating included."""
         nanoseconds: int = struct.unpack(">Q", self._ask(b"t", profiles))[0]
         return nanoseconds / 1e9
 
