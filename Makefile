@@ -36,7 +36,7 @@ lint: setup ## Check style, types and generated files
 
 .PHONY: bench
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
-	$(BIN)/python tests/bench/run.py
+	$(BIN)/python -m tests.bench.run
 
 .PHONY: lock
 lock: setup ## Renew the three locks and the generated protobuf classes
