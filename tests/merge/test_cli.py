@@ -152,6 +152,15 @@ def test_a_full_disk_is_an_error(files: list[Path]) -> None:
     assert finished.stderr == b"pprof-merge: /dev/full: No space left on device\n"
 
 
+def test_an_output_cut_short_leaves_nothing(files: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "default.pgo"
+    limited = ["sh", "-c", 'ulimit -f 1 && exec "$@"', "sh", PPROF_MERGE, "-o", out, *files]
+    finished = subprocess.run(limited, capture_output=True, check=False)
+    assert finished.returncode == 2
+    assert finished.stderr == f"pprof-merge: {out}: File too large\n".encode()
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize("arguments", [[], ["-o", "out"], ["--unknown", "file"]])
 def test_wrong_usage_is_explained(arguments: list[str]) -> None:
     finished = pprof_merge(*arguments)
