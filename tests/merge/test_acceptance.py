@@ -104,7 +104,7 @@ def test_every_byte_changed_and_every_cut(oracle: Oracle) -> None:
             check_verdict(WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :], oracle)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(noise=st.binary(max_size=64), malformed=st.sampled_from(MALFORMED), at=st.integers(0, 200))
 def test_noise(noise: bytes, malformed: Malformed, at: int, oracle: Oracle) -> None:
     check_verdict(noise, oracle)

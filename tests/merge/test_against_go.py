@@ -54,7 +54,7 @@ def test_the_compilers_own_profile(profiles: Path, oracle: Oracle) -> None:
     check_as_go([default, *read(profiles, "compile-*")], oracle)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 4))
 def test_generated_profiles_that_shrink(random: Random, count: int, oracle: Oracle) -> None:
     world = World(random)
