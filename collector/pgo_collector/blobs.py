@@ -1,13 +1,14 @@
 """Blobs: the stored bytes of profiles, immutable files on the local disk, written create-only.
 
     <service>/<type>/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
-    <same stem>.inputs      beside a combined blob: the profiles inside it
+    <same stem>.inputs      beside a combined blob: the profiles inside it, by time and sha256
 
 A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pgo_collector.folder import DataFolder, make_folder, sync_file, sync_folder
+from pgo_collector.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
 
 BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"
@@ -100,49 +101,39 @@ class Blobs:
     def keep(self, part: Path, name: BlobName, inputs: Iterable[Identity] = ()) -> int:
         """Links the file `part` under its name and makes all of it durable; the size of .inputs in bytes.
 
-        The caller has made sure that no blob that counts has the name: a file there is a leftover of one
-        that didn't come to count, and gives way. With `inputs` the blob is a combined one; they are written
-        first, so that it never stands there without.
+        With `inputs` the blob is a combined one; they are written first, so that it never stands there
+        without. Raises FileExistsError if the name is taken.
         """
         path = self.path(name)
         sync_file(part)
         self._prepare(path.parent)
         inputs_size = self.write_inputs(name, inputs) if inputs else 0
-        if not inputs:
-            self._inputs_path(name).unlink(missing_ok=True)
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            path.unlink()
-            os.link(part, path)
+        os.link(part, path)
         sync_folder(path.parent)
         return inputs_size
 
     def write_inputs(self, name: BlobName, inputs: Iterable[Identity]) -> int:
         """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes."""
-        lines = [f"{identity.time_nanos} {identity.digest}\n" for identity in sorted(inputs)]
-        text = f"{len(lines)}\n{''.join(lines)}".encode()
-        part = self._new_part()
-        with part.open("xb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        path = self._inputs_path(name)
-        part.replace(path)
+        lines = "".join(f"{identity.time_nanos} {identity.digest}\n" for identity in sorted(inputs)).encode()
+        text = _checksum(lines) + lines
+        path, part = self._inputs_path(name), self._new_part()
+        try:
+            part.write_bytes(text)
+            sync_file(part)
+            part.replace(path)
+        finally:
+            remove_part(part)
         sync_folder(path.parent)
         return len(text)
 
     def read_inputs(self, name: BlobName) -> set[Identity]:
         """The profiles inside a combined blob. Raises InputsDamaged, and OSError."""
-        count, *lines = self._inputs_path(name).read_text("ascii", errors="replace").splitlines() or [""]
-        try:
-            inputs = {Identity(int(time), digest) for time, digest in (line.split() for line in lines)}
-            complete = len(inputs) == int(count)
-        except ValueError:
-            complete = False
-        if not complete:
-            raise InputsDamaged(f"{self._inputs_path(name)} is not as it was written")
-        return inputs
+        path = self._inputs_path(name)
+        checksum, newline, lines = path.read_bytes().partition(b"\n")
+        if checksum + newline != _checksum(lines):
+            raise InputsDamaged(f"{path} is not as it was written")
+        entries = (line.split() for line in lines.decode().splitlines())
+        return {Identity(int(time_nanos), digest) for time_nanos, digest in entries}
 
     def discard(self, name: BlobName) -> None:
         """Removes a blob, then its .inputs; nothing if they are gone."""
@@ -195,3 +186,8 @@ class Blobs:
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)
         return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)
+
+
+def _checksum(lines: bytes) -> bytes:
+    """The first line of .inputs: the sha256 of all others."""
+    return f"{hashlib.sha256(lines).hexdigest()}\n".encode()

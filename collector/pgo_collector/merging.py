@@ -134,6 +134,7 @@ class SeriesMerge:
         elif name.identity in owners:  # someone submitted this very merge: the next combine takes it in
             return None
         else:
+            store.blobs.discard(name)  # what may be there of a combine that failed
             inputs_size = store.blobs.keep(part, name, inputs)
         store.catalog.replace(name, facts, inputs_size, inputs, ids)
         _log.info("combined", blob=str(name), blobs=len(taken))

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import structlog
 import uvicorn
@@ -77,14 +77,16 @@ async def _reindex(settings: Settings) -> int:
 
 
 def _listen(address: str) -> socket.socket:
-    """A listening socket; every interface, of IPv6 too where there is it, if the host is empty."""
+    """A listening socket; every interface, of IPv6 too where there is any, if the host is empty."""
     host, port = split_address(address)
-    try:
-        if not host and socket.has_dualstack_ipv6():
+    if not host:
+        with suppress(OSError, ValueError):
             return socket.create_server(
                 ("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
             )
-        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104 (asked for)
+        host = "0.0.0.0"  # noqa: S104 - every interface is what was asked for
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, place = found[0]
         return socket.create_server((str(place[0]), port), family=family, backlog=_BACKLOG)
     except OSError as error:

@@ -82,6 +82,7 @@ class Store:
             if counting == name and self.blobs.size(name) == MISSING:
                 self.blobs.keep(part, name)
             return
+        self.blobs.discard(name)  # what may be there of one that didn't come to count
         self.blobs.keep(part, name)
         try:
             self.catalog.add((name, facts))
