@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 import httpx
 
@@ -18,6 +18,17 @@ COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
 _PATIENCE_SECONDS = 30.0
 
 LogLine = dict[str, Any]
+
+
+class Process(Protocol):
+    """What a server needs of its process; `subprocess.Popen` is one."""
+
+    pid: int
+    stderr: IO[bytes] | None
+
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class Server:
@@ -48,7 +59,7 @@ class Server:
         }
         self.log: list[LogLine] = []
         self.base_url = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._client: httpx.Client | None = None
 
     def __enter__(self) -> Self:
@@ -59,7 +70,7 @@ class Server:
         self.kill()
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> Process:
         """The running process."""
         assert self._process is not None, "the server isn't running"
         return self._process
@@ -73,7 +84,7 @@ class Server:
     def start(self) -> None:
         """Starts it and waits until it listens."""
         self.log.clear()
-        self._process = subprocess.Popen([COMMAND, "serve"], stderr=subprocess.PIPE, env=self.environment)
+        self._process = self._spawn("serve")
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
         self.base_url = f"http://{self.wait_for_log('listening')['address']}"
@@ -146,7 +157,10 @@ class Server:
             time.sleep(0.01)
         return found[count - 1]
 
-    def _read_log(self, process: subprocess.Popen[bytes]) -> None:
+    def _spawn(self, *arguments: str) -> Process:
+        return subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment)
+
+    def _read_log(self, process: Process) -> None:
         assert process.stderr is not None
         for line in process.stderr:
             try:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.edits import edited, taken_at
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
@@ -101,12 +101,14 @@ def test_what_cannot_be_read_stays_and_counts_when_it_is_mended(server: Server) 
 
 
 def without_samples() -> bytes:
-    """A profile that adds nothing to a merge but its place in the order, which is the last."""
-    profile = Profile.FromString(gzip.decompress(profile_of("", time_nanos=1_800_000_000_000_000_000)))
-    for field in ("sample", "location", "function", "mapping"):
-        profile.ClearField(field)
-    profile.duration_nanos = 0
-    return profile.SerializeToString()
+    """A profile that adds nothing to a merge, and is the last in the order of time."""
+
+    def edit(profile: Profile) -> None:
+        for field in ("sample", "location", "function", "mapping"):
+            profile.ClearField(field)
+        profile.duration_nanos = 0
+
+    return edited(taken_at(profile_of(""), 1_800_000_000_000_000_000), edit)
 
 
 @pytest.mark.parametrize("combined", [False, True])

@@ -13,6 +13,7 @@ import pytest
 from isal import igzip
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.edits import edited, taken_at
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
@@ -83,12 +84,12 @@ def test_a_profile_is_one_however_it_is_packed_and_sent(shared: Server) -> None:
 
 def test_equal_stacks_of_another_time_are_another_profile(shared: Server) -> None:
     for time_nanos in (1, 2):
-        shared.submit(profile_of("another time", time_nanos=time_nanos))
+        shared.submit(taken_at(profile_of("another time"), time_nanos))
     assert counted(shared, "another time") == {"another time": 2}
 
 
 def test_a_blob_is_named_by_series_time_and_content(server: Server) -> None:
-    profile = profile_of("a", time_nanos=86_400 * 1_000_000_000 + 5)
+    profile = taken_at(profile_of("a"), 86_400 * 1_000_000_000 + 5)
     server.submit(profile)
     digest = hashlib.sha256(gzip.decompress(profile)).hexdigest()
     (blob,) = server.blobs()
@@ -100,7 +101,7 @@ def test_a_blob_is_named_by_series_time_and_content(server: Server) -> None:
 def test_any_time_can_be_stored(server: Server) -> None:
     times = [0, -1, -(1 << 63), (1 << 63) - 1]
     for time_nanos in times:
-        assert server.submit(profile_of("a", time_nanos=time_nanos)).status_code == 204
+        assert server.submit(taken_at(profile_of("a"), time_nanos)).status_code == 204
     server.restart()
     assert tally(server.merge().content) == {"a": len(times)}
     assert not server.events("not ours, ignored")
@@ -126,24 +127,17 @@ def test_sample_types_in_either_order_merge(shared: Server) -> None:
 
 
 def test_a_profile_without_a_sample_is_taken(shared: Server) -> None:
-    profile = Profile.FromString(gzip.decompress(profile_of("a")))
-    del profile.sample[:]
-    assert shared.submit(profile.SerializeToString()).status_code == 204
+    profile = edited(profile_of("a"), lambda parsed: parsed.ClearField("sample"))
+    assert shared.submit(profile).status_code == 204
     assert shared.merge().status_code == 200
 
 
-def without_cpu_period() -> bytes:
-    profile = Profile.FromString(gzip.decompress(profile_of("a")))
-    profile.ClearField("period_type")
-    return profile.SerializeToString()
-
-
 def with_one_type(*, doubled: bool) -> bytes:
-    profile = Profile.FromString(gzip.decompress(profile_of("a")))
-    del profile.sample_type[0]
-    profile.sample_type.extend([profile.sample_type[0]] * doubled)
-    del profile.sample[:]
-    return profile.SerializeToString()
+    def edit(profile: Profile) -> None:
+        del profile.sample_type[0], profile.sample[:]
+        profile.sample_type.extend([profile.sample_type[0]] * doubled)
+
+    return edited(profile_of("a"), edit)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +150,9 @@ def with_one_type(*, doubled: bool) -> bytes:
         pytest.param(gzip.compress(b"hello"), id="gzip of text"),
         pytest.param(profile_of("a")[:-9], id="truncated"),
         pytest.param(profile_of("a", type_="wall"), id="other types"),
-        pytest.param(without_cpu_period(), id="other period"),
+        pytest.param(
+            edited(profile_of("a"), lambda parsed: parsed.ClearField("period_type")), id="other period"
+        ),
         pytest.param(with_one_type(doubled=False), id="one type"),
         pytest.param(with_one_type(doubled=True), id="one type twice"),
     ],

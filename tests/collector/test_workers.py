@@ -39,7 +39,7 @@ def test_workers_leave_ctrl_c_to_the_server(server: Server) -> None:
         os.kill(pid, signal.SIGINT)
     assert server.submit(profile_of("b")).status_code == 204
     assert workers_of(server) == workers
-    server.process.send_signal(signal.SIGINT)
+    os.kill(server.process.pid, signal.SIGINT)
     assert server.process.wait(10) == 0
 
 
@@ -48,7 +48,7 @@ def test_workers_end_with_the_server(server: Server, end: signal.Signals) -> Non
     server.submit(profile_of("a"))
     family = server.descendants()
     assert workers_of(server)
-    server.process.send_signal(end)
+    os.kill(server.process.pid, end)
     assert server.process.wait(10) == (0 if end == signal.SIGTERM else -end)
     wait_until(lambda: not any(map(is_running, family)))
 
