@@ -20,6 +20,7 @@ from pprof_merge.profile import Profile
 
 _STANDARD_STREAM = "-"
 _BAD_INPUT = 2
+_INTERRUPTED = 130  # what shells give for SIGINT
 
 
 class _BadFileError(Exception):
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (_BadFileError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
         return _BAD_INPUT
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return 0
 
 
@@ -100,7 +103,7 @@ def _write(name: str, content: bytes) -> None:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         else:
-            _replace(Path(name), content)
+            _replace(Path(name).resolve(), content)
     except BrokenPipeError:
         # The reader has left; without this the interpreter would complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -67,7 +67,8 @@ def _header(records: Records, reader: StrictReader) -> Header:
 
     # The period type goes last: one table for all value types spares a second reading.
     types = read_scalars([*records.sample_types, records.period_type], VALUE_TYPE, "value type", reader)
-    check_texts(types, len(records.strings), "value type")
+    check_texts(types[:-1], len(records.strings), "sample type")
+    check_texts(types[-1:], len(records.strings), "period type")
     *sample_types, period_type = [
         ValueType(*(records.strings[index] for index in row)) for row in types.tolist()
     ]
