@@ -107,6 +107,21 @@ def test_every_verb_of_make_is_in_contributing() -> None:
     assert {"help", "setup", "serve", "test", "lint", "bench", "lock"} <= verbs
 
 
+def test_every_event_of_the_log_is_in_operations() -> None:
+    sources = (Path(pgo_collector.cli.__file__).parent).glob("*.py")
+    events = {
+        (event, level.replace("exception", "error"))
+        for source in sources
+        for level, event in re.findall(r'_log\.(\w+)\(\s*"([^"]*)"', source.read_text())
+    }
+    rows = re.findall(
+        r"^\| (`.*`) \| (info|warning|error) \|", (DOCS / "operations.md").read_text(), flags=re.MULTILINE
+    )
+    documented = {(event, level) for cell, level in rows for event in re.findall(r"`([^`]*)`", cell)}
+    assert len(events) > 10
+    assert documented == events
+
+
 def anchors(page: Path) -> set[str]:
     """The fragments that a page's headings can be linked by."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
