@@ -1,0 +1,18 @@
+"""What every test of faults starts from: the killer, compiled once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.killer import build_library
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """killer.c, compiled."""
+    try:
+        return build_library(tmp_path_factory.mktemp("killer"))
+    except FileNotFoundError as missing:
+        pytest.skip(f"{missing}: killer.c can't be compiled")

@@ -1,0 +1,109 @@
+"""The test's side of killer.c: builds it, arms it, and reads which operations it saw."""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).with_name("killer.c")
+CONTROL: Final = struct.Struct("=iiqqii")
+ENTRY: Final = struct.Struct("=32s224s")
+ENTRIES: Final = 4096
+
+
+class Mode(IntEnum):
+    """What happens at the operation that is struck."""
+
+    COUNT = 0  # nothing
+    KILL = 1  # the server dies before it
+    TORN = 2  # the server dies when half of a write is done
+    FULL = 3  # the disk is full: this and all later ones that need space fail with ENOSPC
+    SHORT = 4  # the disk is full when half of a write is done, which the write tells its caller
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call that changes what is on disk; `path` is relative to the watched folder."""
+
+    name: str
+    path: str
+
+    @property
+    def syncs(self) -> bool:
+        return self.name in {"fsync", "fdatasync"}
+
+    @property
+    def writes(self) -> bool:
+        return "write" in self.name or self.name in {"sendfile", "copy_file_range"}
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.path or '.'}"
+
+
+class Killer:
+    """Counts and strikes at the durable operations below `folder` of the processes run with `environment`."""
+
+    def __init__(self, library: Path, control: Path, folder: Path) -> None:
+        size = CONTROL.size + ENTRIES * ENTRY.size
+        control.write_bytes(bytes(size))
+        with control.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), size)
+        self.environment: Final = {
+            "LD_PRELOAD": str(library),
+            "FAULTS_CONTROL": str(control),
+            "FAULTS_FOLDER": str(folder.resolve()),
+        }
+
+    def arm(self, mode: Mode, target: int = 0) -> None:
+        """From now on count operations from 1, and strike at that of number `target`."""
+        server: int = CONTROL.unpack_from(self._memory)[4]
+        CONTROL.pack_into(self._memory, 0, 0, mode, target, 0, server, 0)
+        struct.pack_into("=i", self._memory, 0, 1)
+
+    def arm_next_start(self, mode: Mode, target: int = 0) -> None:
+        """The same for the next process that starts, from its first operation."""
+        CONTROL.pack_into(self._memory, 0, 1, mode, target, 0, 0, 0)
+
+    def stand_by(self) -> None:
+        """Disarmed; the next process that starts is the server."""
+        CONTROL.pack_into(self._memory, 0, 0, 0, 0, 0, 0, 0)
+
+    def disarm(self) -> None:
+        """Stop counting and, if the disk was full, let it have space again."""
+        struct.pack_into("=i", self._memory, 0, 0)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What was seen since the killer was armed, in order."""
+        count: int = CONTROL.unpack_from(self._memory)[3]
+        if count > ENTRIES:
+            raise OverflowError(f"{count} operations, more than the log of killer.c holds")
+        entries = ENTRY.iter_unpack(self._memory[CONTROL.size : CONTROL.size + count * ENTRY.size])
+        return [Operation(*(part.partition(b"\0")[0].decode() for part in entry)) for entry in entries]
+
+
+def build_library(folder: Path) -> Path:
+    """killer.c compiled into `folder`. Raises FileNotFoundError if there is no gcc."""
+    if shutil.which("gcc") is None:
+        raise FileNotFoundError("gcc is not installed")
+    library = folder / "killer.so"
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(library),
+        str(SOURCE),
+    ]
+    subprocess.run(command, check=True)
+    return library

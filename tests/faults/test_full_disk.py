@@ -1,0 +1,101 @@
+"""The disk is full at every operation of a request, in turn; the server stays up and loses nothing.
+
+Each operation that needs space fails, and so do all later ones until the request is answered. A write fails
+in two ways: at once, and after half of it, which only those notice who look at how much was written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults.killer import Mode
+from tests.faults.lane import Lane, counted, profile_named, submitted
+from tests.server import Server
+
+
+@pytest.fixture
+def lane(tmp_path: Path, library: Path) -> Iterator[Lane]:
+    with Lane(tmp_path / "lane", library) as lane:
+        yield lane
+
+
+def profiles() -> Iterator[str]:
+    return (chr(letter) for letter in count(ord("a")))
+
+
+def is_a_problem(answer: httpx.Response) -> bool:
+    return answer.status_code == 500 and answer.headers["Content-Type"] == "application/problem+json"
+
+
+def check_after_a_restart(lane: Lane, stored: Counter[str]) -> None:
+    assert counted(lane.start()) == stored
+    assert lane.server.combine().status_code == 200
+    assert counted(lane.server) == stored
+    assert len(lane.server.blobs()) == 1
+    lane.server.kill()
+    lane.server.reindex()
+    assert counted(lane.start()) == stored
+
+
+@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
+def test_submits(lane: Lane, mode: Mode) -> None:
+    server = lane.start()
+    stored: Counter[str] = Counter()
+    refused = 0
+    for target, name in enumerate(profiles(), 1):
+        lane.killer.arm(mode, target)
+        answer = server.submit(profile_named(name))
+        lane.killer.disarm()
+        operations = lane.killer.operations
+        at = operations[target - 1 : target]
+        done = answer.status_code == 204
+        assert done or is_a_problem(answer), (at, answer.text)
+        refused += not done
+        if stored or done:
+            assert counted(server) in [stored + Counter(name)] + [stored] * (not done), at
+        submitted(server, name)
+        stored += Counter(name)
+        assert counted(server) == stored, at
+        assert not list((lane.data / "incoming").iterdir()), at
+        if len(operations) < target:
+            break
+    assert done
+    assert refused > target / 2
+    check_after_a_restart(lane, stored)
+
+
+@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
+@pytest.mark.parametrize("send", [Server.merge, Server.combine])
+def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]) -> None:
+    server = lane.start()
+    stored: Counter[str] = Counter()
+    refused = 0
+    names = profiles()
+    for target in count(1):
+        new = [next(names) for _ in "123"]
+        stored.update(new)
+        submitted(server, *new[:2])
+        lane.killer.arm(mode, target)
+        answer = send(server)
+        lane.killer.disarm()
+        operations = lane.killer.operations
+        at = operations[target - 1 : target]
+        done = answer.status_code == 200
+        assert done or is_a_problem(answer), (at, answer.text)
+        refused += not done
+        submitted(server, new[2])
+        assert counted(server) == stored, at
+        assert server.combine().status_code == 200, at
+        assert counted(server) == stored, at
+        assert not list((lane.data / "incoming").iterdir()), at
+        if len(operations) < target:
+            break
+    assert done
+    assert refused
+    check_after_a_restart(lane, stored)

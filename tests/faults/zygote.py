@@ -1,0 +1,122 @@
+"""Starts of the collector that cost a fork, not an import of everything: a process that has the command
+loaded and forks a child for each start. For tests that start it hundreds of times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from pgo_collector.cli import main
+
+from tests.server import Process, Server
+
+_MESSAGE_BYTES: Final = 1 << 16
+_PATIENCE_SECONDS: Final = 30.0
+# Not a file: the workers of the collector would import it again, as they do with any main module.
+_PROGRAM: Final = "from tests.faults.zygote import serve_forks; serve_forks()"
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class Zygote:
+    """The process, run with the variables of `environment` besides one's own; one child at a time."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd=_ROOT,
+                env=os.environ | environment,
+            )
+
+    def fork(self, arguments: list[str], environment: Mapping[str, str]) -> Child:
+        """A child that runs the command with the arguments, in the environment."""
+        self._socket.settimeout(_PATIENCE_SECONDS)
+        readable, writable = os.pipe()
+        order = json.dumps([arguments, dict(environment)]).encode()
+        socket.send_fds(self._socket, [order], [writable])
+        os.close(writable)
+        return Child(int(self._socket.recv(_MESSAGE_BYTES)), readable, self._socket)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+class Child:
+    """A process as `subprocess.Popen` gives one, with standard output and error in one pipe."""
+
+    def __init__(self, pid: int, output: int, zygote: socket.socket) -> None:
+        self.pid = pid
+        self.stderr: IO[bytes] | None = os.fdopen(output, "rb")
+        self._zygote = zygote
+        self._code: int | None = None
+
+    def _signal(self, number: int) -> None:
+        if self._code is None:
+            os.kill(self.pid, number)  # until the zygote is told to reap it, the id is its own
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal. Raises TimeoutError."""
+        if self._code is None:
+            self._zygote.send(b"reap")
+            self._zygote.settimeout(timeout)
+            self._code = int(self._zygote.recv(_MESSAGE_BYTES))
+        return self._code
+
+
+class ForkedServer(Server):
+    """`pgo-collector serve` as a child of a zygote."""
+
+    def __init__(self, home: Path, zygote: Zygote, environment: Mapping[str, str]) -> None:
+        super().__init__(home, environment)
+        self._zygote = zygote
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        child = self._zygote.fork(list(arguments), self.environment)
+        assert child.stderr is not None
+        with child.stderr as pipe:
+            output = pipe.read().decode()
+        return subprocess.CompletedProcess(arguments, child.wait(), "", output)
+
+    def _spawn(self, *arguments: str) -> Process:
+        return self._zygote.fork(list(arguments), self.environment)
+
+
+def serve_forks() -> None:
+    """The zygote's program: forks on each message, reaps on the next."""
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        while True:
+            order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 1)
+            if not order:
+                return
+            arguments, environment = json.loads(order)
+            child = os.fork()
+            if not child:
+                orders.close()
+                os.environ.clear()
+                os.environ.update(environment)
+                for standard in (1, 2):
+                    os.dup2(descriptors[0], standard)
+                os.close(descriptors[0])
+                sys.exit(main(arguments))
+            os.close(descriptors[0])
+            orders.send(str(child).encode())
+            orders.recv(_MESSAGE_BYTES)
+            _, status = os.waitpid(child, 0)
+            orders.send(str(os.waitstatus_to_exitcode(status)).encode())
