@@ -10,6 +10,7 @@ from pgo_collector.access_log import AccessLog
 from pgo_collector.blobs import Series
 from pgo_collector.health import health_route
 from pgo_collector.keys import KeyFile
+from pgo_collector.lingering import Lingering
 from pgo_collector.merge_route import merge_routes
 from pgo_collector.merging import SeriesMerge
 from pgo_collector.settings import Settings
@@ -30,4 +31,4 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
     app.include_router(merge_routes(SeriesMerge(store, series), merge_keys))
     problems.install(app)
-    return AccessLog(app)
+    return AccessLog(Lingering(app))
