@@ -31,4 +31,4 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
     app.include_router(merge_routes(SeriesMerge(store, series), merge_keys))
     problems.install(app)
-    return Lingering(AccessLog(app))
+    return AccessLog(Lingering(app))

@@ -1,7 +1,7 @@
-"""Reads on after an early answer, so that whoever is still sending gets to see it.
+"""Answers that come before the request's body has: the rest of that is read and dropped, for a while.
 
-A refusal is sent before the body is read. If the connection were closed then, with bytes underway, the
-kernel would reset it, and a proxy would make a 502 of our 403. Go's server lingers for the same reason.
+To close a connection with something unread resets it, and the answer may be lost on its way: nginx, which
+sends the whole body before it reads, makes a 502 of our 403.
 """
 
 from __future__ import annotations
@@ -11,48 +11,54 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_LONGEST_SECONDS = 10.0
 _MOST_BYTES = 64 << 20
-_MOST_SECONDS = 5.0
 
 
 class Lingering:
-    """An ASGI layer: the answer goes out at once, and counts as ended when the body has, within bounds."""
+    """An ASGI layer. The answer isn't held back, only its end, after which the server may close."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
-        if scope["type"] != "http" or not _has_body(Headers(scope=scope)):
+        """Passes a request on, and takes in what the application leaves of its body."""
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        ended = False
+        unread = _is_sent_unasked(scope)
 
-        async def note_end() -> Message:
-            nonlocal ended
+        async def receive_and_note() -> Message:
+            nonlocal unread
             message = await receive()
-            ended = not message.get("more_body", False)  # nor has a disconnect
+            unread = message.get("more_body", False)
             return message
 
-        async def read_on() -> None:
-            left = _MOST_BYTES
-            while not ended and left > 0:
-                left -= len((await note_end()).get("body", b""))
-
-        async def send_first(message: Message) -> None:
-            last = message["type"] == "http.response.body" and not message.get("more_body", False)
-            if last and not ended:
+        async def linger_and_send(message: Message) -> None:
+            if unread and message["type"] == "http.response.body" and not message.get("more_body", False):
                 await send({**message, "more_body": True})
-                try:
-                    async with asyncio.timeout(_MOST_SECONDS):
-                        await read_on()
-                except TimeoutError:
-                    pass
-                message = {"type": "http.response.body", "body": b""}
+                await _drop_rest(receive)
+                message = {"type": "http.response.body"}
             await send(message)
 
-        await self._app(scope, note_end, send_first)
+        await self._app(scope, receive_and_note, linger_and_send)
 
 
-def _has_body(headers: Headers) -> bool:
-    return "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+def _is_sent_unasked(scope: Scope) -> bool:
+    """Whether a body is on its way, which it isn't if the client waits for `100 Continue`."""
+    headers = Headers(scope=scope)
+    announced = "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+    return announced and headers.get("Expect", "").lower() != "100-continue"
+
+
+async def _drop_rest(receive: Receive) -> None:
+    dropped = 0
+    try:
+        async with asyncio.timeout(_LONGEST_SECONDS):
+            while dropped < _MOST_BYTES:
+                message = await receive()
+                if not message.get("more_body", False):
+                    return
+                dropped += len(message["body"])
+    except TimeoutError:
+        return
