@@ -16,3 +16,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return build_library(tmp_path_factory.mktemp("killer"))
     except FileNotFoundError as missing:
         pytest.skip(f"{missing}: killer.c can't be compiled")
+
+
+@pytest.fixture(scope="session")
+def seen() -> set[str]:
+    """Digests of the stored files of which a reindex has been tried."""
+    return set()

@@ -122,8 +122,8 @@ class Play:
 
     scenario: Scenario
     template: Path
+    seen: set[str]
     failures: list[Exception] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
     lock: Lock = field(default_factory=Lock)
 
     def point(self, lane: Lane, mode: Mode, target: int) -> list[Operation]:
@@ -162,7 +162,7 @@ class Play:
             assert merged(lane.start()) == first
 
     def twin_of_new_content(self, lane: Lane) -> Path | None:
-        """A copy of the data folder if no point before left the same blobs."""
+        """A copy of the data folder if no kill before, in whatever scenario, left the same blobs."""
         content = lane.content()
         with self.lock:
             if content in self.seen:
@@ -187,14 +187,14 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> None:
+def test_killed_at_every_operation(tmp_path: Path, library: Path, seen: set[str], name: str) -> None:
     """Takes up to 40 s: a hundred kills and restarts."""
     with ExitStack() as stack:
         lanes = [stack.enter_context(Lane(tmp_path / str(lane), library)) for lane in range(LANES)]
         lane = lanes[0]
         SCENARIOS[name].prepare(lane)
         lane.server.kill()
-        play = Play(SCENARIOS[name], Path(shutil.copytree(lane.data, tmp_path / "template")))
+        play = Play(SCENARIOS[name], Path(shutil.copytree(lane.data, tmp_path / "template")), seen)
         operations = play.point(lane, Mode.COUNT, 0)
         free = list(lanes)
 
