@@ -172,7 +172,8 @@ class Server:
     def _ended(self) -> int:
         assert self._process is not None
         code = self._process.wait(_PATIENCE_SECONDS)
-        self._reader.join()
+        self._reader.join(_PATIENCE_SECONDS)
+        assert not self._reader.is_alive(), "a process that it started outlives it"
         if self._process.stderr is not None:
             self._process.stderr.close()
         if self._client is not None:

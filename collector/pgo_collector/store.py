@@ -64,7 +64,7 @@ class Store:
         """
         try:
             facts = await self.workers.run(receive, part, limits)
-            await self.write(self._count, part, series, facts)
+            await self.write(self.count, part, series, facts)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored(error) from error
         return facts
@@ -74,7 +74,8 @@ class Store:
         there = {blob.id for blob in self.catalog.live(series) if self.blobs.size(blob.name) != MISSING}
         return {identity for identity, blob in self.catalog.owners(series).items() if blob in there}
 
-    def _count(self, part: Path, series: Series, facts: Facts) -> None:
+    def count(self, part: Path, series: Series, facts: Facts) -> None:
+        """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`."""
         name = BlobName(series, Identity(facts.time_nanos, facts.digest))
         counting = self.catalog.counting(series, name.identity)
         if counting is not None:

@@ -7,15 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import Server
+from tests.faults.zygote import Zygote
+from tests.server import Process, Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
+class _ForkedServer(Server):
+    """Its starts cost a fork; its other commands are run as any are."""
+
+    def __init__(self, home: Path, zygote: Zygote) -> None:
+        super().__init__(home)
+        self._zygote = zygote
+
+    def _spawn(self, *arguments: str) -> Process:
+        return self._zygote.fork([*arguments], self.environment)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """What most collectors of these tests are forked from."""
+    zygote = Zygote({})
+    yield zygote
+    zygote.close()
+
+
 @pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[Server]:
+def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
     """A collector that is not running, on a data folder that doesn't exist."""
-    server = Server(tmp_path)
+    server = _ForkedServer(tmp_path, zygote)
     yield server
     server.kill()
 

@@ -144,6 +144,11 @@ def test_a_merge_sent_back_is_counted_already(server: Server) -> None:
     merged = server.combine().content
     assert server.submit(merged).status_code == 204
     assert tally(server.merge().content) == {"a": 1, "b": 1}
+    server.stop()
+    server.reindex()
+    server.start()
+    submit_all(server, "a", "b")
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
 
 
 def test_a_merge_sent_in_before_the_combine_is_a_profile_of_its_own(server: Server) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server
 
 
@@ -240,13 +241,30 @@ def test_combined_profiles_that_overlap_are_left_to_a_person(server: Server) -> 
     server.stop()
     other = Server(server.home / "other")
     with other:
-        submit_all(other, "b", "c")
+        submit_all(other, "b", "c", "d")
         other.combine()
     shutil.copytree(other.data / "blobs", server.data / "blobs", dirs_exist_ok=True)
     server.start()
     assert tally(server.merge().content) == {"a": 1, "b": 1}
     assert server.events("combined profile left alone, it overlaps with others")
+    server.stop()
+    server.reindex()
+    server.start()
+    assert tally(server.merge().content) == {"b": 1, "c": 1, "d": 1}
     assert len(server.blobs()) == 2
+
+
+def test_a_blob_of_another_kind_is_left_out_and_named(server: Server) -> None:
+    submit_all(server, "a")
+    server.stop()
+    heap = profile_of("b", type_="inuse")
+    digest = hashlib.sha256(gzip.decompress(heap)).hexdigest()
+    blob = server.blobs()[0].with_name(f"{EPOCH}-{digest}.pb.gz")
+    blob.write_bytes(heap)
+    server.start()
+    answer = server.merge()
+    assert tally(answer.content) == {"a": 1}
+    assert blob.name in answer.headers["PGO-Left-Out"]
 
 
 @pytest.mark.parametrize("inputs_there", [True, False])

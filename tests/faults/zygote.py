@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-import pgo_collector.server  # noqa: F401 (which the command itself loads only when it serves)
+import pgo_collector.server  # noqa: F401 - what `main` imports only when it serves
 from pgo_collector.cli import main
 
 from tests.server import Process, Server
