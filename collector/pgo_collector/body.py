@@ -27,7 +27,7 @@ async def write_body(request: Request, part: Path, limit: int, seconds: float) -
     except TimeoutError:
         raise BodyTooSlow(f"the body took longer than {seconds:g} seconds") from None
     except OSError as error:
-        raise not_stored(error) from error
+        raise not_stored("profile", error) from error
     if not size:
         raise EmptyBody("the body is empty; send a profile, gzip or bare protobuf")
     return size

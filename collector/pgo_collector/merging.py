@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs import BlobName, Identity, Series
 from pgo_collector.catalog import Blob, Merge
 from pgo_collector.engine import ENGINE, Facts, LeftOut, merge_blobs
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.retired import delete_retired
-from pgo_collector.store import Store
+from pgo_collector.store import Store, not_stored
 
 _log = structlog.get_logger()
 
@@ -51,7 +52,7 @@ class SeriesMerge:
     async def current(self) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
-        Raises NothingToMerge or WorkerLost.
+        Raises NothingToMerge, NotStored or WorkerLost.
         """
         found = await asyncio.to_thread(self._find)
         if found is not None:
@@ -63,7 +64,7 @@ class SeriesMerge:
         """The merge as of now, which from now on stands in the store in place of what it merged.
 
         Blobs that couldn't be read stay as they are, and so does what came in meanwhile.
-        Raises NothingToMerge or WorkerLost.
+        Raises NothingToMerge, NotStored or WorkerLost.
         """
         async with self._merging:
             found = await asyncio.to_thread(self._find_single)
@@ -93,6 +94,12 @@ class SeriesMerge:
         return OpenMerge(merge.etag, os.fstat(file.fileno()).st_size, merge.left_out, file)
 
     async def _make(self, *, combine: bool) -> OpenMerge:
+        try:
+            return await self._merge(combine=combine)
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("merge", error) from error
+
+    async def _merge(self, *, combine: bool) -> OpenMerge:
         store = self._store
         blobs = await asyncio.to_thread(self._live)
         async with store.part() as part:

@@ -66,7 +66,7 @@ class Store:
             facts = await self.workers.run(receive, part, limits)
             await self.write(self.count, part, series, facts)
         except (OSError, SQLAlchemyError) as error:
-            raise not_stored(error) from error
+            raise not_stored("profile", error) from error
         return facts
 
     def counted(self, series: Series) -> set[Identity]:
@@ -92,7 +92,7 @@ class Store:
             raise
 
 
-def not_stored(error: Exception) -> NotStored:
+def not_stored(what: str, error: Exception) -> NotStored:
     """The refusal that tells a client of a failure of disk or catalog, in the system's words."""
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)
-    return NotStored(f"the profile could not be stored: {reason or type(error).__name__}")
+    return NotStored(f"the {what} could not be stored: {reason or type(error).__name__}")
