@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import sqlite3
+from contextlib import closing
 
 from pgo_collector.keys import fingerprint
 
@@ -57,12 +59,14 @@ def test_no_key_is_ever_logged(server: Server) -> None:
 
 def test_an_unexpected_error_is_a_problem_for_the_client_and_a_trace_in_the_log(server: Server) -> None:
     server.submit(profile_of("a"))
-    (server.data / "merged").rmdir()
+    assert server.merge().status_code == 200
+    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
+        catalog.execute("UPDATE merges SET left_out = 'no JSON'")
     answer = server.merge()
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
     assert "Traceback" not in answer.text
-    assert "FileNotFoundError" in server.wait_for_log("unexpected error")["exception"]
-    assert server.wait_for_log("request", 2)["status"] == 500
+    assert "JSONDecodeError" in server.wait_for_log("unexpected error")["exception"]
+    assert server.wait_for_log("request", 3)["status"] == 500
 
 
 def test_the_level_is_a_setting(server: Server) -> None:
