@@ -75,13 +75,14 @@ async def _adopt_combined(
         owners = await asyncio.to_thread(store.catalog.owners, name.series)
         totals = Counter(owners.values())
         inside = Counter(owners[identity] for identity in inputs if identity in owners)
-        counted = await asyncio.to_thread(store.counted, name.series)
-        # Its own identity is left out: nobody was given the merge of a combine that wasn't committed.
-        if name not in known and inputs - {name.identity} <= counted:
-            _log.info("combined profile deleted, another one has all of it", blob=str(name))
-            await asyncio.to_thread(store.blobs.discard, name)
-        elif any(totals[blob] != count for blob, count in inside.items()):
-            _log.error("combined profile left alone, it overlaps with others", blob=str(name))
+        if any(totals[blob] != count for blob, count in inside.items()):
+            # Its own identity is left out: nobody was given the merge of a combine that wasn't committed.
+            counted = await asyncio.to_thread(store.counted, name.series)
+            if name not in known and inputs - {name.identity} <= counted:
+                _log.info("combined profile deleted, another one has all of it", blob=str(name))
+                await asyncio.to_thread(store.blobs.discard, name)
+            else:
+                _log.error("combined profile left alone, it overlaps with others", blob=str(name))
         elif (facts := await _read(store, name)) is None:
             damaged[name] = inputs
         else:
