@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from pgo_collector.errors import InputsDamaged
 from pgo_collector.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
 
 BLOB_SUFFIX = ".pb.gz"
@@ -41,10 +42,6 @@ class Identity(NamedTuple):
 
     time_nanos: int
     digest: str
-
-
-class InputsDamaged(Exception):
-    """An .inputs file doesn't say what it said when it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +145,11 @@ class Blobs:
         orphans: list[Path] = []
         for path in self._files():
             text = path.relative_to(self._root).as_posix()
-            name = BlobName.parse(
-                text.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX * text.endswith(INPUTS_SUFFIX)
-            )
+            is_inputs = text.endswith(INPUTS_SUFFIX)
+            name = BlobName.parse(text.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX if is_inputs else text)
             if name is None:
                 strangers.append(path)
-            elif text.endswith(INPUTS_SUFFIX):
+            elif is_inputs:
                 inputs[name] = path
             else:
                 blobs[name] = 0

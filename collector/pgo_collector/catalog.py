@@ -171,9 +171,10 @@ class Catalog:
 
     def forget(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of retired blobs, whose files are gone."""
-        with self._writer.begin() as connection:
-            for blob in blobs:
-                connection.execute(sa.delete(_blobs).where(_blobs.c.id == blob.id))
+        every = [{"blob": blob.id} for blob in blobs]
+        if every:
+            with self._writer.begin() as connection:
+                connection.execute(sa.delete(_blobs).where(_blobs.c.id == sa.bindparam("blob")), every)
 
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is the last one made."""

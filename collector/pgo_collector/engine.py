@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from pprof_merge import Limits, Profile, ProfileError, compress, decode, encode, merge
@@ -18,8 +19,8 @@ from pgo_collector.cpu import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.folder import gzipped_part
 
-# What merges of the same blobs depend on besides the blobs; a change of it makes every stored merge stale.
-ENGINE = "1"
+# What a merge depends on besides its blobs.
+ENGINE = version("pprof-merge")
 
 
 @dataclass(frozen=True, slots=True)

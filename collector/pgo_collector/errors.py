@@ -11,6 +11,7 @@
     │   ├── BodyTooLarge        413
     │   ├── NotStored           500
     │   └── WorkerLost          503
+    ├── InputsDamaged           which profiles are inside a combined blob can't be known
     └── CannotStart             ends the process, with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
@@ -93,6 +94,10 @@ class WorkerLost(Refusal):
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     headers: ClassVar = {"Retry-After": "5"}
+
+
+class InputsDamaged(CollectorError):
+    """An .inputs file doesn't say what it said when it was written."""
 
 
 class CannotStart(CollectorError):

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -77,13 +77,16 @@ class SeriesMerge:
         return blobs
 
     def _find(self) -> OpenMerge | None:
-        merge = self._store.catalog.merge(self._fingerprint(blob.name for blob in self._live()))
+        merge = self._store.catalog.merge(_fingerprint(self._sizes(self._live())))
         if merge is None:
             return None
         try:
             return self._open(merge)
         except FileNotFoundError:
             return None
+
+    def _sizes(self, blobs: Iterable[Blob]) -> dict[BlobName, int]:
+        return {blob.name: self._store.blobs.size(blob.name) for blob in blobs}
 
     def _find_single(self) -> OpenMerge | None:
         """The merge, if it is of one blob and so nothing is left to combine."""
@@ -102,6 +105,7 @@ class SeriesMerge:
     async def _merge(self, *, combine: bool) -> OpenMerge:
         store = self._store
         blobs = await asyncio.to_thread(self._live)
+        sizes = await asyncio.to_thread(self._sizes, blobs)
         async with store.part() as part:
             paths = [
                 (str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
@@ -115,12 +119,13 @@ class SeriesMerge:
                 raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
-            names = {blob.name for blob in blobs}
             if combine and len(taken) > 1:
                 combined = await store.write(self._replace, taken, merged.facts, part)
                 if combined is not None:
-                    names = names - {blob.name for blob in taken} | {combined}
-            made = await store.write(self._keep, names, merged.facts, merged.left_out, part)
+                    sizes = {name: size for name, size in sizes.items() if str(name) in left_out}
+                    sizes[combined] = merged.facts.size
+            merge = Merge(self._series, _fingerprint(sizes), merged.facts.digest, merged.left_out)
+            made = await store.write(self._keep, merge, part)
         if combine:
             await delete_retired(store)
         return made
@@ -147,22 +152,19 @@ class SeriesMerge:
         _log.info("combined", blob=str(name), blobs=len(taken))
         return name
 
-    def _keep(
-        self, names: Iterable[BlobName], facts: Facts, left_out: tuple[LeftOut, ...], part: Path
-    ) -> OpenMerge:
-        """Makes `part` the merge of the blobs of those names in merged/, instead of the one before."""
+    def _keep(self, merge: Merge, part: Path) -> OpenMerge:
+        """Puts the file `part` into merged/, in the place of the merge before."""
         folder, catalog = self._store.folder, self._store.catalog
-        merge = Merge(self._series, self._fingerprint(names), facts.digest, left_out)
         part.replace(folder.merged_file(merge.fingerprint))
         catalog.remember(merge)
         folder.sweep_merged(catalog.fingerprints())
         return self._open(merge)
 
-    def _fingerprint(self, names: Iterable[BlobName]) -> str:
-        """What a merge of these blobs, as they are on disk, depends on.
 
-        Sizes are in it so that a truncated or missing blob is noticed, and one put back too.
-        """
-        blobs = self._store.blobs
-        lines = sorted(f"{name} {blobs.size(name)}\n" for name in names)
-        return hashlib.sha256("".join((f"{ENGINE}\n", *lines)).encode()).hexdigest()
+def _fingerprint(sizes: Mapping[BlobName, int]) -> str:
+    """What a merge of blobs depends on: which they are, and what is there of them on disk, in bytes.
+
+    By its size a blob is noticed that is truncated or missing, and one that is put back too.
+    """
+    lines = sorted(f"{name} {size}\n" for name, size in sizes.items())
+    return hashlib.sha256("".join((f"{ENGINE}\n", *lines)).encode()).hexdigest()

@@ -12,9 +12,9 @@ from collections import Counter
 import structlog
 from pprof_merge import ProfileError
 
-from pgo_collector.blobs import BlobName, Identity, InputsDamaged, Listing
+from pgo_collector.blobs import BlobName, Identity, Listing
 from pgo_collector.engine import Facts, inspect
-from pgo_collector.errors import NotACPUProfile, WorkerLost
+from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
 from pgo_collector.retired import delete_retired
 from pgo_collector.store import Store
 

@@ -80,4 +80,4 @@ def _end_with_parent() -> None:
 
 
 def _nothing() -> None:
-    """The first task: with it all processes start."""
+    """The first task: for it the fork server starts, which takes longest."""

@@ -57,6 +57,7 @@ def test_the_etag_changes_when_the_content_does_and_only_then(shared: Server) ->
     shared.submit(profile_of("b"))
     second = shared.merge().headers["ETag"]
     assert second != first
+    assert len(list((shared.data / "merged").iterdir())) == 1
     assert shared.combine().headers["ETag"] == second
     assert shared.merge().headers["ETag"] == second
     shared.restart()
@@ -96,6 +97,27 @@ def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) 
         answers = list(clients.map(lambda _: server.merge().content, range(8)))
     assert len(set(answers)) == 1
     assert len(server.events("merged")) == 1
+
+
+def test_a_client_that_goes_away_ends_no_merge(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    with request_merge(server):
+        server.client.get("/healthz")
+    assert server.merge().status_code == 200
+    assert len(server.events("merged")) == 1
+
+
+def request_merge(server: Server, receive_buffer: int | None = None) -> socket.socket:
+    """A connection on which the merge has been asked for, and nothing read."""
+    address = urlsplit(server.base_url)
+    connection = socket.socket()
+    if receive_buffer is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(30)
+    connection.connect((str(address.hostname), address.port or 0))
+    connection.sendall(f"GET /v1/merge HTTP/1.0\r\nAuthorization: Bearer {Server.merge_key}\r\n\r\n".encode())
+    return connection
 
 
 def test_a_lost_file_of_the_last_merge_is_made_again(server: Server) -> None:
@@ -173,13 +195,7 @@ def large(server: Server) -> Server:
 
 def test_a_client_that_reads_slowly_holds_up_nobody(large: Server) -> None:
     before = large.merge()
-    address = urlsplit(large.base_url)
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    with slow:
-        slow.settimeout(30)
-        slow.connect((str(address.hostname), address.port or 0))
-        slow.sendall(f"GET /v1/merge HTTP/1.0\r\nAuthorization: Bearer {Server.merge_key}\r\n\r\n".encode())
+    with request_merge(large, receive_buffer=4096) as slow:
         assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
         requests = len(large.events("request"))
         assert large.combine().content == before.content

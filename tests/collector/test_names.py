@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_collector.blobs import BlobName, Blobs, Identity, InputsDamaged, Series
+from pgo_collector.blobs import BlobName, Blobs, Identity, Series
 from pgo_collector.engine import LeftOut
+from pgo_collector.errors import InputsDamaged
 from pgo_collector.etags import matches, quoted
 from pgo_collector.folder import DataFolder
 from pgo_collector.left_out import left_out_header
