@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import signal
 from collections import Counter
@@ -46,7 +45,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda blob: os.truncate(blob, blob.stat().st_size - 10),
     "another profile": lambda blob: blob.write_bytes(profile_of("not submitted")),
     "another kind": lambda blob: blob.write_bytes(profile_of("x", type_="wall")),
-    "a bomb": lambda blob: blob.write_bytes(gzip.compress(bytes(64 << 20))),
     "a folder": make_folder,
     "unreadable": make_link_to_itself,  # a mode wouldn't keep root from reading
     "gone": Path.unlink,

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -111,4 +111,5 @@ def test_parallel_submits_and_combines_add_up(server: Server, client: httpx.Clie
 def kill_workers(server: Server) -> None:
     for fork_server in server.descendants():
         for worker in descendants(fork_server):
-            os.kill(worker, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
