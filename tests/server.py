@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
@@ -189,9 +190,8 @@ def bearer(key: str) -> dict[str, str]:
 
 def descendants(pid: int) -> list[int]:
     """The ids of the processes that a process and its children started."""
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    children: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # processes and threads end meanwhile
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (task / "children").read_text().split())
     return [*children, *(found for child in children for found in descendants(child))]

@@ -1,0 +1,102 @@
+"""What hostile bodies cost in memory, summed over all processes of the server."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults.connections import chunk, connect, head
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+MIB = 1 << 20
+LIMIT = 16 * MIB  # of what a body inflates to, by default
+CHUNKED = "Transfer-Encoding: chunked"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server whose workers have worked."""
+    with Server(tmp_path / "home") as server:
+        for stack in "abcdef":
+            assert server.submit(profile_of(stack)).status_code == 204
+        assert server.merge().status_code == 200
+        yield server
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """512 MiB of zeros in half a MiB of gzip."""
+    bomb = gzip.compress(bytes(512 * MIB), mtime=0)
+    assert len(bomb) < 600_000
+    return bomb
+
+
+def memory(server: Server, field: str) -> int:
+    """The sum of VmRSS (now) or VmHWM (at most) of the server's processes, in bytes."""
+    total = 0
+    for pid in (server.process.pid, *server.descendants()):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        total += next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+    return total
+
+
+def test_a_bomb_costs_the_limit_and_many_cost_no_more(server: Server, bomb: bytes) -> None:
+    before = memory(server, "VmRSS")
+    for _ in range(3):
+        assert server.submit(bomb).status_code == 413
+    assert memory(server, "VmHWM") - before < LIMIT + 64 * MIB
+    early = memory(server, "VmHWM")
+    for _ in range(30):
+        assert server.submit(bomb).status_code == 413
+    assert memory(server, "VmHWM") - early < 8 * MIB
+    assert tally(server.merge().content) == dict.fromkeys("abcdef", 1)
+
+
+def test_a_body_without_end_is_refused_while_it_is_sent(server: Server) -> None:
+    before = memory(server, "VmRSS")
+    sent = 0
+    with connect(server) as connection:
+        connection.sendall(head("POST", "/v1/submit", server.submit_key, CHUNKED))
+        connection.setblocking(False)
+        answer = b""
+        part = chunk(os.urandom(64 << 10))
+        while not answer:
+            sent += len(part)
+            assert sent < LIMIT + 16 * MIB
+            connection.settimeout(30)
+            try:
+                connection.sendall(part)
+                connection.settimeout(0)
+                answer = connection.recv(1000)
+            except BlockingIOError:
+                continue
+            except ConnectionError:
+                break
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert sent > LIMIT
+    assert memory(server, "VmHWM") - before < 32 * MIB
+    assert not list((server.data / "incoming").iterdir())
+
+
+def test_bodies_on_their_way_are_not_held_in_memory(server: Server) -> None:
+    before = memory(server, "VmRSS")
+    part = chunk(os.urandom(MIB))
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(server)) for _ in range(24)]
+        for connection in connections:
+            connection.sendall(head("POST", "/v1/submit", server.submit_key, CHUNKED))
+        for _ in range(8):
+            for connection in connections:
+                connection.sendall(part)
+        assert memory(server, "VmHWM") - before < 64 * MIB  # of 192 that were sent
+        for connection in connections:
+            connection.sendall(b"0\r\n\r\n")
+        assert {connection.recv(12) for connection in connections} == {b"HTTP/1.1 400"}
+    assert memory(server, "VmHWM") - before < 2 * LIMIT + 64 * MIB
+    assert not list((server.data / "incoming").iterdir())

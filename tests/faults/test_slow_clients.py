@@ -1,0 +1,92 @@
+"""A crowd of slow and silent clients, in the midst of which others are served as if they were alone."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from select import select
+
+import pytest
+from pprof_proto.profile_pb2 import Profile
+
+from tests.faults.connections import connect, head
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+CROWD = 40
+BODY_SECONDS = 4
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A server whose merge is larger than what a connection buffers."""
+    with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": str(BODY_SECONDS)}) as server:
+        profile = Profile.FromString(gzip.decompress(profile_of("large")))
+        profile.comment.append(len(profile.string_table))
+        profile.string_table.append(os.urandom(6_000_000))
+        assert server.submit(profile.SerializeToString()).status_code == 204
+        yield server
+
+
+def test_a_crowd_of_slow_clients_holds_up_nobody(server: Server) -> None:
+    before = server.merge().content
+    started = time.monotonic()
+    with ExitStack() as stack:
+        senders = [stack.enter_context(connect(server)) for _ in range(CROWD)]
+        silent = [stack.enter_context(connect(server)) for _ in range(CROWD)]
+        readers = [stack.enter_context(connect(server, receive_buffer=4096)) for _ in range(CROWD)]
+        for sender in senders:
+            sender.sendall(head("POST", "/v1/submit", server.submit_key, "Content-Length: 100"))
+        for reader in readers:
+            reader.sendall(head("GET", "/v1/merge", server.merge_key, "Connection: close"))
+            assert reader.recv(12) == b"HTTP/1.1 200"
+        for letter in "abc":
+            for sender in senders:
+                sender.sendall(b"x")
+            assert server.submit(profile_of(letter)).status_code == 204
+            assert tally(server.merge().content)[letter] == 1
+            assert server.combine().status_code == 200
+            if letter == "a":
+                assert not select(senders, [], [], 0)[0], "all of them were still waited for"
+        assert {sender.recv(12) for sender in senders} == {b"HTTP/1.1 408"}
+        assert BODY_SECONDS <= time.monotonic() - started < 2 * BODY_SECONDS + 5
+        assert server.client.get("/healthz").text == "OK"
+        received = [read_to_the_end(reader) for reader in readers]
+        assert all(content.endswith(before) for content in received)
+        for connection in silent:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: collector\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+    assert not list((server.data / "incoming").iterdir())
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    received = bytearray()
+    while content := connection.recv(1 << 20):
+        received += content
+    return bytes(received)
+
+
+def test_clients_that_go_away_leave_nothing(server: Server) -> None:
+    before = server.merge().content
+    profile = profile_of("gone")
+    for size in range(0, len(profile), 16):
+        with connect(server) as connection:
+            connection.sendall(
+                head("POST", "/v1/submit", server.submit_key, f"Content-Length: {len(profile)}")
+                + profile[:size]
+            )
+    with connect(server, receive_buffer=4096) as connection:
+        connection.sendall(head("GET", "/v1/merge", server.merge_key))
+        connection.recv(12)
+    assert server.submit(profile_of("here")).status_code == 204
+    deadline = time.monotonic() + 10
+    while list((server.data / "incoming").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert tally(server.merge().content) == {"large": 1, "here": 1}
+    assert server.merge().content != before
