@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +18,16 @@ from pprof_merge.compression import GZIP_MAGIC
 from pgo_collector.cpu import check_cpu
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.folder import gzipped_part
+
+# What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
+# that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
+_DEFAULTS = Limits()
+STORED = replace(
+    Limits.none(),
+    irregular_fields=_DEFAULTS.irregular_fields,
+    nested_messages=_DEFAULTS.nested_messages,
+    inflated_bytes=1 << 30,
+)
 
 # What a merge depends on besides its blobs.
 ENGINE = version("pprof-merge")
@@ -122,6 +132,6 @@ def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
 
 
 def _read(blob: Path) -> Profile:
-    profile = decode(blob.read_bytes(), Limits.none())
+    profile = decode(blob.read_bytes(), STORED)
     check_cpu(profile.header)
     return profile

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import structlog
-from pprof_merge import Limits, ProfileError
+from pprof_merge import ProfileError
 
 from pgo_collector.blobs import Series
+from pgo_collector.engine import STORED
 from pgo_collector.errors import Refusal
 from pgo_collector.store import Store
 
@@ -28,7 +29,7 @@ async def _take_in(store: Store, series: Series, path: Path) -> None:
     try:
         async with store.part() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)
-            facts = await store.submit(part, series, Limits.none())
+            facts = await store.submit(part, series, STORED)
         await asyncio.to_thread(path.unlink)
     except (ProfileError, Refusal, OSError) as error:
         _log.warning("not taken in, stays", file=str(path), reason=str(error))

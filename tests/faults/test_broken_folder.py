@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 from collections import Counter
@@ -46,6 +47,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "another profile": lambda blob: blob.write_bytes(profile_of("not submitted")),
     "another kind": lambda blob: blob.write_bytes(profile_of("x", type_="wall")),
     "a folder": make_folder,
+    "a bomb": lambda blob: blob.write_bytes(gzip.compress(bytes(64 << 20))),
     "unreadable": make_link_to_itself,  # a mode wouldn't keep root from reading
     "gone": Path.unlink,
 }
