@@ -1,0 +1,59 @@
+"""What is answered for is on disk, and not only in the kernel's memory: a power cut would not lose it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+import pytest
+
+from tests.faults.killer import Mode, Operation
+from tests.faults.lane import Lane, submitted
+
+
+@pytest.fixture
+def lane(tmp_path: Path, library: Path) -> Iterator[Lane]:
+    with Lane(tmp_path / "lane", library) as lane:
+        yield lane
+
+
+def check_order(operations: list[Operation]) -> None:
+    """Content is synced before its name is given, names before the row, the row before a file goes."""
+    unsynced: set[str] = set()
+    for operation in operations:
+        path = PurePath(operation.path)
+        folder = path.parts[0] if path.parts else ""
+        if operation.syncs:
+            unsynced.discard(str(path))
+        elif operation.name.startswith("mkdir"):
+            unsynced.add(str(path.parent))
+        elif operation.name.startswith(("link", "rename")) and folder == "blobs":
+            assert not {name for name in unsynced if name.startswith("incoming/")}, operation
+            unsynced.add(str(path.parent))
+        elif operation.name.startswith("unlink") and folder == "blobs":
+            assert not unsynced, operation
+        elif operation.writes and folder == "catalog.sqlite3-wal":
+            assert unsynced <= {folder}, operation
+            unsynced.add(folder)
+        elif operation.writes and folder == "incoming":
+            unsynced.add(str(path))
+    assert not unsynced
+
+
+def test_a_submit(lane: Lane) -> None:
+    lane.start()
+    lane.killer.arm(Mode.COUNT)
+    submitted(lane.server, "a")
+    lane.killer.disarm()
+    assert [o.name for o in lane.killer.operations].count("link") == 1
+    check_order(lane.killer.operations)
+
+
+def test_a_combine(lane: Lane) -> None:
+    submitted(lane.start(), *"abc")
+    lane.killer.arm(Mode.COUNT)
+    assert lane.server.combine().status_code == 200
+    lane.killer.disarm()
+    deleted = [o for o in lane.killer.operations if o.name == "unlink" and o.path.startswith("blobs/")]
+    assert len(deleted) == 3
+    check_order(lane.killer.operations)
