@@ -118,6 +118,8 @@ def serve_forks() -> None:
                 sys.exit(main(arguments))
             os.close(descriptors[0])
             orders.send(str(child).encode())
-            orders.recv(_MESSAGE_BYTES)
+            if not orders.recv(_MESSAGE_BYTES):  # the test is gone, and its server goes too
+                os.kill(child, signal.SIGKILL)
+                return
             _, status = os.waitpid(child, 0)
             orders.send(str(os.waitstatus_to_exitcode(status)).encode())
