@@ -14,7 +14,7 @@ _log = structlog.get_logger()
 
 
 class AccessLog:
-    """The outermost ASGI layer. What the application raises is logged here, after it has answered 500."""
+    """An ASGI layer. What the application raises is logged here, after it has answered 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pprof_merge.numbering import Numbers
 from pprof_merge.profile import Bools, Functions, Header, Int64s, Labels, Lines, Mappings, Profile
-from pprof_merge.ragged import first_appearance, offsets_of, spans, take_rows
+from pprof_merge.ragged import first_appearance, offsets_of, rows_at, spans, take_rows
 
 Int32s = NDArray[np.int32]
 
@@ -169,9 +169,7 @@ class Dictionary:
     def _keep_inner_columns(self, lines: Lines, numbers: Int64s) -> None:
         inner = lines.column != 0
         inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
-        for row in np.unique(
-            np.searchsorted(lines.offsets, np.flatnonzero(inner), side="right") - 1
-        ).tolist():
+        for row in np.unique(rows_at(lines.offsets, np.flatnonzero(inner))).tolist():
             columns = tuple(lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist())
             number = int(numbers[row])
             self._inner_columns[number] = max(columns, self._inner_columns.get(number, ()))
@@ -201,19 +199,14 @@ class Dictionary:
         n_stacks = len(label_sets)
         flat = np.empty(len(locations) + n_stacks, np.int32)
         starts = offsets + np.arange(n_stacks + 1)
-        is_frame = np.ones(len(flat), np.bool_)
-        is_frame[starts[:-1]] = False
         flat[starts[:-1]] = label_sets
-        flat[is_frame] = locations
+        flat[_but_first(starts)] = locations
         return self._stacks.of(_slices(flat, starts)).astype(np.int32)
 
     def stacks(self, numbers: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Of some stacks: label sets, and locations with their offsets."""
         flat, offsets = _columns(self._stacks, numbers, np.int32)
-        n_stacks = len(numbers)
-        is_frame = np.ones(len(flat), np.bool_)
-        is_frame[offsets[:-1]] = False
-        return flat[offsets[:-1]], flat[is_frame], offsets - np.arange(n_stacks + 1)
+        return flat[offsets[:-1]], flat[_but_first(offsets)], offsets - np.arange(len(offsets))
 
     def label_sets(self, numbers: Int64s) -> list[tuple[Label, ...]]:
         """Some label sets."""
@@ -241,6 +234,13 @@ class Dictionary:
         """Of some functions: all columns."""
         columns = _columns(self._functions, numbers, np.int64)[0].reshape(-1, _FUNCTION_WORDS)
         return Functions(*columns.T)
+
+
+def _but_first(offsets: Int64s) -> Bools:
+    """Marks all of a ragged column but the first word of each row."""
+    mask = np.ones(offsets[-1], np.bool_)
+    mask[offsets[:-1]] = False
+    return mask
 
 
 def _slices(words: NDArray[np.int64] | Int32s, offsets: Int64s) -> Iterator[bytes]:

@@ -115,7 +115,7 @@ def _mappings(mappings: Mappings, text: Int64s) -> Tokens:
         mappings.offset,
         text[mappings.filename],
         text[mappings.build_id],
-        *(np.ascontiguousarray(flag) for flag in flags.T),
+        *flags.T,
     )
     return message_field(3, scalar_message(columns))
 

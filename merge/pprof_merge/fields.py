@@ -150,7 +150,8 @@ def _scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, message: M
 
 def _locations(varints: Varints) -> LocationColumns:
     tags, values, starts, record, byte_ends = _pairs(varints)
-    heads = np.flatnonzero(tags == _LINE_TAG)
+    is_head = tags == _LINE_TAG
+    heads = np.flatnonzero(is_head)
     body_starts = np.append(starts, varints.starts[-1])[heads + 1]
     room = byte_ends[record[heads]] - body_starts
     if ((values[heads] < 0) | (values[heads] > room)).any():
@@ -159,12 +160,12 @@ def _locations(varints: Varints) -> LocationColumns:
     if (body_ends[:-1] > starts[heads[1:]]).any():
         raise _IrregularLayout
     # A pair belongs to the last line that begins before it, if it lies within that line's bytes.
-    line = np.cumsum(tags == _LINE_TAG) - 1
-    inside = (line >= 0) & (tags != _LINE_TAG)
+    line = np.cumsum(is_head) - 1
+    inside = (line >= 0) & ~is_head
     inside[inside] = starts[inside] < body_ends[line[inside]]
     if (np.isin(body_ends, varints.starts[0::2], invert=True)).any():
         raise _IrregularLayout
-    outside = ~inside & (tags != _LINE_TAG)
+    outside = ~inside & ~is_head
     return LocationColumns(
         _scatter(tags[outside], values[outside], record[outside], len(byte_ends), LOCATION),
         _scatter(tags[inside], values[inside], line[inside], len(heads), LINE),

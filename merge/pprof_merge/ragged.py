@@ -27,6 +27,11 @@ def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     return spans(offsets[:-1][rows], counts), offsets_of(counts)
 
 
+def rows_at(offsets: Int64s, indexes: Int64s) -> Int64s:
+    """The row to which each flat index belongs."""
+    return np.searchsorted(offsets, indexes, side="right") - 1
+
+
 def first_appearance(sequence: Int64s) -> tuple[Int64s, Int64s]:
     """The distinct numbers of a sequence in the order in which each appears first, and the inverse:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.

@@ -9,6 +9,7 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.fields import SampleColumns, read_locations, read_samples, read_scalars
 from pprof_merge.profile import Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
+from pprof_merge.ragged import rows_at
 from pprof_merge.wire import FUNCTION, MAPPING, StrictReader
 
 
@@ -40,15 +41,14 @@ class RowsById(NamedTuple):
         return np.where(self.ids[found] == ids, self.order[found], -1)
 
 
-def check_texts(indexes: Int64s, n_strings: int, where: str) -> Int64s:
-    """The indexes as they are. Raises MalformedProfile where one is outside the string table."""
+def check_texts(indexes: Int64s, n_strings: int, where: str) -> None:
+    """Raises MalformedProfile where an index is outside the string table."""
     outside = (indexes < 0) | (indexes >= n_strings)
     if outside.any():
         raise MalformedProfile(
             f"string {indexes[outside][0]} is not in the string table of {n_strings}",
             f"{where} {np.argwhere(outside)[0][0]}",
         )
-    return indexes
 
 
 def decode_mappings(bodies: list[bytes], n_strings: int, reader: StrictReader) -> tuple[Mappings, RowsById]:
@@ -84,9 +84,11 @@ def decode_locations(
     reader.limits.check("nested_messages", most_lines, "the lines of a location")
     function = functions.rows(columns.lines[:, 0])
     if (function < 0).any():
-        line = np.flatnonzero(function < 0)[0]
-        location = np.searchsorted(columns.line_offsets, line, side="right") - 1
-        raise MalformedProfile(f"function {columns.lines[line, 0]} is not there", f"location {location}")
+        missing = np.flatnonzero(function < 0)
+        location = rows_at(columns.line_offsets, missing)[0]
+        raise MalformedProfile(
+            f"function {columns.lines[missing[0], 0]} is not there", f"location {location}"
+        )
     locations = Locations(
         mapping=mappings.rows(columns.scalars[:, 1]),
         address=columns.scalars[:, 2].view(np.uint64),
@@ -115,9 +117,11 @@ def decode_samples(
     reader.limits.check("labels", len(columns.labels))
     rows = locations.rows(columns.location_ids)
     if (rows < 0).any():
-        missing = np.flatnonzero(rows < 0)[0]
-        sample = np.searchsorted(columns.location_offsets, missing, side="right") - 1
-        raise MalformedProfile(f"location {columns.location_ids[missing]} is not there", f"sample {sample}")
+        missing = np.flatnonzero(rows < 0)
+        sample = rows_at(columns.location_offsets, missing)[0]
+        raise MalformedProfile(
+            f"location {columns.location_ids[missing[0]]} is not there", f"sample {sample}"
+        )
     return Samples(
         values=columns.values.reshape(-1, n_types) if n_types else np.zeros((len(bodies), 0), np.int64),
         locations=rows,
