@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
-PROGRAM: Final = Path(sys.executable).with_name("go")
+from tests.oracle.oracle import GO, go_environment
+
 ROOT: Final = Path(__file__).parent
-# No C compiler, network, version control or other toolchain has a say in what is built here.
-ENVIRONMENT: Final = {
-    "GOTOOLCHAIN": "local",
+# Neither a C compiler nor version control has a say in what is built here.
+ENVIRONMENT: Final = go_environment() | {
     "GOFLAGS": "-mod=mod -buildvcs=false -trimpath",
-    "GOPROXY": "off",
-    "GOWORK": "off",
     "CGO_ENABLED": "0",
 }
 
@@ -23,9 +19,9 @@ ENVIRONMENT: Final = {
 def go(*arguments: str | Path, program: str = "workload") -> str:
     """Output and messages of `go ...` in the folder of a program here; fails if go does."""
     done = subprocess.run(
-        [PROGRAM, *arguments],
+        [GO, *arguments],
         cwd=ROOT / program,
-        env=os.environ | ENVIRONMENT,
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -33,8 +29,3 @@ def go(*arguments: str | Path, program: str = "workload") -> str:
     )
     assert done.returncode == 0, f"go {' '.join(map(str, arguments))}:\n{done.stdout}"
     return done.stdout
-
-
-def goroot() -> Path:
-    """Where the toolchain and its own source code are."""
-    return Path(go("env", "GOROOT").strip())

@@ -9,7 +9,7 @@ import pytest
 from pprof_proto import profile_pb2
 
 from tests.interop.curl import Client, total
-from tests.interop.go_toolchain import goroot
+from tests.oracle.oracle import go_root
 
 
 def plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def test_one_profile_in_several_shapes_counts_once(client: Client, profile: byte
 def test_a_large_submit_waits_to_be_asked_for(client: Client) -> None:
     """curl asks with `Expect: 100-continue` by itself before it sends what is over a megabyte."""
     parsed = profile_pb2.Profile.FromString(
-        gzip.decompress((goroot() / "src/cmd/compile/default.pgo").read_bytes())
+        gzip.decompress((go_root() / "src/cmd/compile/default.pgo").read_bytes())
     )
     parsed.comment.append(len(parsed.string_table))
     parsed.string_table.append(f"through {client.url}".encode())
