@@ -7,15 +7,21 @@ formats that came before the protobuf is left out.)
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import chain
 
+import numpy as np
+
+from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
-from pprof_merge.errors import MalformedProfile
+from pprof_merge.errors import IncompatibleProfiles, MalformedProfile
 from pprof_merge.fields import read_scalars
 from pprof_merge.limits import Limits
-from pprof_merge.profile import Header, Profile, ValueType
+from pprof_merge.profile import Header, Int64s, Profile, ValueType
+from pprof_merge.ragged import offsets_of
 from pprof_merge.records import Records, split
 from pprof_merge.tables import (
-    check_texts,
+    Texts,
     decode_functions,
     decode_locations,
     decode_mappings,
@@ -29,35 +35,78 @@ def decode(data: bytes, limits: Limits = Limits()) -> Profile:
 
     Raises ProfileError, by its kinds MalformedProfile and LimitExceeded, and nothing else.
     """
-    protobuf = inflate(data, limits)
+    return decode_batch([inflate(data, limits)], limits).single()
+
+
+def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
+    """Some profiles, at least one, from their bare protobufs, each of them within the limits.
+
+    Raises ProfileError where there is one that can't be taken. Of more than one, the error doesn't tell
+    which; it may also be that they are too different, or together more than the limits allow to one.
+    """
+    reader = StrictReader(limits)
+    each = [_split(protobuf, reader) for protobuf in protobufs]
+    headers = _headers(each, reader)
+    n_types = len(headers[0].sample_types)
+    if any(len(header.sample_types) != n_types for header in headers):
+        raise IncompatibleProfiles("different numbers of sample types")
+    strings, string_offsets = _joined([records.strings for records in each])
+    texts = Texts(string_offsets)
+    bodies, mapping_offsets = _joined([records.mappings for records in each])
+    mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, texts, reader)
+    bodies, offsets = _joined([records.functions for records in each])
+    functions, function_rows = decode_functions(bodies, offsets, texts, reader)
+    bodies, offsets = _joined([records.locations for records in each])
+    locations, location_rows = decode_locations(bodies, offsets, mapping_rows, function_rows, reader)
+    bodies, offsets = _joined([records.samples for records in each])
+    samples = decode_samples(bodies, offsets, n_types, location_rows, texts, strings, reader)
+    return Batch(
+        headers=headers,
+        digests=[hashlib.sha256(protobuf).digest() for protobuf in protobufs],
+        samples=samples,
+        sample_offsets=offsets,
+        mappings=mappings,
+        mapping_offsets=mapping_offsets,
+        locations=locations,
+        functions=functions,
+        strings=strings,
+    )
+
+
+def _split(protobuf: bytes, reader: StrictReader) -> Records:
     if not protobuf:
         raise MalformedProfile("the input is empty")
-    reader = StrictReader(limits)
     records = split(protobuf, reader)
     if not records.strings or records.strings[0]:
         raise MalformedProfile("the string table does not begin with the empty string")
-    header = _header(records, reader)
-    if records.samples and not header.sample_types:
+    if records.samples and not records.sample_types:
         raise MalformedProfile("there are samples, but no sample types")
-    n_strings = len(records.strings)
-    mappings, mapping_rows = decode_mappings(records.mappings, n_strings, reader)
-    functions, function_rows = decode_functions(records.functions, n_strings, reader)
-    locations, location_rows = decode_locations(records.locations, mapping_rows, function_rows, reader)
-    samples = decode_samples(
-        records.samples, len(header.sample_types), location_rows, records.strings, reader
-    )
-    return Profile(
-        header=header,
-        samples=samples,
-        mappings=mappings,
-        locations=locations,
-        functions=functions,
-        strings=records.strings,
-        digest=hashlib.sha256(protobuf).digest(),
-    )
+    return records
 
 
-def _header(records: Records, reader: StrictReader) -> Header:
+def _joined(tables: Sequence[list[bytes]]) -> tuple[list[bytes], Int64s]:
+    """The records of all profiles, and the offsets of each profile's."""
+    offsets = offsets_of(np.fromiter(map(len, tables), np.int64, len(tables)))
+    return tables[0] if len(tables) == 1 else list(chain.from_iterable(tables)), offsets
+
+
+def _headers(each: Sequence[Records], reader: StrictReader) -> list[Header]:
+    # The period type goes last: one table for all value types spares many readings.
+    types = read_scalars(
+        [body for records in each for body in (*records.sample_types, records.period_type)],
+        VALUE_TYPE,
+        "value type",
+        reader,
+    ).tolist()
+    headers = []
+    for records in each:
+        end = len(records.sample_types) + 1
+        headers.append(_header(records, types[:end]))
+        del types[:end]
+    return headers
+
+
+def _header(records: Records, types: list[list[int]]) -> Header:
     def text(index: int, field: str) -> bytes:
         if not 0 <= index < len(records.strings):
             raise MalformedProfile(
@@ -65,16 +114,13 @@ def _header(records: Records, reader: StrictReader) -> Header:
             )
         return records.strings[index]
 
-    # The period type goes last: one table for all value types spares a second reading.
-    types = read_scalars([*records.sample_types, records.period_type], VALUE_TYPE, "value type", reader)
-    check_texts(types[:-1], len(records.strings), "sample type")
-    check_texts(types[-1:], len(records.strings), "period type")
-    *sample_types, period_type = [
-        ValueType(*(records.strings[index] for index in row)) for row in types.tolist()
-    ]
+    *sample_types, period_type = types
     return Header(
-        sample_types=tuple(sample_types),
-        period_type=period_type,
+        sample_types=tuple(
+            ValueType(text(index, f"sample type {i}"), text(unit, f"sample type {i}"))
+            for i, (index, unit) in enumerate(sample_types)
+        ),
+        period_type=ValueType(text(period_type[0], "period type"), text(period_type[1], "period type")),
         period=records.period,
         time_nanos=records.time_nanos,
         duration_nanos=records.duration_nanos,

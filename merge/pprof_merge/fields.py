@@ -8,250 +8,146 @@ the malformed ones; this module only ever tells that the layout isn't the usual 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Int64s
-from pprof_merge.ragged import offsets_of, spans
-from pprof_merge.varint import decode_varints
-from pprof_merge.wire import LABEL, LINE, LOCATION, SAMPLE, Message, StrictReader, WireType
+from pprof_merge.ragged import offsets_of
+from pprof_merge.varint import MAX_BYTES, decode_varints
+from pprof_merge.wire import Message, StrictReader, WireType
 
 Columns = TypeVar("Columns")
 
-_LINE_TAG = 4 << 3 | WireType.LENGTH
-_NONE = np.zeros(0, np.int64)
-_ZERO = np.zeros(1, np.int64)
+# So many bytes of records are read at once: enough for NumPy to earn its keep, and few enough that what
+# is made of them on the way stays small whatever a profile holds.
+_CHUNK_BYTES = 1 << 20
+
+_TAGS = 128  # a field with a longer tag isn't one of pprof's
 
 
-class _IrregularLayout(Exception):
+class IrregularLayout(Exception):  # noqa: N818 - not an error: nobody knows yet if the records are malformed
     """The records are not laid out as profilers do it; whether they are malformed is open."""
 
 
 class Varints(NamedTuple):
-    """All varints of some records: value and first byte of each, and, a record, the ends in both counts."""
+    """All varints of some records: values, first bytes (one more, the end of all), and each record's end
+    among them and in bytes.
+    """
 
     values: Int64s
     starts: Int64s
-    byte_ends: Int64s
     ends: Int64s
+    byte_ends: Int64s
 
-
-class LocationColumns(NamedTuple):
-    """Scalar fields 1 to 5 of n locations, 1 to 3 of their lines, and the lines' offsets (n + 1)."""
-
-    scalars: Int64s
-    lines: Int64s
-    line_offsets: Int64s
-
-
-class SampleColumns(NamedTuple):
-    """Location ids, values and label fields 1 to 4 of n samples, each with its offsets (n + 1)."""
-
-    location_ids: Int64s
-    location_offsets: Int64s
-    values: Int64s
-    value_offsets: Int64s
-    labels: Int64s
-    label_offsets: Int64s
+    def at(self, positions: Int64s) -> Int64s:
+        """Which varint starts at each byte position."""
+        return _index_of(self.starts, positions)
 
 
 def read_scalars(bodies: Sequence[bytes], message: Message, name: str, reader: StrictReader) -> Int64s:
     """(n, fields) of n records that have scalar fields only; 0 where a field is missing.
 
-    Column i is field i + 1. Raises MalformedProfile and LimitExceeded, as do the two below.
+    Column i is field i + 1. Raises MalformedProfile and LimitExceeded.
     """
-    return _read(bodies, message, name, reader, lambda varints: _scalars(varints, message))
+    longest = 2 * MAX_BYTES * len(message.scalars)
+    tables = list(read(bodies, message, name, longest, reader, lambda varints: _scalars(varints, message)))
+    return tables[0] if len(tables) == 1 else np.concatenate(tables)
 
 
-def read_locations(bodies: Sequence[bytes], reader: StrictReader) -> LocationColumns:
-    """The columns of location records."""
-    return _read(bodies, LOCATION, "location", reader, _locations)
-
-
-def read_samples(bodies: Sequence[bytes], reader: StrictReader) -> SampleColumns:
-    """The columns of sample records."""
-    # Laid out as usual, a sample is its stack, its values and its labels.
-    most_fields = 2 + reader.limits.nested_messages
-    return _read(bodies, SAMPLE, "sample", reader, lambda varints: _samples(varints, most_fields))
-
-
-def _read(
+def read(
     bodies: Sequence[bytes],
     message: Message,
     name: str,
+    longest: int,
     reader: StrictReader,
     columns: Callable[[Varints], Columns],
-) -> Columns:
-    try:
-        return columns(_varints(bodies))
-    except _IrregularLayout:
-        laid_out = [reader.regular(body, message, f"{name} {i}") for i, body in enumerate(bodies)]
-        return columns(_varints(laid_out))
+) -> Iterator[Columns]:
+    """The columns of all records, in chunks, of which there is at least one.
+
+    A record of more bytes than `longest` is irregular. Raises MalformedProfile and LimitExceeded.
+    """
+    sizes = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    byte_ends = np.cumsum(sizes)
+    begin = 0
+    while begin < len(bodies) or not begin:
+        before = int(byte_ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(byte_ends, before + _CHUNK_BYTES, side="right")))
+        chunk = bodies[begin:end]
+        try:
+            if int(sizes[begin:end].max(initial=0)) > longest:
+                raise IrregularLayout
+            yield columns(_varints(chunk, byte_ends[begin:end] - before))
+        except IrregularLayout:
+            laid_out = [reader.regular(body, message, f"{name} {begin + i}") for i, body in enumerate(chunk)]
+            yield columns(_varints(laid_out, np.cumsum(np.fromiter(map(len, laid_out), np.int64))))
+        begin = end
 
 
-def _varints(bodies: Sequence[bytes]) -> Varints:
-    buffer = np.frombuffer(b"".join(bodies), np.uint8)
+def _varints(bodies: Sequence[bytes], byte_ends: Int64s) -> Varints:
     try:
-        values, starts = decode_varints(buffer)
+        values, starts = decode_varints(bodies)
     except MalformedProfile:
-        raise _IrregularLayout from None
-    starts = np.append(starts, buffer.size)
-    byte_ends = np.cumsum(np.fromiter(map(len, bodies), np.int64, len(bodies)))
-    return Varints(values, starts, byte_ends, _index_at(starts, byte_ends))
+        raise IrregularLayout from None
+    return Varints(values, starts, _index_of(starts, byte_ends), byte_ends)
 
 
-def _index_at(starts: Int64s, positions: Int64s) -> Int64s:
-    """The index of the varint that starts at each byte position."""
+def _index_of(starts: Int64s, positions: Int64s) -> Int64s:
     index = np.searchsorted(starts, positions)
-    if (starts[index] != positions).any():
-        raise _IrregularLayout
+    if (starts.take(index, mode="clip") != positions).any():
+        raise IrregularLayout
     return index
 
 
-class _Pairs(NamedTuple):
-    """Varints taken two by two, as tag and value; `record` is the row that each pair belongs to."""
+class Pairs(NamedTuple):
+    """Varints taken two by two, as tag and value; record i has those from offsets[i] to offsets[i + 1]."""
 
     tags: Int64s
     values: Int64s
-    starts: Int64s
-    record: Int64s
-    byte_ends: Int64s
+    offsets: Int64s
 
+    @classmethod
+    def of(cls, values: Int64s, ends: Int64s) -> Pairs:
+        """Of the varints of some records, which end where `ends` says."""
+        if (ends & 1).any():
+            raise IrregularLayout
+        return cls(values[0::2], values[1::2], np.concatenate((_ZERO, ends >> 1)))
 
-def _pairs(varints: Varints) -> _Pairs:
-    counts = np.diff(varints.ends, prepend=0)
-    if (counts & 1).any():
-        raise _IrregularLayout
-    record = np.repeat(np.arange(len(counts)), counts >> 1)
-    return _Pairs(
-        varints.values[0::2], varints.values[1::2], varints.starts[0:-1:2], record, varints.byte_ends
-    )
+    @property
+    def records(self) -> Int64s:
+        """The record of each pair."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 def _scalars(varints: Varints, message: Message) -> Int64s:
-    pairs = _pairs(varints)
-    return _scatter(pairs.tags, pairs.values, pairs.record, len(pairs.byte_ends), message)
+    pairs = Pairs.of(varints.values, varints.ends)
+    return scatter(pairs.tags, pairs.values, pairs.records, len(varints.ends), message)
 
 
-def _scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, message: Message) -> Int64s:
+def scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, message: Message) -> Int64s:
     """(n_rows, last field) of the pairs' values; all must be scalar fields of the message."""
-    number = tags >> 3
-    is_scalar = np.zeros(message.scalars[-1] + 2, np.bool_)  # one more, for all numbers above
-    is_scalar[list(message.scalars)] = True
-    if ((tags & 7) != WireType.VARINT).any() or not is_scalar.take(number, mode="clip").all():
-        raise _IrregularLayout
-    columns = np.zeros((n_rows, message.scalars[-1]), np.int64)
-    columns[rows, number - 1] = values  # where a field is given twice, the last counts
-    return columns
+    n_columns = message.scalars[-1]
+    column_of = np.full(_TAGS, -1, np.int64)
+    for number in message.scalars:
+        column_of[number << 3 | WireType.VARINT] = number - 1
+    column = column_of.take(tags, mode="clip")
+    if (column < 0).any():
+        raise IrregularLayout
+    columns = np.zeros(n_rows * n_columns, np.int64)
+    columns[rows * n_columns + column] = values  # where a field is given twice, the last counts
+    return columns.reshape(n_rows, n_columns)
 
 
-def _locations(varints: Varints) -> LocationColumns:
-    tags, values, starts, record, byte_ends = _pairs(varints)
-    is_head = tags == _LINE_TAG
-    heads = np.flatnonzero(is_head)
-    body_starts = np.append(starts, varints.starts[-1])[heads + 1]
-    room = byte_ends[record[heads]] - body_starts
-    if ((values[heads] < 0) | (values[heads] > room)).any():
-        raise _IrregularLayout
-    body_ends = body_starts + values[heads]
-    if (body_ends[:-1] > starts[heads[1:]]).any():
-        raise _IrregularLayout
-    # A pair belongs to the last line that begins before it, if it lies within that line's bytes.
-    line = np.cumsum(is_head) - 1
-    inside = (line >= 0) & ~is_head
-    inside[inside] = starts[inside] < body_ends[line[inside]]
-    if (np.isin(body_ends, varints.starts[0::2], invert=True)).any():
-        raise _IrregularLayout
-    outside = ~inside & ~is_head
-    return LocationColumns(
-        _scatter(tags[outside], values[outside], record[outside], len(byte_ends), LOCATION),
-        _scatter(tags[inside], values[inside], line[inside], len(heads), LINE),
-        offsets_of(np.bincount(record[heads], minlength=len(byte_ends))),
-    )
+def rows_joined(chunks: Sequence[Int64s]) -> Int64s:
+    """The chunks of a column, as one."""
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
-class _Runs:
-    """Runs of varints that belong to samples, found one a sample and round."""
-
-    def __init__(self) -> None:
-        self._rounds: list[tuple[Int64s, Int64s, Int64s]] = []
-
-    def add(self, sample: Int64s, start: Int64s, end: Int64s) -> None:
-        if sample.size:
-            self._rounds.append((sample, start, end - start))
-
-    def collect(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Sample, first varint and number of varints of every run, ordered by sample, then round."""
-        if not self._rounds:
-            return _NONE, _NONE, _NONE
-        if len(self._rounds) == 1:
-            return self._rounds[0]
-        sample, start, count = (np.concatenate(column) for column in zip(*self._rounds, strict=True))
-        order = np.argsort(sample, kind="stable")
-        return sample[order], start[order], count[order]
+def offsets_joined(counts: Sequence[Int64s]) -> Int64s:
+    """The offsets of rows whose lengths come in chunks."""
+    return offsets_of(rows_joined(counts))
 
 
-def _samples(varints: Varints, most_fields: int) -> SampleColumns:
-    """One field of every sample a round, until all are read."""
-    n_samples = len(varints.ends)
-    locations, values, labels = _Runs(), _Runs(), _Runs()
-    sample = np.arange(n_samples)
-    end = varints.ends
-    position = np.concatenate((_ZERO, end[:-1]))
-    for _ in range(most_fields + 1):
-        unread = position < end
-        if not unread.all():
-            sample, position, end = sample[unread], position[unread], end[unread]
-        if not sample.size:
-            break
-        tags = varints.values[position]
-        number, wire_type = tags >> 3, tags & 7
-        if ((number < 1) | (number > 3) | ((number == 3) & (wire_type != WireType.LENGTH))).any():
-            raise _IrregularLayout
-        start, position = _value_spans(varints, wire_type, position, end)
-        for field, runs in enumerate((locations, values, labels), 1):
-            mine = np.flatnonzero(number == field)
-            runs.add(sample[mine], start[mine], position[mine])
-    else:
-        raise _IrregularLayout
-    return SampleColumns(
-        *_flatten(varints, locations, n_samples), *_flatten(varints, values, n_samples),
-        *_labels(varints, labels, n_samples),
-    )  # fmt: skip
-
-
-def _value_spans(varints: Varints, wire_type: Int64s, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """The first varint of the value of the field at each position, and the first one after it."""
-    if ((wire_type != WireType.VARINT) & (wire_type != WireType.LENGTH)).any() or (position + 1 >= end).any():
-        raise _IrregularLayout
-    long = np.flatnonzero(wire_type == WireType.LENGTH)
-    start, stop = position + 1, position + 2
-    start[long] += 1
-    body_starts = varints.starts[start[long]]
-    lengths = varints.values[position[long] + 1]
-    if ((lengths < 0) | (lengths > varints.starts[end[long]] - body_starts)).any():
-        raise _IrregularLayout
-    stop[long] = _index_at(varints.starts, body_starts + lengths)
-    return start, stop
-
-
-def _flatten(varints: Varints, runs: _Runs, n_samples: int) -> tuple[Int64s, Int64s]:
-    """The varints of all runs, those of a sample together, and their offsets (n_samples + 1)."""
-    sample, start, count = runs.collect()
-    counts = np.zeros(n_samples, np.int64)
-    np.add.at(counts, sample, count)
-    return varints.values[spans(start, count)], offsets_of(counts)
-
-
-def _labels(varints: Varints, runs: _Runs, n_samples: int) -> tuple[Int64s, Int64s]:
-    """The fields of all labels (n_labels, 4), a sample's together, and their offsets (n_samples + 1)."""
-    sample, start, count = runs.collect()
-    if (count & 1).any():
-        raise _IrregularLayout
-    tokens = varints.values[spans(start, count)]
-    label = np.repeat(np.arange(len(sample)), count >> 1)
-    fields = _scatter(tokens[0::2], tokens[1::2], label, len(sample), LABEL)
-    return fields, offsets_of(np.bincount(sample, minlength=n_samples))
+_ZERO = np.zeros(1, np.int64)

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pprof_merge.dictionary import Dictionary, Rows
+from pprof_merge.batch import Batch
+from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.headers import column_order, combine_headers
 from pprof_merge.profile import Header, Int64s, Labels, Locations, Mappings, Profile, Samples
@@ -26,11 +27,11 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
     """
     dictionary = Dictionary()
-    return total(dictionary, [dictionary.intern(profile) for profile in profiles])
+    return total(dictionary, [traces for profile in profiles for traces in dictionary.intern(Batch.of(profile))])
 
 
-def total(dictionary: Dictionary, rows: Sequence[Rows]) -> Profile:
-    """The merge of the profiles that left these rows in the dictionary. Raises as `merge` does."""
+def total(dictionary: Dictionary, rows: Sequence[Traces]) -> Profile:
+    """The merge of the profiles that left these traces in the dictionary. Raises as `merge` does."""
     if not rows:
         raise ProfileError("there is no profile to merge")
     rows = sorted(rows, key=lambda row: (row.header.time_nanos, row.digest))
@@ -58,7 +59,7 @@ def total(dictionary: Dictionary, rows: Sequence[Rows]) -> Profile:
     )
 
 
-def _sum(rows: Sequence[Rows], header: Header) -> tuple[Int64s, Int64s]:
+def _sum(rows: Sequence[Traces], header: Header) -> tuple[Int64s, Int64s]:
     """The stacks in the order of first appearance, less those whose values add up to 0, and their values."""
     stacks = np.concatenate([row.stacks for row in rows])
     values = np.concatenate([row.values[:, column_order(row.header, header.sample_types)] for row in rows])
@@ -70,7 +71,7 @@ def _sum(rows: Sequence[Rows], header: Header) -> tuple[Int64s, Int64s]:
     return order[nonzero], sums[nonzero]
 
 
-def _mappings(rows: Sequence[Rows], used: Int64s) -> tuple[Mappings, Int64s]:
+def _mappings(rows: Sequence[Traces], used: Int64s) -> tuple[Mappings, Int64s]:
     """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
 
     The attributes are those of the profile that uses the mapping first.

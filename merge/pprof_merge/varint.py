@@ -5,6 +5,7 @@ Signed values are their two's complement in 64 bits, as protobuf's int64 has it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,37 +13,52 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from pprof_merge.profile import Int64s, UInt64s
 
 MAX_BYTES = 10
 
+# A varint is read as the four bytes that end with its last one; the first ones need something before them.
+_WINDOW = 4
+_BEFORE = bytes(_WINDOW - 1)
 
-def decode_varints(buffer: NDArray[np.uint8]) -> tuple[Int64s, Int64s]:
-    """All varints of a buffer that holds nothing else: their values, and the byte where each starts.
 
-    Like Go's, the tenth byte's surplus bits are dropped. Raises MalformedProfile.
+def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
+    """All varints of some bytes that hold nothing else: their n values, and the byte where each starts.
+
+    The starts (n + 1) end with the number of bytes. Like Go's, the tenth byte's surplus bits are dropped.
+    Raises MalformedProfile.
     """
-    if not buffer.size:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if buffer[-1] >= 0x80:
+    joined = b"".join((_BEFORE, *parts))
+    size = len(joined) - len(_BEFORE)
+    buffer = np.frombuffer(joined, np.uint8, offset=len(_BEFORE))
+    if size and buffer[-1] >= 0x80:
         raise MalformedProfile("a varint is truncated")
-    ends = np.flatnonzero(buffer < 0x80)
-    starts = np.empty_like(ends)
+    last = np.flatnonzero(buffer < 0x80)
+    starts = np.empty(len(last) + 1, np.int64)
     starts[0] = 0
-    np.add(ends[:-1], 1, out=starts[1:])
-    extra = ends - starts
-    values = buffer[ends].astype(np.int64)
-    longest = int(extra.max())
-    if longest >= MAX_BYTES:
-        raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
-    longer = np.flatnonzero(extra)
-    for k in range(1, longest + 1):
-        if k > 1:
-            longer = longer[extra[longer] >= k]
-        values[longer] = (values[longer] << 7) | (buffer[ends[longer] - k] & 0x7F)
+    np.add(last, 1, out=starts[1:])
+    windows = np.ndarray((size,), "<u4", joined, strides=(1,)).take(last)
+    high, low = windows >> np.uint32(24), (windows >> np.uint32(16)) & np.uint32(0xFF)
+    two = (high << np.uint32(7)) | (low & np.uint32(0x7F))
+    values = np.where(low >= 0x80, two, high).astype(np.int64)
+    _add_further_bytes(values, buffer, last, np.flatnonzero((windows & 0x808000) == 0x808000))
     return values, starts
+
+
+def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer: Int64s) -> None:
+    """Completes the values of varints that are longer than two bytes."""
+    position = last[longer] - 2
+    for length in range(3, MAX_BYTES + 1):
+        if not longer.size:
+            return
+        byte = buffer[position]
+        values[longer] = (values[longer] << 7) | (byte & 0x7F)
+        position -= 1
+        # A varint at the very beginning has no byte before it, and position -1 would be the last one.
+        goes_on = np.flatnonzero((position >= 0) & (buffer[position] >= 0x80))
+        longer, position = longer[goes_on], position[goes_on]
+    if longer.size:
+        raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
 
 
 def varint_sizes(values: UInt64s) -> Int64s:

@@ -32,10 +32,12 @@ class WireType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Which fields of a message are numbers, repeated numbers, and messages; others are unknown."""
+    """Which fields of a message are numbers, repeated numbers (with the limit on how many), and messages;
+    others are unknown.
+    """
 
     scalars: tuple[int, ...]
-    repeated: tuple[int, ...] = ()
+    repeated: dict[int, str] = field(default_factory=dict)
     messages: dict[int, Message] = field(default_factory=dict)
 
 
@@ -45,7 +47,7 @@ LINE = Message((1, 2, 3))
 FUNCTION = Message((1, 2, 3, 4, 5))
 MAPPING = Message((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
 LOCATION = Message((1, 2, 3, 5), messages={4: LINE})
-SAMPLE = Message((), repeated=(1, 2), messages={3: LABEL})
+SAMPLE = Message((), repeated={1: "stack_depth", 2: "sample_types"}, messages={3: LABEL})
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
@@ -117,6 +119,7 @@ class StrictReader:
     def _regular(self, body: bytes, message: Message) -> bytes:
         scalars: dict[int, bytes] = {}
         packed: dict[int, list[bytes]] = {}
+        counts = dict.fromkeys(message.repeated, 0)
         messages: list[bytes] = []
         for number, kind, value in self.fields(body):
             if number in message.messages:
@@ -124,10 +127,12 @@ class StrictReader:
                 messages.append(length_field(number, self._regular(value, message.messages[number])))
                 self.limits.check("nested_messages", len(messages))
             elif number in message.repeated:
-                if kind == WireType.LENGTH:
-                    _check_run(value)
-                else:
+                if kind != WireType.LENGTH:
                     _expect(kind, WireType.VARINT, number)
+                # Counted before any is decoded, which takes eight times the room.
+                counts[number] += np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80)
+                self.limits.check(message.repeated[number], counts[number])
+                decode_varints([value])
                 packed.setdefault(number, []).append(value)
             elif number in message.scalars:
                 _expect(kind, WireType.VARINT, number)
@@ -144,7 +149,3 @@ def length_field(number: int, value: bytes) -> bytes:
 def _expect(kind: WireType, expected: WireType, number: int) -> None:
     if kind != expected:
         raise MalformedProfile(f"field {number} has wire type {kind}, not {expected}")
-
-
-def _check_run(run: bytes) -> None:
-    decode_varints(np.frombuffer(run, np.uint8))

@@ -1,0 +1,100 @@
+"""Profiles taken in once, to be merged in any selection: what a cold merge and a warm one have in common.
+
+A profile is decoded when it arrives, which is also its validation, and leaves its traces in a dictionary
+that all share. A merge is then a sum of traces; no profile is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pprof_merge.batch import Batch
+from pprof_merge.compression import inflate
+from pprof_merge.decode import decode_batch
+from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.errors import ProfileError
+from pprof_merge.limits import Limits
+from pprof_merge.merge import total
+from pprof_merge.profile import Header, Profile
+
+# Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
+_BATCH_BYTES = 1 << 20
+
+
+class Collection:
+    """Profiles by number, in the order in which they were added.
+
+    `limits` hold for each. A profile that is refused leaves nothing behind.
+    """
+
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self._limits = limits
+        self._dictionary = Dictionary()
+        self._traces: list[Traces] = []
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def add(self, data: bytes) -> int:
+        """Takes in a profile, gzip or bare protobuf; returns its number. Raises ProfileError."""
+        return self._take_in(decode_batch([inflate(data, self._limits)], self._limits))[0]
+
+    def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
+        """Takes in many profiles, which costs less than one by one: the number of each, or what is wrong."""
+        waiting: list[bytes | ProfileError] = []
+        size = 0
+        for data in many:
+            try:
+                protobuf = inflate(data, self._limits)
+            except ProfileError as error:
+                waiting.append(error)
+                continue
+            waiting.append(protobuf)
+            size += len(protobuf)
+            if size >= _BATCH_BYTES:
+                yield from self._extend(waiting)
+                waiting, size = [], 0
+        yield from self._extend(waiting)
+
+    def header(self, number: int) -> Header:
+        """The header of a profile."""
+        return self._traces[number].header
+
+    def digest(self, number: int) -> bytes:
+        """The SHA-256 of a profile's bare protobuf."""
+        return self._traces[number].digest
+
+    def merge(self, numbers: Iterable[int] | None = None) -> Profile:
+        """The merge of some profiles, or of all.
+
+        Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
+        """
+        chosen = self._traces if numbers is None else [self._traces[number] for number in numbers]
+        return total(self._dictionary, chosen)
+
+    def _extend(self, waiting: Sequence[bytes | ProfileError]) -> Iterator[int | ProfileError]:
+        protobufs = [protobuf for protobuf in waiting if isinstance(protobuf, bytes)]
+        taken = self._try(protobufs) if protobufs else []
+        if taken is None:  # one of them can't be taken, or they don't go together
+            taken = (self._try_one(protobuf) for protobuf in protobufs)
+        numbers = iter(taken)
+        for one in waiting:
+            yield one if isinstance(one, ProfileError) else next(numbers)
+
+    def _try(self, protobufs: Sequence[bytes]) -> Iterable[int | ProfileError] | None:
+        try:
+            batch = decode_batch(protobufs, self._limits)
+        except ProfileError:
+            return None
+        return self._take_in(batch)
+
+    def _try_one(self, protobuf: bytes) -> int | ProfileError:
+        try:
+            return self._take_in(decode_batch([protobuf], self._limits))[0]
+        except ProfileError as error:
+            return error
+
+    def _take_in(self, batch: Batch) -> range:
+        first = len(self._traces)
+        self._traces.extend(self._dictionary.intern(batch))
+        return range(first, len(self._traces))

@@ -1,0 +1,216 @@
+"""Rows of numbers, each kept once: how `Dictionary` knows a function, a location or a stack again.
+
+A hash table whose every step is done for many rows at once, by NumPy: look where each row's hash points;
+a free slot is taken, an equal row found, and those that meet another row look one slot further.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pprof_merge.growing import Growing
+from pprof_merge.profile import Bools, Int64s, UInt64s
+from pprof_merge.ragged import rows_at, spans
+
+Numbers = NDArray[np.int32] | NDArray[np.int64]
+
+_FEWEST_SLOTS = 1 << 10
+_FREE = np.int32(-1)
+_ZERO = np.zeros(1, np.int64)
+_NO_INDEX = np.zeros(0, np.int64)
+
+# So many steps from where its hash points no honest row lies; one that somebody has contrived goes to a dict.
+_MOST_STEPS = 32
+
+
+class Rows(NamedTuple):
+    """n rows: fixed columns (n,), and ragged columns (m,) with the rows' offsets (n + 1) in them."""
+
+    fixed: Sequence[Numbers]
+    ragged: Sequence[Numbers]
+    offsets: Int64s
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class _Powers:
+    """Powers of an odd number and of its inverse, modulo 2^64: of a multiplier that nobody can foresee."""
+
+    def __init__(self) -> None:
+        base = secrets.randbits(64) | 1
+        self._bases = np.array([base, pow(base, -1, 1 << 64)], np.uint64)
+        self._powers = np.ones((2, 1), np.uint64)
+
+    def upto(self, count: int) -> tuple[UInt64s, UInt64s]:
+        """base^i and base^-i for i below `count`."""
+        have = self._powers.shape[1]
+        if have < count:
+            steps = np.repeat(self._bases[:, None], max(count, 2 * have), axis=1)
+            steps[:, 0] = 1
+            self._powers = np.multiply.accumulate(steps, axis=1)
+        return self._powers[0], self._powers[1]
+
+
+_POWERS = _Powers()
+
+
+def _multipliers(count: int) -> list[np.uint64]:
+    return [np.uint64(secrets.randbits(64) | 1) for _ in range(count)]
+
+
+class RowTable:
+    """Gives each new row the next number, from 0; which of the new ones of a call comes first is open.
+
+    `fixed` and `ragged` are the types of the columns; a type must hold the numbers that come.
+    """
+
+    def __init__(
+        self, fixed: Sequence[type[np.int32 | np.int64]], ragged: Sequence[type[np.int32 | np.int64]] = ()
+    ) -> None:
+        self._fixed = [Growing(dtype) for dtype in fixed]
+        self._ragged = [Growing(dtype) for dtype in ragged]
+        self._ends: Growing[np.int64] = Growing(np.int64)
+        self._ends.append(np.zeros(1, np.int64))
+        self._hashes: Growing[np.uint64] = Growing(np.uint64)
+        self._slots = np.full(_FEWEST_SLOTS, _FREE)
+        self._far: dict[bytes, int] = {}
+        self._fixed_multipliers = _multipliers(len(fixed))
+        self._ragged_multipliers = _multipliers(len(ragged))
+        self._count_multiplier, self._last_multiplier = _multipliers(2)
+
+    def __len__(self) -> int:
+        return len(self._hashes.view)
+
+    def take(self, numbers: Int64s) -> Rows:
+        """Some rows, in the order of their numbers given."""
+        offsets = self._ends.view
+        starts = offsets[:-1][numbers]
+        counts = offsets[1:][numbers] - starts
+        index = spans(starts, counts) if self._ragged else _NO_INDEX
+        return Rows(
+            [column.view[numbers] for column in self._fixed],
+            [column.view[index] for column in self._ragged],
+            np.concatenate((_ZERO, np.cumsum(counts))),
+        )
+
+    def intern(self, rows: Rows) -> Int64s:
+        """The number of each row."""
+        numbers = np.full(len(rows), -1, np.int64)
+        hashes = self._hash(rows)
+        self._make_room(len(rows))
+        pending = np.arange(len(rows))
+        slots = self._slots_of(hashes)
+        for _ in range(_MOST_STEPS):
+            if not pending.size:
+                return numbers
+            found = self._slots[slots]
+            free = found < 0
+            if free.any():
+                self._claim(rows, hashes, pending[free], slots[free])
+                found[free] = self._slots[slots[free]]
+            same = np.flatnonzero(self._hashes.view[found] == hashes[pending])
+            same = same[self._equal(rows, pending[same], found[same])]
+            numbers[pending[same]] = found[same]
+            missed = np.ones(len(pending), np.bool_)
+            missed[same] = False
+            pending, slots = pending[missed], (slots[missed] + 1) & (len(self._slots) - 1)
+        for row in pending.tolist():
+            numbers[row] = self._intern_far(rows, hashes, row)
+        return numbers
+
+    def _hash(self, rows: Rows) -> UInt64s:
+        """Of each row's columns and length; equal rows have equal hashes."""
+        starts, ends = rows.offsets[:-1], rows.offsets[1:]
+        hashes = (ends - starts).view(np.uint64) * self._count_multiplier
+        for column, multiplier in zip(rows.fixed, self._fixed_multipliers, strict=True):
+            hashes += column.astype(np.uint64) * multiplier
+        if rows.ragged:
+            n_words = len(rows.ragged[0])
+            powers, inverses = _POWERS.upto(n_words + 1)
+            words = np.zeros(n_words, np.uint64)
+            for column, multiplier in zip(rows.ragged, self._ragged_multipliers, strict=True):
+                words += column.astype(np.uint64) * multiplier
+            words *= powers[:n_words]
+            # The sum of a row's words times base^(place in the row), from sums over all words before.
+            before = np.zeros(n_words + 1, np.uint64)
+            np.cumsum(words, out=before[1:])
+            hashes += (before[ends] - before[starts]) * inverses[starts]
+        return hashes * self._last_multiplier
+
+    def _slots_of(self, hashes: UInt64s) -> Int64s:
+        # The upper bits of a product depend on all bits of its factors.
+        return (hashes >> np.uint64(65 - len(self._slots).bit_length())).view(np.int64)
+
+    def _make_room(self, more: int) -> None:
+        """Keeps the table at most half full."""
+        if 2 * (len(self) + more) <= len(self._slots):
+            return
+        self._slots = np.full(1 << (4 * (len(self) + more) - 1).bit_length(), _FREE)
+        pending = np.arange(len(self), dtype=np.int32)
+        slots = self._slots_of(self._hashes.view)
+        for _ in range(_MOST_STEPS):
+            free = self._slots[slots] < 0
+            self._slots[slots[free]] = pending[free]
+            missed = self._slots[slots] != pending
+            pending, slots = pending[missed], (slots[missed] + 1) & (len(self._slots) - 1)
+            if not pending.size:
+                break
+        self._far = {_key(self.take(np.array([number])), 0): number for number in pending.tolist()}
+
+    def _claim(self, rows: Rows, hashes: UInt64s, candidates: Int64s, slots: Int64s) -> None:
+        """Gives each of the free slots to one of the candidates that want it, and keeps its row."""
+        self._slots[slots] = np.arange(len(candidates), dtype=np.int32)
+        owners = self._slots[slots] == np.arange(len(candidates))
+        self._slots[slots[owners]] = np.arange(len(self), len(self) + np.count_nonzero(owners))
+        self._keep(rows, hashes, candidates[owners])
+
+    def _keep(self, rows: Rows, hashes: UInt64s, chosen: Int64s) -> None:
+        starts = rows.offsets[:-1][chosen]
+        counts = rows.offsets[1:][chosen] - starts
+        self._ends.append(self._ends.view[-1] + np.cumsum(counts))
+        self._hashes.append(hashes[chosen])
+        for kept, column in zip(self._fixed, rows.fixed, strict=True):
+            kept.append(column[chosen])
+        if self._ragged:
+            index = spans(starts, counts)
+            for kept, column in zip(self._ragged, rows.ragged, strict=True):
+                kept.append(column[index])
+
+    def _equal(self, rows: Rows, chosen: Int64s, numbers: NDArray[np.int32]) -> Bools:
+        """Whether each of the chosen rows is the one kept under that number."""
+        starts, kept_starts = rows.offsets[:-1][chosen], self._ends.view[:-1][numbers]
+        counts = rows.offsets[1:][chosen] - starts
+        equal = counts == self._ends.view[1:][numbers] - kept_starts
+        for kept, column in zip(self._fixed, rows.fixed, strict=True):
+            equal &= kept.view[numbers] == column[chosen]
+        if not self._ragged:
+            return equal
+        if not equal.all():
+            counts = np.where(equal, counts, 0)
+        index, kept_index = spans(starts, counts), spans(kept_starts, counts)
+        for kept, column in zip(self._ragged, rows.ragged, strict=True):
+            different = np.flatnonzero(kept.view[kept_index] != column[index])
+            if different.size:
+                equal[rows_at(np.concatenate((_ZERO, np.cumsum(counts))), different)] = False
+        return equal
+
+    def _intern_far(self, rows: Rows, hashes: UInt64s, row: int) -> int:
+        """The number of a row that lies too far from where its hash points."""
+        key = _key(rows, row)
+        if key not in self._far:
+            self._far[key] = len(self)
+            self._keep(rows, hashes, np.array([row]))
+        return self._far[key]
+
+
+def _key(rows: Rows, row: int) -> bytes:
+    """A row as bytes; rows of different lengths differ in theirs."""
+    words = slice(rows.offsets[row], rows.offsets[row + 1])
+    columns = [column[row : row + 1] for column in rows.fixed] + [column[words] for column in rows.ragged]
+    return b"".join(column.astype(np.int64).tobytes() for column in columns)
