@@ -6,8 +6,12 @@ code comes across the strings; strings that nothing refers to are not written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from pprof_merge.cells import Cells, message_sizes, scalar_messages, sum_of_sizes, unsigned
+from pprof_merge.encode_samples import LONGEST_UNPACKED, encode_samples
 from pprof_merge.numbering import Numbers
 from pprof_merge.profile import (
     Functions,
@@ -17,23 +21,15 @@ from pprof_merge.profile import (
     Locations,
     Mappings,
     Profile,
-    Samples,
     UInt64s,
     ValueType,
 )
-from pprof_merge.ragged import first_appearance
-from pprof_merge.tokens import (
-    LONGEST_UNPACKED,
-    Tokens,
-    joined,
-    message_field,
-    number_field,
-    repeated_field,
-    rows_of,
-    scalar_message,
-)
+from pprof_merge.ragged import first_appearance, offsets_of
 from pprof_merge.varint import encode_varint
 from pprof_merge.wire import WireType, length_field
+
+# The heads of strings shorter than this are made once.
+_SHORT = 128
 
 
 def encode(profile: Profile) -> bytes:
@@ -44,11 +40,11 @@ def encode(profile: Profile) -> bytes:
     return b"".join(
         (
             *head,
-            _samples(profile.samples, text).encode(),
-            _mappings(profile.mappings, text).encode(),
-            _locations(profile.locations).encode(),
-            _functions(profile.functions, text).encode(),
-            *(length_field(6, string) for string in table.strings),
+            *encode_samples(profile.samples, text),
+            _mappings(profile.mappings, text),
+            _locations(profile.locations),
+            _functions(profile.functions, text),
+            *_strings(table.strings),
             *tail,
         )
     )
@@ -91,62 +87,78 @@ def _table_texts(profile: Profile) -> Int64s:
     return np.concatenate((files.ravel(), names.ravel()))
 
 
-def _samples(samples: Samples, text: Int64s) -> Tokens:
-    labels = samples.labels
-    label = scalar_message(
-        (text[labels.key], np.where(labels.text < 0, 0, text[labels.text]), labels.number, text[labels.unit])
-    )
-    n_types = samples.values.shape[1]
-    each_value = rows_of(samples.values.view(np.uint64).ravel())
-    body = joined(
-        repeated_field(1, rows_of(_ids(samples.locations)).grouped(samples.location_offsets)),
-        repeated_field(2, each_value.grouped(np.arange(len(samples) + 1) * n_types)),
-        message_field(3, label).grouped(labels.offsets),
-    )
-    return message_field(2, body)
-
-
-def _mappings(mappings: Mappings, text: Int64s) -> Tokens:
-    flags = mappings.flags.astype(np.int64)
+def _mappings(mappings: Mappings, text: Int64s) -> bytes:
     columns = (
         _ids(np.arange(len(mappings))),
         mappings.start,
         mappings.limit,
         mappings.offset,
-        text[mappings.filename],
-        text[mappings.build_id],
-        *flags.T,
+        unsigned(text[mappings.filename]),
+        unsigned(text[mappings.build_id]),
+        *mappings.flags.astype(np.uint64).T,
     )
-    return message_field(3, scalar_message(columns))
+    return scalar_messages(3, columns).encode()
 
 
-def _locations(locations: Locations) -> Tokens:
+def _locations(locations: Locations) -> bytes:
+    """One row of cells a line: a location's own fields stand in the row of its first line, or of none."""
     lines = locations.lines
-    line = scalar_message((_ids(lines.function), lines.line, lines.column))
-    body = joined(
-        number_field(1, _ids(np.arange(len(locations)))),
-        number_field(2, _ids(locations.mapping)),
-        number_field(3, locations.address),
-        message_field(4, line).grouped(lines.offsets),
-        number_field(5, locations.folded.astype(np.int64)),
-    )
-    return message_field(4, body)
+    n_lines = np.diff(lines.offsets)
+    has_line = np.repeat(n_lines > 0, np.maximum(n_lines, 1))
+    first = offsets_of(np.maximum(n_lines, 1))
+    is_first, is_last = np.zeros((2, len(has_line)), np.bool_)
+    is_first[first[:-1]] = True
+    is_last[first[1:] - 1] = True
+
+    def of_lines(values: Int64s | UInt64s) -> UInt64s:
+        spread = np.zeros(len(has_line), np.uint64)
+        spread[has_line] = unsigned(values)
+        return spread
+
+    def of_locations(values: UInt64s) -> UInt64s:
+        return np.repeat(values, np.maximum(n_lines, 1))
+
+    line = [of_lines(_ids(lines.function)), of_lines(lines.line), of_lines(lines.column)]
+    line_sizes = sum_of_sizes(line)
+    own = [_ids(np.arange(len(locations))), _ids(locations.mapping), locations.address]
+    folded = locations.folded.astype(np.uint64)
+    sizes = sum_of_sizes([*own, folded])
+    sizes += np.add.reduceat(np.where(has_line, message_sizes(line_sizes), 0), first[:-1]) if len(sizes) else 0
+    cells = Cells(len(has_line))
+    cells.message(4, of_locations(unsigned(sizes)), is_first)
+    for number, values in enumerate(map(of_locations, own), 1):
+        cells.number(number, values, is_first & (values != 0))
+    cells.message(4, unsigned(line_sizes), has_line)
+    for number, values in enumerate(line, 1):
+        cells.number(number, values, values != 0)
+    cells.number(5, of_locations(folded), is_last & (of_locations(folded) != 0))
+    return cells.encode()
 
 
-def _functions(functions: Functions, text: Int64s) -> Tokens:
+def _functions(functions: Functions, text: Int64s) -> bytes:
     columns = (
         _ids(np.arange(len(functions))),
-        text[functions.name],
-        text[functions.system_name],
-        text[functions.filename],
-        functions.start_line,
+        unsigned(text[functions.name]),
+        unsigned(text[functions.system_name]),
+        unsigned(text[functions.filename]),
+        unsigned(functions.start_line),
     )
-    return message_field(5, scalar_message(columns))
+    return scalar_messages(5, columns).encode()
 
 
 def _ids(rows: Int64s) -> UInt64s:
     """The wire format's ids, from 1; 0 for row -1, which is none."""
-    return (rows + 1).view(np.uint64)
+    return unsigned(rows + 1)
+
+
+def _strings(strings: list[bytes]) -> Iterator[bytes]:
+    heads = [_tag(6, WireType.LENGTH) + encode_varint(size) for size in range(_SHORT)]
+    for string in strings:
+        if len(string) < _SHORT:
+            yield heads[len(string)]
+            yield string
+        else:
+            yield length_field(6, string)
 
 
 def _header_fields(header: Header, table: _StringTable) -> tuple[list[bytes], list[bytes]]:

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
+Numbers = Int32s | Int64s | UInt64s
 
 
 class ValueType(NamedTuple):

@@ -13,6 +13,8 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pprof_merge.profile import Int64s, UInt64s
 
 MAX_BYTES = 10
@@ -61,9 +63,9 @@ def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer:
         raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
 
 
-def varint_sizes(values: UInt64s) -> Int64s:
+def varint_sizes(values: UInt64s) -> NDArray[np.uint8]:
     """How many bytes each value takes."""
-    sizes = np.ones(values.shape, np.int64)
+    sizes = np.ones(values.shape, np.uint8)
     largest = int(values.max()) if values.size else 0
     for k in range(1, MAX_BYTES):
         if largest >> (7 * k) == 0:
@@ -77,17 +79,15 @@ def encode_varints(values: UInt64s) -> bytes:
     if not values.size:
         return b""
     sizes = varint_sizes(values)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    out = np.empty(int(ends[-1]), np.uint8)
-    out[starts] = (values.astype(np.uint8) & 0x7F) | ((sizes > 1).astype(np.uint8) << 7)
-    longer = np.flatnonzero(sizes > 1)
-    for k in range(1, int(sizes.max())):
-        if k > 1:
-            longer = longer[sizes[longer] > k]
-        septet = (values[longer] >> np.uint64(7 * k)).astype(np.uint8) & 0x7F
-        out[starts[longer] + k] = septet | ((sizes[longer] > k + 1).astype(np.uint8) << 7)
-    return out.tobytes()
+    longest = int(sizes.max())
+    septets = np.empty((len(values), longest), np.uint8)
+    is_there = np.empty(septets.shape, np.bool_)
+    for k in range(longest):
+        septets[:, k] = values >> np.uint64(7 * k)
+        is_there[:, k] = sizes > k
+    septets[:, :-1] |= 0x80
+    septets[np.arange(len(values)), sizes - 1] &= 0x7F
+    return np.compress(is_there.ravel(), septets.ravel()).tobytes()
 
 
 def encode_varint(value: int) -> bytes:

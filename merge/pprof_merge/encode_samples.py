@@ -1,0 +1,117 @@
+"""Samples → their records: the largest part of a profile, and the one in which rows differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pprof_merge.cells import Cells, message_sizes, scalar_messages, unsigned
+from pprof_merge.profile import Int64s, Labels, Samples, UInt64s
+from pprof_merge.ragged import offsets_of, spans
+from pprof_merge.varint import encode_varints, varint_sizes
+from pprof_merge.wire import WireType
+
+# google/pprof writes longer runs of a repeated number packed, and shorter ones as fields of their own.
+LONGEST_UNPACKED = 2
+
+# Samples are encoded until they have so many locations, which bounds what it takes besides the result.
+_CHUNK_LOCATIONS = 1 << 16
+
+_SAMPLE = 2 << 3 | WireType.LENGTH
+_LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH
+_VALUE, _VALUES = 2 << 3 | WireType.VARINT, 2 << 3 | WireType.LENGTH
+
+
+def encode_samples(samples: Samples, text: Int64s) -> Iterator[bytes]:
+    """The records of all samples, in pieces; `text` has the written index of each string."""
+    offsets = samples.location_offsets
+    begin = 0
+    while begin < len(samples):
+        end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_LOCATIONS, side="right")) - 1
+        end = min(max(end, begin + 1), len(samples))
+        yield encode_varints(_varints(_part(samples, begin, end), text))
+        begin = end
+
+
+def _part(samples: Samples, begin: int, end: int) -> Samples:
+    locations = samples.location_offsets[begin : end + 1]
+    labels = samples.labels.offsets[begin : end + 1]
+    chosen = slice(labels[0], labels[-1])
+    return Samples(
+        samples.values[begin:end],
+        samples.locations[locations[0] : locations[-1]],
+        locations - locations[0],
+        Labels(
+            samples.labels.key[chosen],
+            samples.labels.text[chosen],
+            samples.labels.number[chosen],
+            samples.labels.unit[chosen],
+            labels - labels[0],
+        ),
+    )
+
+
+def _varints(samples: Samples, text: Int64s) -> UInt64s:
+    """All varints of some samples: for each its tag and length, its locations, values and labels."""
+    ids = unsigned(samples.locations + 1)
+    n_ids = np.diff(samples.location_offsets)
+    id_sizes = np.diff(offsets_of(varint_sizes(ids))[samples.location_offsets])
+    is_packed = n_ids > LONGEST_UNPACKED
+    values = _values(samples.values)
+    value_sizes = varint_sizes(values.varints()).astype(np.int64)
+    labels = _labels(samples.labels, text)
+    label_varints, label_offsets = labels.varints(), offsets_of(labels.counts())[samples.labels.offsets]
+    label_sizes = varint_sizes(label_varints).astype(np.int64)
+    n_values, n_labels = values.counts(), np.diff(label_offsets)
+
+    sizes = np.where(is_packed, message_sizes(id_sizes), n_ids + id_sizes)
+    sizes += np.diff(offsets_of(value_sizes)[offsets_of(n_values)])
+    sizes += np.diff(offsets_of(label_sizes)[label_offsets])
+    n_location_varints = np.where(is_packed, 2 + n_ids, 2 * n_ids)
+    heads = offsets_of(2 + n_location_varints + n_values + n_labels)
+    varints = np.empty(heads[-1], np.uint64)
+    varints[heads[:-1]] = _SAMPLE
+    varints[heads[:-1] + 1] = unsigned(sizes)
+    first = heads[:-1] + 2
+    packed, single = np.flatnonzero(is_packed), np.flatnonzero(~is_packed)
+    varints[first[packed]] = _LOCATIONS
+    varints[first[packed] + 1] = unsigned(id_sizes[packed])
+    places = spans(first + 2, n_ids)
+    if single.size:  # a tag before each, and no length
+        singles = spans(samples.location_offsets[single], n_ids[single])
+        places[singles] = 2 * (singles - np.repeat(samples.location_offsets[single], n_ids[single])) + (
+            np.repeat(first[single] + 1, n_ids[single])
+        )
+        varints[places[singles] - 1] = _LOCATION
+    varints[places] = ids
+    varints[spans(first + n_location_varints, n_values)] = values.varints()
+    varints[spans(heads[1:] - n_labels, n_labels)] = label_varints
+    return varints
+
+
+def _values(values: Int64s) -> Cells:
+    n_samples, n_types = values.shape
+    every = np.ones(n_samples, np.bool_)
+    cells = Cells(n_samples)
+    if n_types > LONGEST_UNPACKED:
+        sizes = varint_sizes(unsigned(values)).sum(axis=1, dtype=np.uint64)
+        cells.message(2, sizes, every)
+    for column in unsigned(values).T:
+        if n_types > LONGEST_UNPACKED:
+            cells.add(column, every)
+        else:
+            cells.number(2, column, every)
+    return cells
+
+
+def _labels(labels: Labels, text: Int64s) -> Cells:
+    """One row of cells a label."""
+    is_text = labels.text >= 0
+    columns = (
+        text[labels.key],
+        np.where(is_text, text[labels.text], 0),
+        labels.number,
+        np.where(is_text, 0, text[labels.unit]),
+    )
+    return scalar_messages(3, [unsigned(column) for column in columns])
