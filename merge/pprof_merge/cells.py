@@ -11,47 +11,47 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.profile import Bools, Int64s, Numbers, UInt64s
-from pprof_merge.varint import encode_varints, varint_sizes
+from pprof_merge.profile import Bools, Int64s, Numbers, UInt32s, UInt64s
+from pprof_merge.varint import encode_codes, parts_of, varint_sizes
 from pprof_merge.wire import WireType
 
 # So many rows are encoded at once, which bounds what it takes besides the result.
-_CHUNK_ROWS = 1 << 15
+_CHUNK_ROWS = 1 << 13
 
 
 class _Column(NamedTuple):
-    values: UInt64s | int
+    codes: UInt32s | int
     is_there: Bools
 
 
 class Cells:
-    """Rows of varints; columns are added from left to right."""
+    """Rows of varints, each a code or several (see `varint`); columns are added from left to right."""
 
     def __init__(self, n_rows: int) -> None:
         self._n_rows = n_rows
         self._columns: list[_Column] = []
 
-    def add(self, values: UInt64s | int, is_there: Bools) -> None:
-        """A column, the same value in all rows or one each."""
-        if is_there.any():
-            self._columns.append(_Column(values, is_there))
+    def add(self, values: UInt64s, is_there: Bools) -> None:
+        """Values, one a row."""
+        for codes, is_part_there in parts_of(values):
+            self._add(codes, is_part_there & is_there)
 
     def number(self, field: int, values: UInt64s, is_there: Bools) -> None:
-        """The two columns of a scalar field."""
-        self.add(field << 3 | WireType.VARINT, is_there)
+        """A scalar field: tag and value."""
+        self._add(field << 3 | WireType.VARINT, is_there)
         self.add(values, is_there)
 
-    def message(self, field: int, sizes: UInt64s, is_there: Bools) -> None:
-        """The two columns before a message or a packed run: tag and length."""
-        self.add(field << 3 | WireType.LENGTH, is_there)
-        self.add(sizes, is_there)
+    def message(self, field: int, sizes: Int64s, is_there: Bools) -> None:
+        """What stands before a message or a packed run: tag and length."""
+        self._add(field << 3 | WireType.LENGTH, is_there)
+        self.add(unsigned(sizes), is_there)
 
-    def varints(self) -> UInt64s:
+    def codes(self) -> UInt32s:
         """All of them, row by row, without the gaps."""
         return self._chunk(0, self._n_rows)
 
     def counts(self) -> Int64s:
-        """How many varints each row has."""
+        """How many codes each row has."""
         counts = np.zeros(self._n_rows, np.int64)
         for column in self._columns:
             counts += column.is_there
@@ -60,16 +60,20 @@ class Cells:
     def encode(self) -> bytes:
         """All rows, as bytes."""
         starts = range(0, self._n_rows, _CHUNK_ROWS)
-        return b"".join(encode_varints(self._chunk(start, start + _CHUNK_ROWS)) for start in starts)
+        return b"".join(encode_codes(self._chunk(start, start + _CHUNK_ROWS)) for start in starts)
 
-    def _chunk(self, start: int, end: int) -> UInt64s:
+    def _add(self, codes: UInt32s | int, is_there: Bools) -> None:
+        if is_there.any():
+            self._columns.append(_Column(codes, is_there))
+
+    def _chunk(self, start: int, end: int) -> UInt32s:
         n_rows = min(end, self._n_rows) - start
-        values = np.empty((n_rows, len(self._columns)), np.uint64)
-        is_there = np.empty(values.shape, np.bool_)
+        codes = np.empty((n_rows, len(self._columns)), np.uint32)
+        is_there = np.empty(codes.shape, np.bool_)
         for i, column in enumerate(self._columns):
-            values[:, i] = column.values if isinstance(column.values, int) else column.values[start:end]
+            codes[:, i] = column.codes if isinstance(column.codes, int) else column.codes[start:end]
             is_there[:, i] = column.is_there[start:end]
-        return np.compress(is_there.ravel(), values.ravel())
+        return np.compress(is_there.ravel(), codes.ravel())
 
 
 def unsigned(values: Numbers) -> UInt64s:
@@ -94,7 +98,7 @@ def scalar_messages(field: int, columns: Sequence[UInt64s]) -> Cells:
     """Messages whose fields 1, 2, … are scalars, a column each, left out where 0."""
     n_rows = len(columns[0])
     cells = Cells(n_rows)
-    cells.message(field, unsigned(sum_of_sizes(columns)), np.ones(n_rows, np.bool_))
+    cells.message(field, sum_of_sizes(columns), np.ones(n_rows, np.bool_))
     for number, column in enumerate(columns, 1):
         cells.number(number, column, column != 0)
     return cells

@@ -7,6 +7,7 @@ code comes across the strings; strings that nothing refers to are not written.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from pprof_merge.profile import (
 from pprof_merge.ragged import first_appearance, offsets_of
 from pprof_merge.varint import encode_varint
 from pprof_merge.wire import WireType, length_field
+
+Column = TypeVar("Column", Int64s, UInt64s)
 
 # The heads of strings shorter than this are made once.
 _SHORT = 128
@@ -115,7 +118,7 @@ def _locations(locations: Locations) -> bytes:
         spread[has_line] = unsigned(values)
         return spread
 
-    def of_locations(values: UInt64s) -> UInt64s:
+    def of_locations(values: Column) -> Column:
         return np.repeat(values, np.maximum(n_lines, 1))
 
     line = [of_lines(_ids(lines.function)), of_lines(lines.line), of_lines(lines.column)]
@@ -125,10 +128,10 @@ def _locations(locations: Locations) -> bytes:
     sizes = sum_of_sizes([*own, folded])
     sizes += np.add.reduceat(np.where(has_line, message_sizes(line_sizes), 0), first[:-1]) if len(sizes) else 0
     cells = Cells(len(has_line))
-    cells.message(4, of_locations(unsigned(sizes)), is_first)
+    cells.message(4, of_locations(sizes), is_first)
     for number, values in enumerate(map(of_locations, own), 1):
         cells.number(number, values, is_first & (values != 0))
-    cells.message(4, unsigned(line_sizes), has_line)
+    cells.message(4, line_sizes, has_line)
     for number, values in enumerate(line, 1):
         cells.number(number, values, values != 0)
     cells.number(5, of_locations(folded), is_last & (of_locations(folded) != 0))

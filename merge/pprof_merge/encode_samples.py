@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pprof_merge.cells import Cells, message_sizes, scalar_messages, unsigned
-from pprof_merge.profile import Int64s, Labels, Samples, UInt64s
+from pprof_merge.profile import Int64s, Labels, Samples, UInt32s
 from pprof_merge.ragged import offsets_of, spans
-from pprof_merge.varint import encode_varints, varint_sizes
+from pprof_merge.varint import code_sizes, codes_of, encode_codes, varint_sizes
 from pprof_merge.wire import WireType
 
 # google/pprof writes longer runs of a repeated number packed, and shorter ones as fields of their own.
 LONGEST_UNPACKED = 2
 
 # Samples are encoded until they have so many locations, which bounds what it takes besides the result.
-_CHUNK_LOCATIONS = 1 << 16
+_CHUNK_LOCATIONS = 1 << 14
 
 _SAMPLE = 2 << 3 | WireType.LENGTH
 _LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH
-_VALUE, _VALUES = 2 << 3 | WireType.VARINT, 2 << 3 | WireType.LENGTH
 
 
 def encode_samples(samples: Samples, text: Int64s) -> Iterator[bytes]:
@@ -30,7 +30,7 @@ def encode_samples(samples: Samples, text: Int64s) -> Iterator[bytes]:
     while begin < len(samples):
         end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_LOCATIONS, side="right")) - 1
         end = min(max(end, begin + 1), len(samples))
-        yield encode_varints(_varints(_part(samples, begin, end), text))
+        yield encode_codes(_codes(_part(samples, begin, end), text))
         begin = end
 
 
@@ -52,42 +52,45 @@ def _part(samples: Samples, begin: int, end: int) -> Samples:
     )
 
 
-def _varints(samples: Samples, text: Int64s) -> UInt64s:
-    """All varints of some samples: for each its tag and length, its locations, values and labels."""
-    ids = unsigned(samples.locations + 1)
+def _codes(samples: Samples, text: Int64s) -> UInt32s:
+    """The codes of some samples: of each its tag and length, its locations, values and labels."""
+    ids = (samples.locations + 1).astype(np.uint32)
     n_ids = np.diff(samples.location_offsets)
-    id_sizes = np.diff(offsets_of(varint_sizes(ids))[samples.location_offsets])
+    id_sizes = _sums(varint_sizes(ids), samples.location_offsets)
     is_packed = n_ids > LONGEST_UNPACKED
     values = _values(samples.values)
-    value_sizes = varint_sizes(values.varints()).astype(np.int64)
     labels = _labels(samples.labels, text)
-    label_varints, label_offsets = labels.varints(), offsets_of(labels.counts())[samples.labels.offsets]
-    label_sizes = varint_sizes(label_varints).astype(np.int64)
+    label_codes, label_offsets = labels.codes(), offsets_of(labels.counts())[samples.labels.offsets]
     n_values, n_labels = values.counts(), np.diff(label_offsets)
+    value_codes, value_offsets = values.codes(), offsets_of(n_values)
 
     sizes = np.where(is_packed, message_sizes(id_sizes), n_ids + id_sizes)
-    sizes += np.diff(offsets_of(value_sizes)[offsets_of(n_values)])
-    sizes += np.diff(offsets_of(label_sizes)[label_offsets])
-    n_location_varints = np.where(is_packed, 2 + n_ids, 2 * n_ids)
-    heads = offsets_of(2 + n_location_varints + n_values + n_labels)
-    varints = np.empty(heads[-1], np.uint64)
-    varints[heads[:-1]] = _SAMPLE
-    varints[heads[:-1] + 1] = unsigned(sizes)
+    sizes += _sums(code_sizes(value_codes), value_offsets) + _sums(code_sizes(label_codes), label_offsets)
+    size_codes = codes_of(sizes.astype(np.uint32))
+    n_location_codes = np.where(is_packed, 2 + n_ids, 2 * n_ids)
+    heads = offsets_of(2 + n_location_codes + n_values + n_labels)
+    codes = np.empty(heads[-1], np.uint32)
+    codes[heads[:-1]] = _SAMPLE
+    codes[heads[:-1] + 1] = size_codes
     first = heads[:-1] + 2
     packed, single = np.flatnonzero(is_packed), np.flatnonzero(~is_packed)
-    varints[first[packed]] = _LOCATIONS
-    varints[first[packed] + 1] = unsigned(id_sizes[packed])
+    codes[first[packed]] = _LOCATIONS
+    codes[first[packed] + 1] = codes_of(id_sizes[packed].astype(np.uint32))
     places = spans(first + 2, n_ids)
     if single.size:  # a tag before each, and no length
-        singles = spans(samples.location_offsets[single], n_ids[single])
-        places[singles] = 2 * (singles - np.repeat(samples.location_offsets[single], n_ids[single])) + (
-            np.repeat(first[single] + 1, n_ids[single])
-        )
-        varints[places[singles] - 1] = _LOCATION
-    varints[places] = ids
-    varints[spans(first + n_location_varints, n_values)] = values.varints()
-    varints[spans(heads[1:] - n_labels, n_labels)] = label_varints
-    return varints
+        begins, counts = samples.location_offsets[single], n_ids[single]
+        singles = spans(begins, counts)
+        places[singles] = np.repeat(first[single] + 1, counts) + 2 * (singles - np.repeat(begins, counts))
+        codes[places[singles] - 1] = _LOCATION
+    codes[places] = codes_of(ids)
+    codes[spans(first + n_location_codes, n_values)] = value_codes
+    codes[spans(heads[1:] - n_labels, n_labels)] = label_codes
+    return codes
+
+
+def _sums(sizes: NDArray[np.uint8], offsets: Int64s) -> Int64s:
+    """The sum of each ragged row."""
+    return np.diff(offsets_of(sizes)[offsets])
 
 
 def _values(values: Int64s) -> Cells:
@@ -95,8 +98,7 @@ def _values(values: Int64s) -> Cells:
     every = np.ones(n_samples, np.bool_)
     cells = Cells(n_samples)
     if n_types > LONGEST_UNPACKED:
-        sizes = varint_sizes(unsigned(values)).sum(axis=1, dtype=np.uint64)
-        cells.message(2, sizes, every)
+        cells.message(2, varint_sizes(unsigned(values)).sum(axis=1, dtype=np.int64), every)
     for column in unsigned(values).T:
         if n_types > LONGEST_UNPACKED:
             cells.add(column, every)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
 Numbers = Int32s | Int64s | UInt64s

@@ -5,7 +5,7 @@ Signed values are their two's complement in 64 bits, as protobuf's int64 has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +15,18 @@ from pprof_merge.errors import MalformedProfile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pprof_merge.profile import Int64s, UInt64s
+    from pprof_merge.profile import Bools, Int64s, UInt32s, UInt64s
 
 MAX_BYTES = 10
 
 # A varint is read as the four bytes that end with its last one; the first ones need something before them.
 _WINDOW = 4
 _BEFORE = bytes(_WINDOW - 1)
+
+# And written as a code of four bytes, or several.
+_CODE_BYTES = 4
+_CODE_BITS = np.uint64(7 * _CODE_BYTES)
+_CODE_MASK = np.uint64((1 << 7 * _CODE_BYTES) - 1)
 
 
 def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
@@ -63,31 +68,59 @@ def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer:
         raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
 
 
-def varint_sizes(values: UInt64s) -> NDArray[np.uint8]:
+def varint_sizes(values: UInt64s | UInt32s) -> NDArray[np.uint8]:
     """How many bytes each value takes."""
     sizes = np.ones(values.shape, np.uint8)
     largest = int(values.max()) if values.size else 0
     for k in range(1, MAX_BYTES):
         if largest >> (7 * k) == 0:
             break
-        sizes += values >= np.uint64(1 << (7 * k))
+        sizes += values >= values.dtype.type(1 << (7 * k))
     return sizes
 
 
-def encode_varints(values: UInt64s) -> bytes:
-    """The varints of all values, one after another."""
-    if not values.size:
-        return b""
-    sizes = varint_sizes(values)
-    longest = int(sizes.max())
-    septets = np.empty((len(values), longest), np.uint8)
-    is_there = np.empty(septets.shape, np.bool_)
-    for k in range(longest):
-        septets[:, k] = values >> np.uint64(7 * k)
-        is_there[:, k] = sizes > k
-    septets[:, :-1] |= 0x80
-    septets[np.arange(len(values)), sizes - 1] &= 0x7F
-    return np.compress(is_there.ravel(), septets.ravel()).tobytes()
+def codes_of(values: UInt32s) -> UInt32s:
+    """The varints of values below 2^28, each in four bytes, the lowest first and those not needed 0."""
+    codes = values & np.uint32(0x7F)
+    for k in range(1, _CODE_BYTES):
+        goes_on = values >= np.uint32(1 << (7 * k))
+        if not goes_on.any():
+            break
+        codes |= (values & np.uint32(0x7F << (7 * k))) << np.uint32(k)
+        codes |= goes_on.astype(np.uint32) << np.uint32(8 * k - 1)
+    return codes
+
+
+def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
+    """The codes of any values, in as many parts as the largest needs; and which values have the part."""
+    is_there = np.ones(values.shape, np.bool_)
+    while is_there.any():
+        part = (values & _CODE_MASK).astype(np.uint32)
+        values = values >> _CODE_BITS
+        goes_on = values != 0
+        yield np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes_of(part)), is_there
+        is_there = goes_on
+
+
+def _spread(part: UInt32s) -> UInt32s:
+    """Seven bits a byte."""
+    return sum((part & np.uint32(0x7F << (7 * k))) << np.uint32(k) for k in range(_CODE_BYTES))
+
+
+def code_sizes(codes: UInt32s) -> NDArray[np.uint8]:
+    """How many bytes each code takes."""
+    is_there = _bytes_there(codes).view(np.uint8).reshape(-1, _CODE_BYTES)
+    return is_there[:, 0] + is_there[:, 1] + is_there[:, 2] + is_there[:, 3]
+
+
+def encode_codes(codes: UInt32s) -> bytes:
+    """The bytes of codes, one after another, without those not needed."""
+    return np.compress(_bytes_there(codes).view(np.bool_), codes.view(np.uint8)).tobytes()
+
+
+def _bytes_there(codes: UInt32s) -> UInt32s:
+    """1 in each byte that is needed: the first, and those that follow one with the top bit set."""
+    return ((codes & np.uint32(0x808080)) << np.uint32(1)) | np.uint32(1)
 
 
 def encode_varint(value: int) -> bytes:
