@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.profile import Bools, Int64s, Numbers, UInt32s, UInt64s
+from pprof_merge.profile import Bools, Int64s, Ints, UInt32s, UInt64s
 from pprof_merge.varint import encode_codes, parts_of, varint_sizes
 from pprof_merge.wire import WireType
 
@@ -76,7 +76,7 @@ class Cells:
         return np.compress(is_there.ravel(), codes.ravel())
 
 
-def unsigned(values: Numbers) -> UInt64s:
+def unsigned(values: Ints | UInt64s) -> UInt64s:
     """As protobuf has it: a negative number as its two's complement in 64 bits."""
     return values.astype(np.uint64, copy=False)
 

@@ -7,7 +7,7 @@ formats that came before the protobuf is left out.)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from itertools import chain
 
 import numpy as np
@@ -19,7 +19,7 @@ from pprof_merge.fields import read_scalars
 from pprof_merge.limits import Limits
 from pprof_merge.profile import Header, Int64s, Profile, ValueType
 from pprof_merge.ragged import offsets_of
-from pprof_merge.records import Records, split
+from pprof_merge.records import Bodies, Records, split
 from pprof_merge.tables import (
     Texts,
     decode_functions,
@@ -50,8 +50,8 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     n_types = len(headers[0].sample_types)
     if any(len(header.sample_types) != n_types for header in headers):
         raise IncompatibleProfiles("different numbers of sample types")
-    strings, string_offsets = _joined([records.strings for records in each])
-    texts = Texts(string_offsets)
+    strings = list(chain.from_iterable(records.strings for records in each))
+    texts = Texts(strings, _offsets([records.strings for records in each]))
     bodies, mapping_offsets = _joined([records.mappings for records in each])
     mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, texts, reader)
     bodies, offsets = _joined([records.functions for records in each])
@@ -59,7 +59,7 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     bodies, offsets = _joined([records.locations for records in each])
     locations, location_rows = decode_locations(bodies, offsets, mapping_rows, function_rows, reader)
     bodies, offsets = _joined([records.samples for records in each])
-    samples = decode_samples(bodies, offsets, n_types, location_rows, texts, strings, reader)
+    samples = decode_samples(bodies, offsets, location_rows, texts, reader, n_types=n_types)
     return Batch(
         headers=headers,
         digests=[hashlib.sha256(protobuf).digest() for protobuf in protobufs],
@@ -84,16 +84,19 @@ def _split(protobuf: bytes, reader: StrictReader) -> Records:
     return records
 
 
-def _joined(tables: Sequence[list[bytes]]) -> tuple[list[bytes], Int64s]:
+def _joined(tables: Sequence[Bodies]) -> tuple[Bodies, Int64s]:
     """The records of all profiles, and the offsets of each profile's."""
-    offsets = offsets_of(np.fromiter(map(len, tables), np.int64, len(tables)))
-    return tables[0] if len(tables) == 1 else list(chain.from_iterable(tables)), offsets
+    return Bodies.joined(tables), _offsets(tables)
+
+
+def _offsets(tables: Sequence[Sized]) -> Int64s:
+    return offsets_of(np.fromiter(map(len, tables), np.int64, len(tables)))
 
 
 def _headers(each: Sequence[Records], reader: StrictReader) -> list[Header]:
     # The period type goes last: one table for all value types spares many readings.
     types = read_scalars(
-        [body for records in each for body in (*records.sample_types, records.period_type)],
+        Bodies.of([body for records in each for body in (*records.sample_types, records.period_type)]),
         VALUE_TYPE,
         "value type",
         reader,

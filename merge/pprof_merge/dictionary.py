@@ -18,15 +18,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pprof_merge.batch import Batch
 from pprof_merge.numbering import Numbers
-from pprof_merge.profile import Bools, Functions, Header, Int64s, Labels, Lines, Mappings
+from pprof_merge.profile import Bools, Functions, Header, Int32s, Int64s, Ints, Labels, Lines, Mappings
 from pprof_merge.ragged import first_appearance, rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
-
-Int32s = NDArray[np.int32]
 
 _ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
 
@@ -70,8 +67,8 @@ class Traces:
 class LocationRows(NamedTuple):
     """Some locations; `mapping` is a number of the dictionary (-1: none), `address` from its start on."""
 
-    mapping: Int64s
-    address: Int64s
+    mapping: Ints
+    address: Ints
     folded: Bools
     lines: Lines
 
@@ -113,9 +110,7 @@ class Dictionary:
             sample_offsets = np.concatenate(([0], np.cumsum(is_kept)))[sample_offsets]
         numbers = locations.astype(np.int32).take(frames)
         stacks = self._stacks.intern(Rows([label_sets], [numbers], frame_offsets)).astype(np.int32)
-        is_used = np.zeros(len(locations), np.bool_)
-        is_used[frames] = True
-        used = _Used(batch, is_used, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)
+        used = _UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)
         return [
             Traces(
                 header=batch.headers[profile],
@@ -199,17 +194,17 @@ class Dictionary:
                 self._label_set_of_raw.append(self._label_sets[tuple(ordered)])
         return np.array(self._label_set_of_raw)[raw]
 
-    def stacks(self, numbers: Int64s) -> tuple[Int32s, Int32s, Int64s]:
+    def stacks(self, numbers: Ints) -> tuple[Ints, Ints, Int64s]:
         """Of some stacks: label sets, and locations with their offsets."""
         rows = self._stacks.take(numbers)
         return rows.fixed[0], rows.ragged[0], rows.offsets
 
-    def label_sets(self, numbers: Int64s) -> list[tuple[Label, ...]]:
+    def label_sets(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Some label sets."""
         keys = list(self._label_sets)
         return [keys[number] for number in numbers.tolist()]
 
-    def locations(self, numbers: Int64s) -> LocationRows:
+    def locations(self, numbers: Ints) -> LocationRows:
         """Of some locations: all columns."""
         (mapping, address, folded, last_column), (function, line), offsets = self._locations.take(numbers)
         column = np.zeros(len(line), np.int64)
@@ -221,19 +216,18 @@ class Dictionary:
                     column[offsets[row] : offsets[row + 1]] = self._inner_columns[number]
         return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
 
-    def functions(self, numbers: Int64s) -> Functions:
+    def functions(self, numbers: Ints) -> Functions:
         """Of some functions: all columns."""
         return Functions(*self._functions.take(numbers).fixed)
 
 
-class _Used:
+class _UsedMappings:
     """Which mappings the profiles of a batch use, and with which attributes."""
 
     def __init__(
         self,
         batch: Batch,
-        is_used: Bools,
-        frames: Int64s,
+        frames: Ints,
         frame_offsets: Int64s,
         attributes: Sequence[Mapping],
         numbers: Int64s,
@@ -242,6 +236,8 @@ class _Used:
         self._mapping_of = batch.locations.mapping
         self._frames, self._frame_offsets = frames, frame_offsets
         self._attributes, self._numbers = attributes, numbers.tolist()
+        is_used = np.zeros(len(batch.locations), np.bool_)
+        is_used[frames] = True
         mapped = np.zeros(len(attributes) + 1, np.bool_)  # one more, for -1: no mapping
         mapped[self._mapping_of[is_used]] = True
         self._is_used = mapped.tolist()
@@ -266,5 +262,4 @@ class _Used:
         """The rows of the mappings that the samples of a profile use, in the order of first use."""
         frames = self._frames[self._frame_offsets[profile] : self._frame_offsets[profile + 1]]
         mapped = self._mapping_of[frames]
-        used, _ = first_appearance(mapped[mapped >= 0])
-        return used.tolist()
+        return list(first_appearance(mapped[mapped >= 0])[0].tolist())

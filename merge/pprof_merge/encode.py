@@ -126,7 +126,8 @@ def _locations(locations: Locations) -> bytes:
     own = [_ids(np.arange(len(locations))), _ids(locations.mapping), locations.address]
     folded = locations.folded.astype(np.uint64)
     sizes = sum_of_sizes([*own, folded])
-    sizes += np.add.reduceat(np.where(has_line, message_sizes(line_sizes), 0), first[:-1]) if len(sizes) else 0
+    with_lines = offsets_of(np.where(has_line, message_sizes(line_sizes), 0))[first]
+    sizes += with_lines[1:] - with_lines[:-1]
     cells = Cells(len(has_line))
     cells.message(4, of_locations(sizes), is_first)
     for number, values in enumerate(map(of_locations, own), 1):

@@ -16,6 +16,7 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of
+from pprof_merge.records import Bodies
 from pprof_merge.varint import MAX_BYTES, decode_varints
 from pprof_merge.wire import Message, StrictReader, WireType
 
@@ -28,7 +29,7 @@ _CHUNK_BYTES = 1 << 20
 _TAGS = 128  # a field with a longer tag isn't one of pprof's
 
 
-class IrregularLayout(Exception):  # noqa: N818 - not an error: nobody knows yet if the records are malformed
+class IrregularLayout(Exception):
     """The records are not laid out as profilers do it; whether they are malformed is open."""
 
 
@@ -47,50 +48,56 @@ class Varints(NamedTuple):
         return _index_of(self.starts, positions)
 
 
-def read_scalars(bodies: Sequence[bytes], message: Message, name: str, reader: StrictReader) -> Int64s:
+class Kind(NamedTuple):
+    """Records of one kind: how they are laid out, what they are called, and how long a usual one can be."""
+
+    message: Message
+    name: str
+    longest: int
+
+
+def read_scalars(table: Bodies, message: Message, name: str, reader: StrictReader) -> Int64s:
     """(n, fields) of n records that have scalar fields only; 0 where a field is missing.
 
     Column i is field i + 1. Raises MalformedProfile and LimitExceeded.
     """
-    longest = 2 * MAX_BYTES * len(message.scalars)
-    tables = list(read(bodies, message, name, longest, reader, lambda varints: _scalars(varints, message)))
-    return tables[0] if len(tables) == 1 else np.concatenate(tables)
+    kind = Kind(message, name, len(message.scalars) * (1 + MAX_BYTES))
+    return rows_joined(list(read(table, kind, reader, lambda varints: _scalars(varints, message))))
 
 
 def read(
-    bodies: Sequence[bytes],
-    message: Message,
-    name: str,
-    longest: int,
-    reader: StrictReader,
-    columns: Callable[[Varints], Columns],
+    table: Bodies, kind: Kind, reader: StrictReader, columns: Callable[[Varints], Columns]
 ) -> Iterator[Columns]:
     """The columns of all records, in chunks, of which there is at least one.
 
-    A record of more bytes than `longest` is irregular. Raises MalformedProfile and LimitExceeded.
+    Raises MalformedProfile and LimitExceeded.
     """
-    sizes = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    bodies, sizes = table
     byte_ends = np.cumsum(sizes)
     begin = 0
     while begin < len(bodies) or not begin:
         before = int(byte_ends[begin - 1]) if begin else 0
         end = max(begin + 1, int(np.searchsorted(byte_ends, before + _CHUNK_BYTES, side="right")))
-        chunk = bodies[begin:end]
+        chunk = Bodies(bodies[begin:end], sizes[begin:end])
         try:
-            if int(sizes[begin:end].max(initial=0)) > longest:
-                raise IrregularLayout
-            yield columns(_varints(chunk, byte_ends[begin:end] - before))
+            yield columns(_varints(chunk, kind))
         except IrregularLayout:
-            laid_out = [reader.regular(body, message, f"{name} {begin + i}") for i, body in enumerate(chunk)]
-            yield columns(_varints(laid_out, np.cumsum(np.fromiter(map(len, laid_out), np.int64))))
+            regular = [
+                reader.regular(body, kind.message, f"{kind.name} {begin + i}")
+                for i, body in enumerate(chunk.bodies)
+            ]
+            yield columns(_varints(Bodies.of(regular), kind))
         begin = end
 
 
-def _varints(bodies: Sequence[bytes], byte_ends: Int64s) -> Varints:
+def _varints(table: Bodies, kind: Kind) -> Varints:
+    if int(table.sizes.max(initial=0)) > kind.longest:
+        raise IrregularLayout
     try:
-        values, starts = decode_varints(bodies)
+        values, starts = decode_varints(table.bodies)
     except MalformedProfile:
         raise IrregularLayout from None
+    byte_ends = np.cumsum(table.sizes)
     return Varints(values, starts, _index_of(starts, byte_ends), byte_ends)
 
 

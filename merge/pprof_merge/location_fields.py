@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.fields import IrregularLayout, Pairs, Varints, read, scatter
+from pprof_merge.fields import IrregularLayout, Kind, Pairs, Varints, read, scatter
 from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of, spans
+from pprof_merge.records import Bodies
 from pprof_merge.varint import MAX_BYTES
 from pprof_merge.wire import LINE, LOCATION, StrictReader, WireType
 
@@ -27,10 +27,10 @@ class LocationColumns(NamedTuple):
     line_offsets: Int64s
 
 
-def read_locations(bodies: Sequence[bytes], reader: StrictReader) -> LocationColumns:
+def read_locations(table: Bodies, reader: StrictReader) -> LocationColumns:
     """The columns of location records. Raises MalformedProfile and LimitExceeded."""
     longest = _LONGEST_LINE * (reader.limits.nested_messages + len(LOCATION.scalars))
-    chunks = list(read(bodies, LOCATION, "location", longest, reader, _locations))
+    chunks = list(read(table, Kind(LOCATION, "location", longest), reader, _locations))
     if len(chunks) == 1:
         return chunks[0]
     counts = [np.diff(chunk.line_offsets) for chunk in chunks]

@@ -17,7 +17,7 @@ from pprof_merge.batch import Batch
 from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.headers import column_order, combine_headers
-from pprof_merge.profile import Header, Int64s, Labels, Locations, Mappings, Profile, Samples
+from pprof_merge.profile import Header, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
 
 
@@ -27,7 +27,8 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
     """
     dictionary = Dictionary()
-    return total(dictionary, [traces for profile in profiles for traces in dictionary.intern(Batch.of(profile))])
+    traces = [dictionary.intern(Batch.of(profile))[0] for profile in profiles]
+    return total(dictionary, traces)
 
 
 def total(dictionary: Dictionary, rows: Sequence[Traces]) -> Profile:
@@ -71,7 +72,7 @@ def _sum(rows: Sequence[Traces], header: Header) -> tuple[Int64s, Int64s]:
     return order[nonzero], sums[nonzero]
 
 
-def _mappings(rows: Sequence[Traces], used: Int64s) -> tuple[Mappings, Int64s]:
+def _mappings(rows: Sequence[Traces], used: Ints) -> tuple[Mappings, Int64s]:
     """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
 
     The attributes are those of the profile that uses the mapping first.
@@ -93,7 +94,7 @@ def _mappings(rows: Sequence[Traces], used: Int64s) -> tuple[Mappings, Int64s]:
     ), np.append(row_of, -1)
 
 
-def _labels(dictionary: Dictionary, label_sets: Int64s) -> Labels:
+def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:
     numbers, row_of = first_appearance(label_sets)
     sets = dictionary.label_sets(numbers)
     columns = np.array([label for labels in sets for label in labels], np.int64).reshape(-1, 4)

@@ -8,7 +8,7 @@ one flat column and offsets: row i owns flat[offsets[i]:offsets[i + 1]].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
-Numbers = Int32s | Int64s | UInt64s
+# Row numbers: columns of them are as wide as their maker found right.
+Ints = NDArray[np.signedinteger[Any]]
+Integers = NDArray[np.integer[Any]]
 
 
 class ValueType(NamedTuple):
@@ -52,7 +54,7 @@ class Samples:
     """One row a sample; `values` is (n_samples, n_types), `locations` ragged with the leaf first."""
 
     values: Int64s
-    locations: Int64s
+    locations: Ints
     location_offsets: Int64s
     labels: Labels
 
@@ -68,10 +70,10 @@ class Labels:
     is string row 0, the empty string, where it has none.
     """
 
-    key: Int64s
-    text: Int64s
+    key: Ints
+    text: Ints
     number: Int64s
-    unit: Int64s
+    unit: Ints
     offsets: Int64s
 
     def __len__(self) -> int:
@@ -85,8 +87,8 @@ class Mappings:
     start: UInt64s
     limit: UInt64s
     offset: UInt64s
-    filename: Int64s
-    build_id: Int64s
+    filename: Ints
+    build_id: Ints
     flags: Bools
 
     def __len__(self) -> int:
@@ -97,7 +99,7 @@ class Mappings:
 class Locations:
     """One row a location. `mapping` is -1 where it is unknown; `lines` are ragged, the innermost first."""
 
-    mapping: Int64s
+    mapping: Ints
     address: UInt64s
     folded: Bools
     lines: Lines
@@ -110,7 +112,7 @@ class Locations:
 class Lines:
     """Source lines of all locations, ragged by `offsets` (n_locations + 1)."""
 
-    function: Int64s
+    function: Ints
     line: Int64s
     column: Int64s
     offsets: Int64s
@@ -123,9 +125,9 @@ class Lines:
 class Functions:
     """One row a function; names are string rows."""
 
-    name: Int64s
-    system_name: Int64s
-    filename: Int64s
+    name: Ints
+    system_name: Ints
+    filename: Ints
     start_line: Int64s
 
     def __len__(self) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pprof_merge.profile import Int64s
+from pprof_merge.profile import Int64s, Integers, Ints
 
 
-def offsets_of(counts: Int64s) -> Int64s:
+def offsets_of(counts: Integers) -> Int64s:
     """Offsets (n + 1) of rows of these lengths (n)."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -32,7 +32,7 @@ def rows_at(offsets: Int64s, indexes: Int64s) -> Int64s:
     return np.searchsorted(offsets, indexes, side="right") - 1
 
 
-def first_appearance(sequence: Int64s) -> tuple[Int64s, Int64s]:
+def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     """The distinct numbers of a sequence in the order in which each appears first, and the inverse:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
     """

@@ -6,14 +6,19 @@ the strict rules of `wire`, which also say at which byte a profile is broken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
+from typing import NamedTuple
 
+import numpy as np
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from pprof_proto.records_pb2 import Records as WireRecords
 
 from pprof_merge.errors import MalformedProfile
+from pprof_merge.profile import Int64s
 from pprof_merge.wire import StrictReader, WireType, read_varint
 
 
@@ -39,20 +44,52 @@ class Field(IntEnum):
 
 _BULK = (*range(Field.SAMPLE_TYPE, Field.DROP_FRAMES), Field.PERIOD_TYPE)
 
+_LIMITED = {
+    Field.SAMPLE_TYPE: "sample_types",
+    Field.SAMPLE: "samples",
+    Field.MAPPING: "mappings",
+    Field.LOCATION: "locations",
+    Field.FUNCTION: "functions",
+    Field.STRING_TABLE: "strings",
+}
+
 # A record's tag and length take 6 bytes at most; a scalar field takes 11 at most.
 _FRAME_BYTES, _FIELD_BYTES = 6, 11
 
 
+class Bodies(NamedTuple):
+    """The records of a table, still encoded, and how many bytes each has."""
+
+    bodies: list[bytes]
+    sizes: Int64s
+
+    @classmethod
+    def of(cls, bodies: list[bytes]) -> Bodies:
+        """Measures them."""
+        return cls(bodies, np.fromiter(map(len, bodies), np.int64, len(bodies)))
+
+    @classmethod
+    def joined(cls, tables: Sequence[Bodies]) -> Bodies:
+        """One table after another."""
+        if len(tables) == 1:
+            return tables[0]
+        bodies = list(chain.from_iterable(table.bodies for table in tables))
+        return cls(bodies, np.concatenate([table.sizes for table in tables]))
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
 @dataclass(slots=True)
 class Records:
-    """The records of one profile, still encoded, and its numbers. Texts are string table indexes."""
+    """The records of one profile and its numbers. Texts are string table indexes."""
 
-    sample_types: list[bytes] = field(default_factory=list)
-    samples: list[bytes] = field(default_factory=list)
-    mappings: list[bytes] = field(default_factory=list)
-    locations: list[bytes] = field(default_factory=list)
-    functions: list[bytes] = field(default_factory=list)
-    strings: list[bytes] = field(default_factory=list)
+    samples: Bodies
+    mappings: Bodies
+    locations: Bodies
+    functions: Bodies
+    sample_types: list[bytes]
+    strings: list[bytes]
     period_type: bytes = b""
     drop_frames: int = 0
     keep_frames: int = 0
@@ -74,20 +111,16 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
     except DecodeError:
         return _split_strictly(protobuf, reader)
     limits = reader.limits
-    limits.check("sample_types", len(message.sample_type))
-    limits.check("samples", len(message.sample))
-    limits.check("mappings", len(message.mapping))
-    limits.check("locations", len(message.location))
-    limits.check("functions", len(message.function))
-    limits.check("strings", len(message.string_table))
+    for number, name in _LIMITED.items():
+        limits.check(name, len(getattr(message, Field(number).name.lower())))
     records = Records(
-        list(message.sample_type),
-        list(message.sample),
-        list(message.mapping),
-        list(message.location),
-        list(message.function),
-        list(message.string_table),
-        message.period_type,
+        samples=Bodies.of(list(message.sample)),
+        mappings=Bodies.of(list(message.mapping)),
+        locations=Bodies.of(list(message.location)),
+        functions=Bodies.of(list(message.function)),
+        sample_types=list(message.sample_type),
+        strings=list(message.string_table),
+        period_type=message.period_type,
     )
     # The set costs some 300 bytes a field, so a mountain of them is refused by its size before.
     limits.check("irregular_fields", _other_bytes(protobuf, records) // _FIELD_BYTES)
@@ -100,31 +133,33 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
 
 def _other_bytes(protobuf: bytes, records: Records) -> int:
     """At least how many bytes of the protobuf are in none of the records, their tags or lengths."""
-    tables = (records.samples, records.mappings, records.locations, records.functions, records.strings)
-    return len(protobuf) - sum(sum(map(len, table)) + _FRAME_BYTES * len(table) for table in tables)
+    tables = (records.samples, records.mappings, records.locations, records.functions)
+    in_tables = sum(int(table.sizes.sum()) + _FRAME_BYTES * len(table) for table in tables)
+    in_strings = sum(map(len, records.strings)) + _FRAME_BYTES * len(records.strings)
+    return len(protobuf) - in_tables - in_strings
 
 
 def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
-    records = Records()
-    bulk: dict[int, list[bytes]] = {
-        Field.SAMPLE_TYPE: records.sample_types,
-        Field.SAMPLE: records.samples,
-        Field.MAPPING: records.mappings,
-        Field.LOCATION: records.locations,
-        Field.FUNCTION: records.functions,
-        Field.STRING_TABLE: records.strings,
-    }
+    bulk: dict[int, list[bytes]] = {number: [] for number in _BULK}
+    others: list[tuple[int, WireType, bytes]] = []
     for number, kind, value in reader.fields(protobuf):
         if number in bulk and kind == WireType.LENGTH:
             bulk[number].append(value)
-        elif number == Field.PERIOD_TYPE and kind == WireType.LENGTH:
-            records.period_type = value
         else:
-            _take(
-                records, number, kind, read_varint(value, 0)[0] if kind == WireType.VARINT else value, reader
-            )
-    for name in ("sample_types", "samples", "mappings", "locations", "functions", "strings"):
-        reader.limits.check(name, len(getattr(records, name)))
+            others.append((number, kind, value))
+    for number, name in _LIMITED.items():
+        reader.limits.check(name, len(bulk[number]))
+    records = Records(
+        samples=Bodies.of(bulk[Field.SAMPLE]),
+        mappings=Bodies.of(bulk[Field.MAPPING]),
+        locations=Bodies.of(bulk[Field.LOCATION]),
+        functions=Bodies.of(bulk[Field.FUNCTION]),
+        sample_types=bulk[Field.SAMPLE_TYPE],
+        strings=bulk[Field.STRING_TABLE],
+        period_type=(bulk[Field.PERIOD_TYPE] or [b""])[-1],
+    )
+    for number, kind, value in others:
+        _take(records, number, kind, read_varint(value, 0)[0] if kind == WireType.VARINT else value, reader)
     return records
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pprof_merge.growing import Growing
-from pprof_merge.profile import Bools, Int64s, UInt64s
+from pprof_merge.profile import Bools, Int32s, Int64s, Ints, UInt64s
 from pprof_merge.ragged import rows_at, spans
 
-Numbers = NDArray[np.int32] | NDArray[np.int64]
+_Type = type[np.int32] | type[np.int64]
 
 _FEWEST_SLOTS = 1 << 10
 _FREE = np.int32(-1)
@@ -31,8 +30,8 @@ _MOST_STEPS = 32
 class Rows(NamedTuple):
     """n rows: fixed columns (n,), and ragged columns (m,) with the rows' offsets (n + 1) in them."""
 
-    fixed: Sequence[Numbers]
-    ragged: Sequence[Numbers]
+    fixed: Sequence[Ints]
+    ragged: Sequence[Ints]
     offsets: Int64s
 
     def __len__(self) -> int:
@@ -70,11 +69,9 @@ class RowTable:
     `fixed` and `ragged` are the types of the columns; a type must hold the numbers that come.
     """
 
-    def __init__(
-        self, fixed: Sequence[type[np.int32 | np.int64]], ragged: Sequence[type[np.int32 | np.int64]] = ()
-    ) -> None:
-        self._fixed = [Growing(dtype) for dtype in fixed]
-        self._ragged = [Growing(dtype) for dtype in ragged]
+    def __init__(self, fixed: Sequence[_Type], ragged: Sequence[_Type] = ()) -> None:
+        self._fixed: list[Growing[np.signedinteger[Any]]] = [Growing(dtype) for dtype in fixed]
+        self._ragged: list[Growing[np.signedinteger[Any]]] = [Growing(dtype) for dtype in ragged]
         self._ends: Growing[np.int64] = Growing(np.int64)
         self._ends.append(np.zeros(1, np.int64))
         self._hashes: Growing[np.uint64] = Growing(np.uint64)
@@ -87,7 +84,7 @@ class RowTable:
     def __len__(self) -> int:
         return len(self._hashes.view)
 
-    def take(self, numbers: Int64s) -> Rows:
+    def take(self, numbers: Ints) -> Rows:
         """Some rows, in the order of their numbers given."""
         offsets = self._ends.view
         starts = offsets[:-1][numbers]
@@ -109,17 +106,20 @@ class RowTable:
         for _ in range(_MOST_STEPS):
             if not pending.size:
                 return numbers
-            found = self._slots[slots]
-            free = found < 0
-            if free.any():
-                self._claim(rows, hashes, pending[free], slots[free])
+            found = self._slots.take(slots)
+            free = np.flatnonzero(found < 0)
+            missed = np.ones(len(pending), np.bool_)
+            if free.size:
+                owners = self._claim(rows, hashes, pending[free], slots[free])
                 found[free] = self._slots[slots[free]]
-            same = np.flatnonzero(self._hashes.view[found] == hashes[pending])
+                numbers[pending[free[owners]]] = found[free[owners]]
+                missed[free[owners]] = False
+            same = np.flatnonzero((self._hashes.view.take(found) == hashes.take(pending)) & missed)
             same = same[self._equal(rows, pending[same], found[same])]
             numbers[pending[same]] = found[same]
-            missed = np.ones(len(pending), np.bool_)
             missed[same] = False
-            pending, slots = pending[missed], (slots[missed] + 1) & (len(self._slots) - 1)
+            left = np.flatnonzero(missed)
+            pending, slots = pending[left], (slots[left] + 1) & (len(self._slots) - 1)
         for row in pending.tolist():
             numbers[row] = self._intern_far(rows, hashes, row)
         return numbers
@@ -163,12 +163,16 @@ class RowTable:
                 break
         self._far = {_key(self.take(np.array([number])), 0): number for number in pending.tolist()}
 
-    def _claim(self, rows: Rows, hashes: UInt64s, candidates: Int64s, slots: Int64s) -> None:
-        """Gives each of the free slots to one of the candidates that want it, and keeps its row."""
+    def _claim(self, rows: Rows, hashes: UInt64s, candidates: Int64s, slots: Int64s) -> Int64s:
+        """Gives each of the free slots to one of the candidates that want it, and keeps its row.
+
+        Returns the places of the new owners among the candidates.
+        """
         self._slots[slots] = np.arange(len(candidates), dtype=np.int32)
-        owners = self._slots[slots] == np.arange(len(candidates))
-        self._slots[slots[owners]] = np.arange(len(self), len(self) + np.count_nonzero(owners))
+        owners = np.flatnonzero(self._slots[slots] == np.arange(len(candidates)))
+        self._slots[slots[owners]] = np.arange(len(self), len(self) + len(owners))
         self._keep(rows, hashes, candidates[owners])
+        return owners
 
     def _keep(self, rows: Rows, hashes: UInt64s, chosen: Int64s) -> None:
         starts = rows.offsets[:-1][chosen]
@@ -182,11 +186,11 @@ class RowTable:
             for kept, column in zip(self._ragged, rows.ragged, strict=True):
                 kept.append(column[index])
 
-    def _equal(self, rows: Rows, chosen: Int64s, numbers: NDArray[np.int32]) -> Bools:
+    def _equal(self, rows: Rows, chosen: Int64s, numbers: Int32s) -> Bools:
         """Whether each of the chosen rows is the one kept under that number."""
         starts, kept_starts = rows.offsets[:-1][chosen], self._ends.view[:-1][numbers]
         counts = rows.offsets[1:][chosen] - starts
-        equal = counts == self._ends.view[1:][numbers] - kept_starts
+        equal: Bools = counts == self._ends.view[1:][numbers] - kept_starts
         for kept, column in zip(self._fixed, rows.fixed, strict=True):
             equal &= kept.view[numbers] == column[chosen]
         if not self._ragged:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.fields import IrregularLayout, Pairs, Varints, offsets_joined, read, rows_joined, scatter
+from pprof_merge.fields import (
+    IrregularLayout,
+    Kind,
+    Pairs,
+    Varints,
+    offsets_joined,
+    read,
+    rows_joined,
+    scatter,
+)
 from pprof_merge.profile import Int64s
-from pprof_merge.ragged import offsets_of, spans
+from pprof_merge.ragged import spans
+from pprof_merge.records import Bodies
 from pprof_merge.varint import MAX_BYTES
 from pprof_merge.wire import LABEL, SAMPLE, StrictReader, WireType
 
@@ -50,17 +59,17 @@ class _Chunk(NamedTuple):
     label_counts: Int64s
 
 
-def read_samples(bodies: Sequence[bytes], n_types: int, reader: StrictReader) -> SampleColumns:
+def read_samples(table: Bodies, n_types: int, reader: StrictReader) -> SampleColumns:
     """The columns of sample records. Raises MalformedProfile and LimitExceeded."""
     limits = reader.limits
     most_labels = limits.nested_messages
     longest = (limits.stack_depth + n_types) * (1 + MAX_BYTES) + most_labels * _LONGEST_LABEL
+    # Laid out as usual, a sample is its stack (two fields if it has two frames), its values and its labels.
+    most_fields = 2 + n_types + most_labels
+    kind = Kind(SAMPLE, "sample", longest)
     chunks: list[_Chunk] = []
     n_labels = 0
-    # Laid out as usual, a sample is its stack (two fields if it has two frames), its values and its labels.
-    for chunk in read(
-        bodies, SAMPLE, "sample", longest, reader, lambda varints: _samples(varints, 2 + n_types + most_labels)
-    ):
+    for chunk in read(table, kind, reader, lambda varints: _Reading(varints).chunk(most_fields)):
         n_labels += len(chunk.labels)
         limits.check("labels", n_labels)
         chunks.append(chunk)
@@ -72,24 +81,42 @@ def read_samples(bodies: Sequence[bytes], n_types: int, reader: StrictReader) ->
     )  # fmt: skip
 
 
-def _samples(varints: Varints, most_fields: int) -> _Chunk:
-    """One field of every sample a round, until all are read."""
-    n_samples = len(varints.ends)
-    kinds = np.full(len(varints.values), _LOCATION, np.uint8)
-    counts = np.zeros((4, n_samples), np.int64)
-    labels = _Labels()
-    sample, end = np.arange(n_samples), varints.ends
-    position = np.concatenate((np.zeros(1, np.int64), end))[:-1]
-    for _ in range(most_fields + 1):
-        unread = np.flatnonzero(position < end)
-        if len(unread) < len(position):
-            sample, position, end = sample[unread], position[unread], end[unread]
-        if not sample.size:
-            break
+class _Reading:
+    """Tells what each varint of some samples is: one field of every sample a round, until all are read."""
+
+    def __init__(self, varints: Varints) -> None:
+        self._varints = varints
+        self._kinds = np.full(len(varints.values), _LOCATION, np.uint8)
+        self._counts = np.zeros((4, len(varints.ends)), np.int64)
+        # Runs of varints that are labels: sample, start, stop.
+        self._labels: list[tuple[Int64s, Int64s, Int64s]] = []
+
+    def chunk(self, most_fields: int) -> _Chunk:
+        """The columns of all samples. Raises IrregularLayout."""
+        sample, end = np.arange(len(self._varints.ends)), self._varints.ends
+        position = np.concatenate((np.zeros(1, np.int64), end))[:-1]
+        for _ in range(most_fields + 1):
+            unread = np.flatnonzero(position < end)
+            if not unread.size:
+                break
+            if len(unread) < len(position):
+                sample, position, end = sample[unread], position[unread], end[unread]
+            position = self._read_field(sample, position, end)
+        else:
+            raise IrregularLayout
+        labels, label_counts = self._label_columns()
+        return _Chunk(
+            np.compress(self._kinds == _LOCATION, self._varints.values), self._counts[_LOCATION],
+            np.compress(self._kinds == _VALUE, self._varints.values), self._counts[_VALUE],
+            labels, label_counts,
+        )  # fmt: skip
+
+    def _read_field(self, sample: Int64s, position: Int64s, end: Int64s) -> Int64s:
+        """Reads the field at each sample's position; returns the position after it."""
         if (position + 1 >= end).any():
             raise IrregularLayout
-        kinds[position] = _FRAMING
-        tags, known = varints.values[position], 0
+        self._kinds[position] = _FRAMING
+        tags, known = self._varints.values[position], 0
         following = np.empty_like(position)
         for tag, kind in _KIND_OF_TAG.items():
             mine = np.flatnonzero(tags == tag)
@@ -99,27 +126,31 @@ def _samples(varints: Varints, most_fields: int) -> _Chunk:
             if tag & 7 == WireType.VARINT:
                 start = position[mine] + 1
                 stop = start + 1
-                kinds[start] = kind
+                self._kinds[start] = kind
             else:
-                start, stop = _run(varints, position[mine] + 1, end[mine])
-                kinds[start - 1] = _FRAMING
-                if kind == _LABEL:
-                    labels.add(sample[mine], start, stop)
+                start, stop = _run(self._varints, position[mine] + 1, end[mine])
+                self._kinds[start - 1] = _FRAMING
                 if kind != _LOCATION:
-                    kinds[spans(start, stop - start)] = kind
-            counts[kind][sample[mine]] += stop - start
+                    self._kinds[spans(start, stop - start)] = kind
+                if kind == _LABEL:
+                    self._labels.append((sample[mine], start, stop))
+            self._counts[kind][sample[mine]] += stop - start
             following[mine] = stop
         if known < len(tags):
             raise IrregularLayout
-        position = following
-    else:
-        raise IrregularLayout
-    fields, label_counts = labels.columns(varints, n_samples)
-    return _Chunk(
-        np.compress(kinds == _LOCATION, varints.values), counts[_LOCATION],
-        np.compress(kinds == _VALUE, varints.values), counts[_VALUE],
-        fields, label_counts,
-    )  # fmt: skip
+        return following
+
+    def _label_columns(self) -> tuple[Int64s, Int64s]:
+        """The fields of all labels (n_labels, 4), a sample's together, and the labels of each sample."""
+        n_samples = len(self._varints.ends)
+        if not self._labels:
+            return np.zeros((0, LABEL.scalars[-1]), np.int64), np.zeros(n_samples, np.int64)
+        sample, start, stop = (np.concatenate(column) for column in zip(*self._labels, strict=True))
+        order = np.argsort(start)
+        counts = (stop - start)[order]
+        pairs = Pairs.of(self._varints.values[spans(start[order], counts)], np.cumsum(counts))
+        fields = scatter(pairs.tags, pairs.values, pairs.records, len(order), LABEL)
+        return fields, np.bincount(sample, minlength=n_samples)
 
 
 def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
@@ -129,24 +160,3 @@ def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64
     if ((lengths < 0) | (lengths > varints.starts[end] - body_starts)).any():
         raise IrregularLayout
     return start, varints.at(body_starts + lengths)
-
-
-class _Labels:
-    """Runs of varints that are labels, found one a sample and round."""
-
-    def __init__(self) -> None:
-        self._rounds: list[tuple[Int64s, Int64s, Int64s]] = []
-
-    def add(self, sample: Int64s, start: Int64s, stop: Int64s) -> None:
-        self._rounds.append((sample, start, stop))
-
-    def columns(self, varints: Varints, n_samples: int) -> tuple[Int64s, Int64s]:
-        """The fields of all labels (n_labels, 4), a sample's together, and the labels of each sample."""
-        if not self._rounds:
-            return np.zeros((0, LABEL.scalars[-1]), np.int64), np.zeros(n_samples, np.int64)
-        sample, start, stop = (np.concatenate(column) for column in zip(*self._rounds, strict=True))
-        order = np.argsort(start)
-        counts = (stop - start)[order]
-        pairs = Pairs.of(varints.values[spans(start[order], counts)], np.cumsum(counts))
-        fields = scatter(pairs.tags, pairs.values, pairs.records, len(order), LABEL)
-        return fields, np.bincount(sample, minlength=n_samples)

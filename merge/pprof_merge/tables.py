@@ -6,7 +6,7 @@ the profiles' rows say which that is. Errors count rows within the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.fields import read_scalars
 from pprof_merge.location_fields import read_locations
-from pprof_merge.profile import Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
+from pprof_merge.profile import Bools, Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
 from pprof_merge.ragged import rows_at
+from pprof_merge.records import Bodies
 from pprof_merge.sample_fields import SampleColumns, read_samples
 from pprof_merge.wire import FUNCTION, MAPPING, StrictReader
 
@@ -39,7 +40,7 @@ class RowsById:
         return rows
 
     def _rows(self, profile: int, ids: Int64s) -> Int64s:
-        first, end = self._offsets[profile], self._offsets[profile + 1]
+        first, end = int(self._offsets[profile]), int(self._offsets[profile + 1])
         if self._counted:
             rows = ids + (first - 1)
             if ids.min() < 1 or ids.max() > end - first:
@@ -69,14 +70,20 @@ def _spans(offsets: Int64s) -> Iterator[tuple[int, int]]:
 
 def _repeated(values: Int64s, offsets: Int64s) -> Int64s:
     """For each row, the value of its profile."""
-    return np.repeat(values, np.diff(offsets))
+    repeated: Int64s = np.repeat(values, np.diff(offsets))
+    return repeated
 
 
 class Texts:
     """The string tables of a batch, one after another."""
 
-    def __init__(self, offsets: Int64s) -> None:
+    def __init__(self, strings: list[bytes], offsets: Int64s) -> None:
+        self._strings = strings
         self._firsts, self._counts = offsets[:-1], np.diff(offsets)
+
+    def are_empty(self) -> Bools:
+        """Which of the batch's strings are empty."""
+        return np.fromiter((not string for string in self._strings), np.bool_, len(self._strings))
 
     def rows(self, indexes: Int64s, offsets: Int64s, where: str) -> Int64s:
         """Each profile's indexes (n,) or (n, k) → rows of the batch's strings.
@@ -96,7 +103,7 @@ class Texts:
 
 
 def decode_mappings(
-    bodies: list[bytes], offsets: Int64s, texts: Texts, reader: StrictReader
+    bodies: Bodies, offsets: Int64s, texts: Texts, reader: StrictReader
 ) -> tuple[Mappings, RowsById]:
     """The table of mappings. Raises MalformedProfile and LimitExceeded, as do all of these."""
     columns = read_scalars(bodies, MAPPING, "mapping", reader)
@@ -114,7 +121,7 @@ def decode_mappings(
 
 
 def decode_functions(
-    bodies: list[bytes], offsets: Int64s, texts: Texts, reader: StrictReader
+    bodies: Bodies, offsets: Int64s, texts: Texts, reader: StrictReader
 ) -> tuple[Functions, RowsById]:
     """The table of functions."""
     columns = read_scalars(bodies, FUNCTION, "function", reader)
@@ -124,7 +131,7 @@ def decode_functions(
 
 
 def decode_locations(
-    bodies: list[bytes], offsets: Int64s, mappings: RowsById, functions: RowsById, reader: StrictReader
+    bodies: Bodies, offsets: Int64s, mappings: RowsById, functions: RowsById, reader: StrictReader
 ) -> tuple[Locations, RowsById]:
     """The table of locations with their lines. An unknown mapping is none, an unknown function an error."""
     columns = read_locations(bodies, reader)
@@ -147,13 +154,13 @@ def decode_locations(
 
 
 def decode_samples(
-    bodies: list[bytes],
+    bodies: Bodies,
     offsets: Int64s,
-    n_types: int,
     locations: RowsById,
     texts: Texts,
-    strings: list[bytes],
     reader: StrictReader,
+    *,
+    n_types: int,
 ) -> Samples:
     """The samples, each with as many values as there are sample types."""
     columns = read_samples(bodies, n_types, reader)
@@ -175,21 +182,22 @@ def decode_samples(
         values=columns.values.reshape(-1, n_types) if n_types else np.zeros((len(bodies), 0), np.int64),
         locations=rows,
         location_offsets=columns.location_offsets,
-        labels=_labels(columns, offsets, texts, strings),
+        labels=_labels(columns, offsets, texts),
     )
 
 
-def _labels(columns: SampleColumns, offsets: Int64s, texts: Texts, strings: Sequence[bytes]) -> Labels:
+def _labels(columns: SampleColumns, offsets: Int64s, texts: Texts) -> Labels:
     """Labels, without those that say nothing: no text, number or unit. Go drops them at its next write."""
     if not len(columns.labels):
-        return Labels(*(np.zeros(0, np.int64) for _ in range(4)), columns.label_offsets)
+        none = np.zeros(0, np.int64)
+        return Labels(none, none, none, none, columns.label_offsets)
     key, text, number, unit = columns.labels.T
     owners = columns.label_offsets[offsets]
     is_text = text != 0
     key = texts.rows(key, owners, "the key of label")
     text = texts.rows(text, owners, "the text of label")
     unit = texts.rows(np.where(is_text, 0, unit), owners, "the unit of label")
-    is_empty = np.fromiter((not string for string in strings), np.bool_, len(strings))
+    is_empty = texts.are_empty()
     # Row 0 is the empty string, whichever profile it came from.
     unit = np.where(is_text | is_empty[unit], 0, unit)
     says_something = np.where(is_text, ~is_empty[text], (number != 0) | (unit != 0))

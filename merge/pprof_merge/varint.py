@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 10
 
-# A varint is read as the four bytes that end with its last one; the first ones need something before them.
-_WINDOW = 4
-_BEFORE = bytes(_WINDOW - 1)
+# Most varints have one or two bytes: the value, by the last byte (the upper one) and the one before it.
+_PAIRS = np.arange(1 << 16, dtype=np.uint16)
+_VALUE_OF_PAIR = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7 | _PAIRS & 0x7F, _PAIRS >> 8)
+_BEFORE = b"\0"  # so that the first byte has one before it too
 
 # And written as a code of four bytes, or several.
 _CODE_BYTES = 4
@@ -44,18 +45,16 @@ def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
     starts = np.empty(len(last) + 1, np.int64)
     starts[0] = 0
     np.add(last, 1, out=starts[1:])
-    windows = np.ndarray((size,), "<u4", joined, strides=(1,)).take(last)
-    high, low = windows >> np.uint32(24), (windows >> np.uint32(16)) & np.uint32(0xFF)
-    two = (high << np.uint32(7)) | (low & np.uint32(0x7F))
-    values = np.where(low >= 0x80, two, high).astype(np.int64)
-    _add_further_bytes(values, buffer, last, np.flatnonzero((windows & 0x808000) == 0x808000))
+    pairs = np.ndarray((size,), "<u2", joined, strides=(1,)).take(last)
+    values = _VALUE_OF_PAIR.take(pairs).astype(np.int64)
+    _add_further_bytes(values, buffer, last, np.flatnonzero(last - starts[:-1] >= 2))
     return values, starts
 
 
 def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer: Int64s) -> None:
     """Completes the values of varints that are longer than two bytes."""
     position = last[longer] - 2
-    for length in range(3, MAX_BYTES + 1):
+    for _length in range(3, MAX_BYTES + 1):
         if not longer.size:
             return
         byte = buffer[position]
@@ -104,7 +103,10 @@ def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
 
 def _spread(part: UInt32s) -> UInt32s:
     """Seven bits a byte."""
-    return sum((part & np.uint32(0x7F << (7 * k))) << np.uint32(k) for k in range(_CODE_BYTES))
+    spread = part & np.uint32(0x7F)
+    for k in range(1, _CODE_BYTES):
+        spread |= (part & np.uint32(0x7F << (7 * k))) << np.uint32(k)
+    return spread
 
 
 def code_sizes(codes: UInt32s) -> NDArray[np.uint8]:

@@ -130,7 +130,7 @@ class StrictReader:
                 if kind != WireType.LENGTH:
                     _expect(kind, WireType.VARINT, number)
                 # Counted before any is decoded, which takes eight times the room.
-                counts[number] += np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80)
+                counts[number] += int(np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80))
                 self.limits.check(message.repeated[number], counts[number])
                 decode_varints([value])
                 packed.setdefault(number, []).append(value)
