@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
     )
     max_inflated_bytes: int = Field(
-        default=16 << 20, gt=0, description="The largest protobuf, bare or inflated."
+        default=8 << 20, gt=0, description="The largest protobuf, bare or inflated."
     )
     workers: int = Field(
         default_factory=default_workers,

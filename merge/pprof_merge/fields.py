@@ -14,13 +14,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from pprof_merge.errors import MalformedProfile
-from pprof_merge.profile import Int64s
+from pprof_merge.profile import Int64s, Ints
 from pprof_merge.ragged import offsets_of
 from pprof_merge.records import Bodies
 from pprof_merge.varint import MAX_BYTES, decode_varints
 from pprof_merge.wire import Message, StrictReader, WireType
 
 Columns = TypeVar("Columns")
+Column = TypeVar("Column", Int64s, Ints)
 
 # So many bytes of records are read at once: enough for NumPy to earn its keep, and few enough that what
 # is made of them on the way stays small whatever a profile holds.
@@ -147,7 +148,7 @@ def scatter(tags: Int64s, values: Int64s, rows: Int64s, n_rows: int, message: Me
     return columns.reshape(n_rows, n_columns)
 
 
-def rows_joined(chunks: Sequence[Int64s]) -> Int64s:
+def rows_joined(chunks: Sequence[Column]) -> Column:
     """The chunks of a column, as one."""
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 

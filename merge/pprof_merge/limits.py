@@ -16,7 +16,7 @@ class Limits:
     """
 
     compressed_bytes: int = 8 << 20
-    inflated_bytes: int = 16 << 20
+    inflated_bytes: int = 8 << 20
     gzip_members: int = 64
     sample_types: int = 100
     samples: int = 500_000
@@ -29,7 +29,7 @@ class Limits:
     # Messages within one record: the labels of a sample, the lines of a location.
     nested_messages: int = 1_000
     # Fields that are unknown, or in a layout that no known profiler writes: each is read by itself.
-    irregular_fields: int = 200_000
+    irregular_fields: int = 100_000
 
     def check(self, limit: str, actual: int, where: str = "") -> None:
         """Raises LimitExceeded if `actual` is over the limit of that name."""

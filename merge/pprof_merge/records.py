@@ -141,7 +141,7 @@ def _other_bytes(protobuf: bytes, records: Records) -> int:
 
 def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
     bulk: dict[int, list[bytes]] = {number: [] for number in _BULK}
-    others: list[tuple[int, WireType, bytes]] = []
+    others: list[tuple[int, int, bytes]] = []
     for number, kind, value in reader.fields(protobuf):
         if number in bulk and kind == WireType.LENGTH:
             bulk[number].append(value)

@@ -16,7 +16,7 @@ from pprof_merge.fields import (
     rows_joined,
     scatter,
 )
-from pprof_merge.profile import Int64s
+from pprof_merge.profile import Int64s, Ints
 from pprof_merge.ragged import spans
 from pprof_merge.records import Bodies
 from pprof_merge.varint import MAX_BYTES
@@ -40,7 +40,7 @@ _KIND_OF_TAG = {
 class SampleColumns(NamedTuple):
     """Location ids, values and label fields 1 to 4 of n samples, each with its offsets (n + 1)."""
 
-    location_ids: Int64s
+    location_ids: Ints
     location_offsets: Int64s
     values: Int64s
     value_offsets: Int64s
@@ -51,7 +51,7 @@ class SampleColumns(NamedTuple):
 class _Chunk(NamedTuple):
     """The same of some samples, with counts (n) for offsets."""
 
-    location_ids: Int64s
+    location_ids: Ints
     location_counts: Int64s
     values: Int64s
     value_counts: Int64s
@@ -106,7 +106,7 @@ class _Reading:
             raise IrregularLayout
         labels, label_counts = self._label_columns()
         return _Chunk(
-            np.compress(self._kinds == _LOCATION, self._varints.values), self._counts[_LOCATION],
+            _narrow(np.compress(self._kinds == _LOCATION, self._varints.values)), self._counts[_LOCATION],
             np.compress(self._kinds == _VALUE, self._varints.values), self._counts[_VALUE],
             labels, label_counts,
         )  # fmt: skip
@@ -151,6 +151,12 @@ class _Reading:
         pairs = Pairs.of(self._varints.values[spans(start[order], counts)], np.cumsum(counts))
         fields = scatter(pairs.tags, pairs.values, pairs.records, len(order), LABEL)
         return fields, np.bincount(sample, minlength=n_samples)
+
+
+def _narrow(ids: Int64s) -> Ints:
+    """In half the room, where they fit: no column is longer than that of all frames."""
+    narrow = ids.astype(np.int32)
+    return narrow if np.array_equal(narrow, ids) else ids
 
 
 def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:

@@ -14,7 +14,7 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.fields import read_scalars
 from pprof_merge.location_fields import read_locations
-from pprof_merge.profile import Bools, Functions, Int64s, Labels, Lines, Locations, Mappings, Samples
+from pprof_merge.profile import Bools, Functions, Int64s, Ints, Labels, Lines, Locations, Mappings, Samples
 from pprof_merge.ragged import rows_at
 from pprof_merge.records import Bodies
 from pprof_merge.sample_fields import SampleColumns, read_samples
@@ -31,15 +31,15 @@ class RowsById:
         self._counted = bool((ids == np.arange(1, len(ids) + 1) - _repeated(offsets[:-1], offsets)).all())
         self._sorted = [] if self._counted else [_sorted(ids[a:b], table) for a, b in _spans(offsets)]
 
-    def rows(self, ids: Int64s, offsets: Int64s) -> Int64s:
+    def rows(self, ids: Ints, offsets: Int64s) -> Ints:
         """The row of each id, -1 where there is none; `offsets` are the profiles' in `ids`."""
-        rows = np.empty(len(ids), np.int64)
+        rows = np.empty_like(ids)
         for profile, (begin, end) in enumerate(_spans(offsets)):
             if begin < end:
                 rows[begin:end] = self._rows(profile, ids[begin:end])
         return rows
 
-    def _rows(self, profile: int, ids: Int64s) -> Int64s:
+    def _rows(self, profile: int, ids: Ints) -> Ints:
         first, end = int(self._offsets[profile]), int(self._offsets[profile + 1])
         if self._counted:
             rows = ids + (first - 1)

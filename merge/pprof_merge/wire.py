@@ -52,6 +52,8 @@ SAMPLE = Message((), repeated={1: "stack_depth", 2: "sample_types"}, messages={3
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
     """The varint at `position`, and where the next byte is. Raises MalformedProfile."""
+    if position < len(body) and body[position] < 0x80:
+        return body[position], position + 1
     value = 0
     for k in range(MAX_BYTES):
         if position + k >= len(body):
@@ -73,12 +75,11 @@ class StrictReader:
         self.limits = limits
         self._fields = 0
 
-    def fields(self, body: bytes) -> Iterator[tuple[int, WireType, bytes]]:
+    def fields(self, body: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Every field of a message: number, wire type, and value as it lies there, without its length."""
         position = 0
         while position < len(body):
-            self._fields += 1
-            self.limits.check("irregular_fields", self._fields)
+            self._count()
             start = position
             tag, position = read_varint(body, position)
             number, kind = tag >> 3, tag & 7
@@ -97,15 +98,19 @@ class StrictReader:
                 )
             if end > len(body):
                 raise MalformedProfile(f"field {number} is longer than what is left", f"byte {start}")
-            yield number, WireType(kind), body[position:end]
+            yield number, kind, body[position:end]
             position = end
+
+    def _count(self) -> None:
+        self._fields += 1
+        if self._fields > self.limits.irregular_fields:
+            self.limits.check("irregular_fields", self._fields)
 
     def varints(self, run: bytes) -> Iterator[int]:
         """The numbers of a packed run, unsigned."""
         position = 0
         while position < len(run):
-            self._fields += 1
-            self.limits.check("irregular_fields", self._fields)
+            self._count()
             value, position = read_varint(run, position)
             yield value
 
@@ -146,6 +151,6 @@ def length_field(number: int, value: bytes) -> bytes:
     return encode_varint(number << 3 | WireType.LENGTH) + encode_varint(len(value)) + value
 
 
-def _expect(kind: WireType, expected: WireType, number: int) -> None:
+def _expect(kind: int, expected: WireType, number: int) -> None:
     if kind != expected:
         raise MalformedProfile(f"field {number} has wire type {kind}, not {expected}")

@@ -24,7 +24,7 @@ def test_the_defaults_are_pgo_fleets() -> None:
     assert settings.merge_auth_keys_file == Path("/secret/merge_keys")
     assert settings.default_service == "default"
     assert settings.limits.compressed_bytes == 8 << 20
-    assert settings.limits.inflated_bytes == 16 << 20
+    assert settings.limits.inflated_bytes == 8 << 20
 
 
 def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Inputs made to cost much, each as large as the limits let in: 16 MiB, some 16 KiB of it gzipped."""
+"""Inputs made to cost much, each as large as the limits let in: 8 MiB, some 8 KiB of it gzipped."""
 
 from __future__ import annotations
 

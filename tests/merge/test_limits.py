@@ -158,7 +158,7 @@ def test_a_bomb_costs_memory_up_to_the_limit_and_no_more(tmp_path: Path) -> None
     profile = bomb()
     assert len(profile) < 540_000
     result, _, more_memory = cost(profile, tmp_path)
-    assert result == "LimitExceeded: more than 16,777,216 inflated bytes"
+    assert result == "LimitExceeded: more than 8,388,608 inflated bytes"
     assert more_memory < Limits().inflated_bytes + 8 * MIB
 
 
