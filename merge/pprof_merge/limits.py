@@ -24,10 +24,14 @@ class Limits:
     functions: int = 500_000
     mappings: int = 10_000
     strings: int = 500_000
-    labels: int = 1_000_000
+    # Of all samples: their labels, and the locations of their stacks.
+    labels: int = 500_000
+    frames: int = 2_000_000
+    # Of all locations.
+    lines: int = 1_000_000
     stack_depth: int = 10_000
     # Messages within one record: the labels of a sample, the lines of a location.
-    nested_messages: int = 1_000
+    nested_messages: int = 250
     # Fields that are unknown, or in a layout that no known profiler writes: each is read by itself.
     irregular_fields: int = 100_000
 

@@ -30,7 +30,12 @@ class LocationColumns(NamedTuple):
 def read_locations(table: Bodies, reader: StrictReader) -> LocationColumns:
     """The columns of location records. Raises MalformedProfile and LimitExceeded."""
     longest = _LONGEST_LINE * (reader.limits.nested_messages + len(LOCATION.scalars))
-    chunks = list(read(table, Kind(LOCATION, "location", longest), reader, _locations))
+    chunks: list[LocationColumns] = []
+    n_lines = 0
+    for chunk in read(table, Kind(LOCATION, "location", longest), reader, _locations):
+        n_lines += len(chunk.lines)
+        reader.limits.check("lines", n_lines)
+        chunks.append(chunk)
     if len(chunks) == 1:
         return chunks[0]
     counts = [np.diff(chunk.line_offsets) for chunk in chunks]

@@ -68,10 +68,12 @@ def read_samples(table: Bodies, n_types: int, reader: StrictReader) -> SampleCol
     most_fields = 2 + n_types + most_labels
     kind = Kind(SAMPLE, "sample", longest)
     chunks: list[_Chunk] = []
-    n_labels = 0
+    n_labels = n_frames = 0
     for chunk in read(table, kind, reader, lambda varints: _Reading(varints).chunk(most_fields)):
         n_labels += len(chunk.labels)
         limits.check("labels", n_labels)
+        n_frames += len(chunk.location_ids)
+        limits.check("frames", n_frames)
         chunks.append(chunk)
     ids, id_counts, values, value_counts, labels, label_counts = zip(*chunks, strict=True)
     return SampleColumns(

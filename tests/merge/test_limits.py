@@ -75,6 +75,8 @@ def counts(profiles: Path) -> Mapping[str, int]:
         "mappings": len(profile.mapping),
         "strings": len(profile.string_table),
         "labels": sum(len(sample.label) for sample in profile.sample),
+        "frames": sum(len(sample.location_id) for sample in profile.sample),
+        "lines": sum(len(location.line) for location in profile.location),
         "nested_messages": max(
             *(len(sample.label) for sample in profile.sample),
             *(len(location.line) for location in profile.location),
