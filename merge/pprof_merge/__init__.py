@@ -1,5 +1,6 @@
 """pprof_merge: the bytes of many profiles → one `Profile` → bytes that a compiler or a person reads."""
 
+from pprof_merge.collection import Collection
 from pprof_merge.compression import compress, inflate
 from pprof_merge.decode import decode
 from pprof_merge.encode import encode
@@ -9,6 +10,7 @@ from pprof_merge.merge import merge
 from pprof_merge.profile import Header, Profile, ValueType
 
 __all__ = [
+    "Collection",
     "Header",
     "IncompatibleProfiles",
     "LimitExceeded",

@@ -14,7 +14,7 @@ from pprof_merge.decode import decode_batch
 from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
-from pprof_merge.merge import total
+from pprof_merge.merge import Merge
 from pprof_merge.profile import Header, Profile
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
@@ -31,6 +31,9 @@ class Collection:
         self._limits = limits
         self._dictionary = Dictionary()
         self._traces: list[Traces] = []
+        # The merge of all, as of when it was asked for last.
+        self._all = Merge(self._dictionary)
+        self._n_in_all = 0
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -69,8 +72,20 @@ class Collection:
 
         Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
         """
-        chosen = self._traces if numbers is None else [self._traces[number] for number in numbers]
-        return total(self._dictionary, chosen)
+        if numbers is None:
+            return self._merge_all()
+        merged = Merge(self._dictionary)
+        merged.add([self._traces[number] for number in numbers])
+        return merged.profile()
+
+    def _merge_all(self) -> Profile:
+        """Adds what is new to the last merge of all; unless some of it belongs in between."""
+        new = self._traces[self._n_in_all :]
+        if not self._all.follows(new):
+            self._all, new = Merge(self._dictionary), self._traces
+        self._all.add(new)
+        self._n_in_all = len(self._traces)
+        return self._all.profile()
 
     def _extend(self, waiting: Sequence[bytes | ProfileError]) -> Iterator[int | ProfileError]:
         protobufs = [protobuf for protobuf in waiting if isinstance(protobuf, bytes)]

@@ -194,6 +194,11 @@ class Dictionary:
                 self._label_set_of_raw.append(self._label_sets[tuple(ordered)])
         return np.array(self._label_set_of_raw)[raw]
 
+    @property
+    def n_stacks(self) -> int:
+        """How many stacks there are."""
+        return len(self._stacks)
+
     def stacks(self, numbers: Ints) -> tuple[Ints, Ints, Int64s]:
         """Of some stacks: label sets, and locations with their offsets."""
         rows = self._stacks.take(numbers)

@@ -55,6 +55,8 @@ def column_order(header: Header, sample_types: tuple[ValueType, ...]) -> list[in
 
 def check_compatible(first: Header, other: Header) -> None:
     """Raises IncompatibleProfiles unless the two measure the same."""
+    if (other.period_type, other.sample_types) == (first.period_type, first.sample_types):
+        return
     if other.period_type != first.period_type:
         raise IncompatibleProfiles(f"period types {first.period_type} and {other.period_type}")
     if sorted(other.sample_types) != sorted(first.sample_types):

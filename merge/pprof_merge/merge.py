@@ -1,4 +1,4 @@
-"""Many profiles → one, as google/pprof's `profile.Merge`: intern each, sum the rows, build the tables.
+"""Many profiles → one, as google/pprof's `profile.Merge`: sum the traces of all, build the tables.
 
 Go's result depends on the order of its inputs: samples, and all that hangs off them, come in the order
 of first appearance, and some of the header is the first profile's. Here the order is always that of
@@ -8,17 +8,21 @@ of first appearance, and some of the header is the first profile's. Here the ord
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from pprof_merge.batch import Batch
-from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.dictionary import Dictionary, Mapping, Traces
 from pprof_merge.errors import ProfileError
+from pprof_merge.growing import Growing
 from pprof_merge.headers import column_order, combine_headers
 from pprof_merge.profile import Header, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
+
+# Traces are summed together up to so many, which bounds what it takes besides the sums.
+_CHUNK_TRACES = 1 << 20
 
 
 def merge(profiles: Iterable[Profile]) -> Profile:
@@ -27,71 +31,149 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
     """
     dictionary = Dictionary()
-    traces = [dictionary.intern(Batch.of(profile))[0] for profile in profiles]
-    return total(dictionary, traces)
+    merged = Merge(dictionary)
+    merged.add([dictionary.intern(Batch.of(profile))[0] for profile in profiles])
+    return merged.profile()
 
 
-def total(dictionary: Dictionary, rows: Sequence[Traces]) -> Profile:
-    """The merge of the profiles that left these traces in the dictionary. Raises as `merge` does."""
-    if not rows:
-        raise ProfileError("there is no profile to merge")
-    rows = sorted(rows, key=lambda row: (row.header.time_nanos, row.digest))
-    header = combine_headers([row.header for row in rows])
-    stacks, values = _sum(rows, header)
-    label_sets, frames, frame_offsets = dictionary.stacks(stacks)
-    location_numbers, location_rows = first_appearance(frames)
-    locations = dictionary.locations(location_numbers)
-    mappings, mapping_rows = _mappings(rows, locations.mapping)
-    mapping = mapping_rows[locations.mapping]
-    function_numbers, function_rows = first_appearance(locations.lines.function)
-    return Profile(
-        header=header,
-        samples=Samples(values, location_rows[frames], frame_offsets, _labels(dictionary, label_sets)),
-        mappings=mappings,
-        locations=Locations(
-            mapping=mapping,
-            address=locations.address.view(np.uint64) + np.append(mappings.start, np.uint64(0))[mapping],
-            folded=locations.folded,
-            lines=replace(locations.lines, function=function_rows[locations.lines.function]),
-        ),
-        functions=dictionary.functions(function_numbers),
-        strings=list(dictionary.strings),
-        digest=hashlib.sha256(b"".join(row.digest for row in rows)).digest(),
-    )
+class Merge:
+    """A merge that can be added to, as long as what comes is later than what is in it."""
+
+    def __init__(self, dictionary: Dictionary) -> None:
+        self._dictionary = dictionary
+        self._header: Header | None = None
+        self._last = (-(1 << 63), b"")
+        self._digest = hashlib.sha256()
+        # Stacks in the order of first appearance, and which they are; sums by stack.
+        self._order: Growing[np.int32] = Growing(np.int32)
+        self._is_in = np.zeros(0, np.bool_)
+        self._sums = np.zeros((0, 0), np.int64)
+        # The first profile's first mapping, and the attributes of those used.
+        self._main: dict[int, Mapping] = {}
+        self._mappings: dict[int, Mapping] = {}
+
+    def follows(self, profiles: Sequence[Traces]) -> bool:
+        """Whether all of these come after all that are in it."""
+        return all(_place(traces) >= self._last for traces in profiles)
+
+    def add(self, profiles: Sequence[Traces]) -> None:
+        """Adds the profiles that left these traces, in any order among themselves.
+
+        Raises IncompatibleProfiles where the types of one differ; then nothing is added.
+        """
+        if not profiles:
+            return
+        profiles = sorted(profiles, key=_place)
+        headers = [traces.header for traces in profiles]
+        self._header = combine_headers(headers if self._header is None else [self._header, *headers])
+        self._last = _place(profiles[-1])
+        for traces in profiles:
+            self._digest.update(traces.digest)
+            self._main = self._main or traces.main
+            for number, mapping in traces.mappings.items():
+                self._mappings.setdefault(number, mapping)
+        self._make_room(len(self._header.sample_types))
+        for chunk in _chunks(profiles):
+            self._sum(chunk, self._header)
+
+    def profile(self) -> Profile:
+        """The merged profile. Raises ProfileError where nothing was added."""
+        if self._header is None:
+            raise ProfileError("there is no profile to merge")
+        dictionary = self._dictionary
+        stacks = self._order.view
+        values = self._sums[stacks]
+        is_zero = ~values.any(axis=1)
+        if is_zero.any():
+            stacks, values = stacks[~is_zero], values[~is_zero]
+        label_sets, frames, frame_offsets = dictionary.stacks(stacks)
+        location_numbers, location_rows = first_appearance(frames)
+        locations = dictionary.locations(location_numbers)
+        mappings, mapping_rows = self._used_mappings(locations.mapping)
+        mapping = mapping_rows[locations.mapping]
+        function_numbers, function_rows = first_appearance(locations.lines.function)
+        return Profile(
+            header=self._header,
+            samples=Samples(
+                values,
+                location_rows.astype(np.int32).take(frames),
+                frame_offsets,
+                _labels(dictionary, label_sets),
+            ),
+            mappings=mappings,
+            locations=Locations(
+                mapping=mapping,
+                address=locations.address.view(np.uint64) + np.append(mappings.start, np.uint64(0))[mapping],
+                folded=locations.folded,
+                lines=replace(locations.lines, function=function_rows[locations.lines.function]),
+            ),
+            functions=dictionary.functions(function_numbers),
+            strings=list(dictionary.strings),
+            digest=self._digest.digest(),
+        )
+
+    def _make_room(self, n_types: int) -> None:
+        """For the stacks that have come to the dictionary since."""
+        n_stacks = self._dictionary.n_stacks
+        sums = np.zeros((n_stacks, n_types), np.int64)
+        if len(self._sums):
+            sums[: len(self._sums)] = self._sums
+        self._sums = sums
+        self._is_in = np.concatenate((self._is_in, np.zeros(n_stacks - len(self._is_in), np.bool_)))
+
+    def _sum(self, profiles: Sequence[Traces], header: Header) -> None:
+        stacks = np.concatenate([traces.stacks for traces in profiles])
+        values = np.concatenate([_values(traces, header) for traces in profiles])
+        new, _ = first_appearance(stacks[~self._is_in[stacks]])
+        self._is_in[new] = True
+        self._order.append(new.astype(np.int32))
+        for column in range(values.shape[1]):  # exact, and wrapping at 64 bits as Go's
+            np.add.at(self._sums[:, column], stacks, values[:, column])
+
+    def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
+        """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
+
+        The attributes are those of the profile that uses the mapping first.
+        """
+        attributes = self._main | {
+            number: mapping for number, mapping in self._mappings.items() if number not in self._main
+        }
+        main = np.array(list(self._main), np.int64)
+        numbers, row_of = first_appearance(np.concatenate((main, used[used >= 0])))
+        chosen = [attributes[number] for number in numbers.tolist()]
+        return Mappings(
+            start=np.array([mapping.start for mapping in chosen], np.uint64),
+            limit=np.array([mapping.limit for mapping in chosen], np.uint64),
+            offset=np.array([mapping.offset for mapping in chosen], np.uint64),
+            filename=np.array([mapping.filename for mapping in chosen], np.int64),
+            build_id=np.array([mapping.build_id for mapping in chosen], np.int64),
+            flags=np.array([mapping.flags for mapping in chosen], np.bool_).reshape(-1, 4),
+        ), np.append(row_of, -1)
 
 
-def _sum(rows: Sequence[Traces], header: Header) -> tuple[Int64s, Int64s]:
-    """The stacks in the order of first appearance, less those whose values add up to 0, and their values."""
-    stacks = np.concatenate([row.stacks for row in rows])
-    values = np.concatenate([row.values[:, column_order(row.header, header.sample_types)] for row in rows])
-    order, row_of = first_appearance(stacks)
-    sums = np.zeros((len(order), values.shape[1]), np.int64)
-    for column in range(values.shape[1]):  # exact, and wrapping at 64 bits as Go's
-        np.add.at(sums[:, column], row_of[stacks], values[:, column])
-    nonzero = sums.any(axis=1)
-    return order[nonzero], sums[nonzero]
+def _place(traces: Traces) -> tuple[int, bytes]:
+    """What profiles are ordered by."""
+    return traces.header.time_nanos, traces.digest
 
 
-def _mappings(rows: Sequence[Traces], used: Ints) -> tuple[Mappings, Int64s]:
-    """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
+def _chunks(profiles: Sequence[Traces]) -> Iterator[list[Traces]]:
+    chunk: list[Traces] = []
+    size = 0
+    for traces in profiles:
+        chunk.append(traces)
+        size += len(traces.stacks)
+        if size >= _CHUNK_TRACES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
-    The attributes are those of the profile that uses the mapping first.
-    """
-    main = next((row.main for row in rows if row.main), {})
-    attributes = dict(main)
-    for row in rows:
-        for number, mapping in row.mappings.items():
-            attributes.setdefault(number, mapping)
-    numbers, row_of = first_appearance(np.concatenate((np.array(list(main), np.int64), used[used >= 0])))
-    chosen = [attributes[number] for number in numbers.tolist()]
-    return Mappings(
-        start=np.array([mapping.start for mapping in chosen], np.uint64),
-        limit=np.array([mapping.limit for mapping in chosen], np.uint64),
-        offset=np.array([mapping.offset for mapping in chosen], np.uint64),
-        filename=np.array([mapping.filename for mapping in chosen], np.int64),
-        build_id=np.array([mapping.build_id for mapping in chosen], np.int64),
-        flags=np.array([mapping.flags for mapping in chosen], np.bool_).reshape(-1, 4),
-    ), np.append(row_of, -1)
+
+def _values(traces: Traces, header: Header) -> Int64s:
+    """The values, in columns as the header has them."""
+    if traces.header.sample_types == header.sample_types:
+        return traces.values
+    return traces.values[:, column_order(traces.header, header.sample_types)]
 
 
 def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from pprof_merge import decode, encode, inflate, merge
+from pprof_merge import Collection, ProfileError, encode, inflate
 from pprof_proto.profile_pb2 import Profile
 
 from tests.oracle.content import content, difference
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 def merged(profiles: Iterable[bytes]) -> bytes:
     """Our merge, as bare protobuf."""
-    return encode(merge(map(decode, profiles)))
+    collection = Collection()
+    refused = [outcome for outcome in collection.extend(profiles) if isinstance(outcome, ProfileError)]
+    if refused:
+        raise refused[0]
+    return encode(collection.merge())
 
 
 def canonical(profiles: Iterable[bytes]) -> list[bytes]:
