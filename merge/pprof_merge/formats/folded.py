@@ -1,0 +1,31 @@
+"""`folded`: a line a stack, as Brendan Gregg's flamegraph.pl and most viewers take it.
+
+    main.main;net/http.(*conn).serve;runtime.mallocgc 20000000
+
+See https://github.com/brendangregg/FlameGraph. The number is of the sample type that `go tool pprof`
+shows by default. A semicolon within a name becomes a colon, as stackcollapse-perf.pl has it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+from pprof_merge.formats.sample_type import default_column
+from pprof_merge.formats.stacks import stacks_of
+from pprof_merge.profile import Profile
+
+_ESCAPES = str.maketrans({";": ":", "\n": " ", "\r": " "})
+
+
+def folded(profile: Profile) -> bytes:
+    """Lines in the order of their stacks, each stack once, without those that add up to 0; UTF-8."""
+    stacks = stacks_of(profile)
+    names = [frame.name.translate(_ESCAPES) for frame in stacks.frames]
+    path = [names[row] for row in stacks.rows.tolist()]
+    values = profile.samples.values[:, default_column(profile.header)].tolist()
+    totals: defaultdict[str, int] = defaultdict(int)
+    for (start, end), value in zip(pairwise(stacks.offsets.tolist()), values, strict=True):
+        totals[";".join(path[start:end]) or "<unknown>"] += value
+    lines = [f"{stack} {total}\n" for stack, total in sorted(totals.items()) if total]
+    return "".join(lines).encode()
