@@ -37,8 +37,8 @@ class Rules:
     drop: tuple[str, ...] = ()
     noinline: tuple[str, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.drop or self.noinline)
+    def __len__(self) -> int:
+        return len(self.drop) + len(self.noinline)
 
     def __str__(self) -> str:
         """A file of these rules: the same text for the same rules, whatever the comments."""
@@ -76,8 +76,8 @@ def apply_rules(profile: Profile, rules: Rules) -> Profile:
     goes too. `noinline` puts NOINLINE_PREFIX before the function's names. Functions are matched by `name`.
     """
     names = [profile.strings[row] for row in profile.functions.name.tolist()]
-    dropped = _matching(names, rules.drop)
-    renamed = _matching(names, rules.noinline) & ~_matching(names, [f"/{NOINLINE_PREFIX.decode()}.*/"])
+    dropped, renamed = _matching(names, rules.drop), _matching(names, rules.noinline)
+    renamed[[name.startswith(NOINLINE_PREFIX) for name in names]] = False
     if not (dropped.any() or renamed.any()):
         return profile
     # Stacks and functions that have become the same are summed by a merge.
@@ -91,7 +91,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 
 def _matching(names: list[bytes], patterns: Iterable[str]) -> Bools:
-    """Which names any of the patterns matches; none matches a function without a name."""
+    """Which names any of the patterns matches; none matches the name of a function without one."""
     matchers = [_matcher(pattern) for pattern in patterns]
     texts = [name.decode(errors="surrogateescape") for name in names]
     return np.array(

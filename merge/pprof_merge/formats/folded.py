@@ -8,8 +8,9 @@ shows by default. A semicolon within a name becomes a colon, as stackcollapse-pe
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
+
+import numpy as np
 
 from pprof_merge.formats.sample_type import default_column
 from pprof_merge.formats.stacks import stacks_of
@@ -23,9 +24,14 @@ def folded(profile: Profile) -> bytes:
     stacks = stacks_of(profile)
     names = [frame.name.translate(_ESCAPES) for frame in stacks.frames]
     path = [names[row] for row in stacks.rows.tolist()]
-    values = profile.samples.values[:, default_column(profile.header)].tolist()
-    totals: defaultdict[str, int] = defaultdict(int)
-    for (start, end), value in zip(pairwise(stacks.offsets.tolist()), values, strict=True):
-        totals[";".join(path[start:end]) or "<unknown>"] += value
-    lines = [f"{stack} {total}\n" for stack, total in sorted(totals.items()) if total]
+    numbers: dict[str, int] = {}
+    number_of = [
+        numbers.setdefault(";".join(path[start:end]) or "<unknown>", len(numbers))
+        for start, end in pairwise(stacks.offsets.tolist())
+    ]
+    totals = np.zeros(len(numbers), np.int64)
+    np.add.at(totals, number_of, profile.samples.values[:, default_column(profile.header)])
+    lines = [
+        f"{stack} {total}\n" for stack, total in sorted(zip(numbers, totals.tolist(), strict=True)) if total
+    ]
     return "".join(lines).encode()
