@@ -20,7 +20,7 @@ import numpy as np
 
 from pprof_merge.errors import RulesInvalid
 from pprof_merge.merge import merge
-from pprof_merge.profile import Bools, Int64s, Lines, Locations, Profile, Samples
+from pprof_merge.profile import Bools, Int64s, Ints, Lines, Locations, Profile, Samples
 from pprof_merge.ragged import offsets_of, rows_at, spans
 
 # As Datadog's datadog-pgo writes it. No compiler knows a function of such a name, so that it finds no call
@@ -140,8 +140,8 @@ def _renamed(profile: Profile, renamed: Bools) -> Profile:
     """Functions with the prefix before both of their names, as far as they have them."""
     functions, strings = profile.functions, list(profile.strings)
 
-    def prefixed(column: Int64s) -> Int64s:
-        changed = column.copy()
+    def prefixed(column: Ints) -> Int64s:
+        changed = column.astype(np.int64)
         for row in np.flatnonzero(renamed).tolist():
             if text := strings[column[row]]:
                 changed[row] = len(strings)

@@ -44,6 +44,7 @@ def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -
         assert get.headers["ETag"] == f'"{hashlib.sha256(get.content).hexdigest()}-{name}"'
         etags.add(get.headers["ETag"])
     assert len(etags) == 4
+    server.wait_for_log("converted", 3)
     assert [line["format"] for line in server.events("converted")] == [*PEOPLES]
     assert len(server.events("merged")) == 1
 
@@ -104,7 +105,7 @@ def test_an_unchanged_merge_is_not_converted_again(server: Server) -> None:
     for name in ("a", "b"):
         server.submit(profile_of(name))
     first = server.merge(format_="folded")
-    assert len(server.events("converted")) == 1
+    server.wait_for_log("converted")
     (kept,) = converted(server)
     server.merge(format_="folded")
     server.submit(profile_of("a"))  # is there already
@@ -148,7 +149,7 @@ def test_a_damaged_merge_is_made_anew(server: Server, damage: bytes) -> None:
     (kept,) = (server.data / "merged").iterdir()
     kept.write_bytes(damage)
     assert server.merge(format_="folded").content == b"a 10000000\n"
-    assert server.events("the last merge is damaged, made anew")
+    server.wait_for_log("the last merge is damaged, made anew")
     assert tally(server.merge().content) == {"a": 1}
 
 
@@ -187,6 +188,8 @@ def test_all_who_wait_share_one_conversion(server: Server, go_profiles: list[byt
     assert {name: len(content) for name, content in answers.items()} == {
         name: len(expected(name, go_profiles)) for name in PEOPLES
     }
+    server.wait_for_log("converted", 3)
+    server.wait_for_log("request", 6)
     assert len(server.events("merged")) == 1
     assert len(server.events("converted")) == 3
 

@@ -110,7 +110,7 @@ def test_broken_rules_are_named_and_cost_no_profile(server: Server, rules: Path)
         assert answer.json()["detail"] == f"rules file default.rules: {REASON}"
     assert len(server.blobs()) == 2, "it was combined, and the client told that it wasn't"
     assert server.submit(profile_of("c")).status_code == 204
-    (logged, *_) = server.events("rules unreadable, no merge until they are mended")
+    logged = server.wait_for_log("rules unreadable, no merge until they are mended")
     assert (logged["file"], logged["reason"]) == (str(rules), REASON)
     rules.write_bytes(b"drop a\n")
     assert tally(server.merge().content) == {"b": 1, "c": 1}

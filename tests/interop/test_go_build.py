@@ -80,8 +80,8 @@ def test_go_builds_another_program_with_the_merge(folder: Path, plain: Path, mer
 
 def compiled_with(profile: Path, imports: Path) -> str:
     """What Go's compiler says of its decisions on the workload's one file."""
-    options = ["-p", "main", "-importcfg", imports, "-pgoprofile", profile, "-m=2", "-o", os.devnull]
-    return go("tool", "compile", *options, "main.go")
+    files = ("-importcfg", imports, "-pgoprofile", profile, "-o", os.devnull)
+    return go("tool", "compile", "-p", "main", "-m=2", *files, "main.go")
 
 
 def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, merge: Path) -> None:
