@@ -19,7 +19,8 @@ RUN useradd --system --uid 10001 --user-group --no-create-home collector \
 COPY --from=build /opt/pgo-collector /opt/pgo-collector
 ENV PATH=/opt/pgo-collector/bin:$PATH \
     PGOF_BIND_ADDRESS=:8080 \
-    PGOF_DIRECTORY=/data
+    PGOF_DIRECTORY=/data \
+    PGOF_RULES_DIR=/rules
 USER collector
 VOLUME /data
 EXPOSE 8080

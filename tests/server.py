@@ -128,14 +128,18 @@ class Server:
         """POST /v1/submit."""
         return self.client.post("/v1/submit", content=profile, headers=bearer(key))
 
-    def merge(self, method: str = "GET", key: str = merge_key, **headers: str) -> httpx.Response:
+    def merge(
+        self, method: str = "GET", key: str = merge_key, format_: str | None = None, **headers: str
+    ) -> httpx.Response:
         """/v1/merge; header names may have underscores in place of hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.request(method, "/v1/merge", headers=bearer(key) | named)
+        query = {} if format_ is None else {"format": format_}
+        return self.client.request(method, "/v1/merge", params=query, headers=bearer(key) | named)
 
-    def combine(self, key: str = merge_key) -> httpx.Response:
+    def combine(self, key: str = merge_key, format_: str | None = None) -> httpx.Response:
         """POST /v1/merge?and_combine=true."""
-        return self.client.post("/v1/merge", params={"and_combine": "true"}, headers=bearer(key))
+        query = {"and_combine": "true"} | ({} if format_ is None else {"format": format_})
+        return self.client.post("/v1/merge", params=query, headers=bearer(key))
 
     def descendants(self) -> list[int]:
         """The ids of the processes that it started, and those that they did."""

@@ -13,6 +13,7 @@ from pgo_collector.keys import KeyFile
 from pgo_collector.lingering import Lingering
 from pgo_collector.merge_route import merge_routes
 from pgo_collector.merging import SeriesMerge
+from pgo_collector.rules_folder import RulesFolder
 from pgo_collector.settings import Settings
 from pgo_collector.store import Store
 from pgo_collector.submit_route import submit_routes
@@ -29,6 +30,7 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     series = series_of(settings)
     app.router.routes.append(health_route())
     app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
-    app.include_router(merge_routes(SeriesMerge(store, series), merge_keys))
+    rules = RulesFolder(settings.rules_dir)
+    app.include_router(merge_routes(SeriesMerge(store, series), rules, merge_keys))
     problems.install(app)
     return AccessLog(Lingering(app))

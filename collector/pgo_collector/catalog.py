@@ -60,6 +60,18 @@ _merges = sa.Table(
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
+# What merged/ holds beside that merge: of each format asked for the last form, with its etag and the merge's.
+_conversions = sa.Table(
+    "conversions",
+    _metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("format", sa.Text, nullable=False),
+    sa.Column("merge", sa.Text, nullable=False),
+    sa.Column("etag", sa.Text, nullable=False),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Blob:
@@ -187,17 +199,25 @@ class Catalog:
         left_out = tuple(LeftOut(**entry) for entry in json.loads(row.left_out))
         return Merge(Series(row.service, row.type), row.fingerprint, row.etag, left_out)
 
-    def fingerprints(self) -> set[str]:
-        """Of all merges that are remembered."""
+    def conversion(self, fingerprint: str) -> str | None:
+        """The etag of the conversion of that fingerprint, if it is there."""
+        query = sa.select(_conversions.c.etag).where(_conversions.c.fingerprint == fingerprint)
         with self._engine.begin() as connection:
-            return set(connection.execute(sa.select(_merges.c.fingerprint)).scalars())
+            return connection.execute(query).scalar_one_or_none()
+
+    def fingerprints(self) -> set[str]:
+        """Of all merges and conversions that are remembered."""
+        query = sa.union(sa.select(_merges.c.fingerprint), sa.select(_conversions.c.fingerprint))
+        with self._engine.begin() as connection:
+            return set(connection.execute(query).scalars())
 
     def remember(self, merge: Merge) -> None:
-        """Takes the place of the merge that its series had before."""
+        """Takes the place of the merge that its series had before, and of its forms if it is another."""
         series = merge.series
         with self._writer.begin() as connection:
+            connection.execute(sa.delete(_merges).where(*_of(_merges, series)))
             connection.execute(
-                sa.delete(_merges).where(_merges.c.service == series.service, _merges.c.type == series.type)
+                sa.delete(_conversions).where(*_of(_conversions, series), _conversions.c.merge != merge.etag)
             )
             connection.execute(
                 sa.insert(_merges).values(
@@ -208,6 +228,14 @@ class Catalog:
                     left_out=json.dumps([asdict(entry) for entry in merge.left_out]),
                 )
             )
+
+    def remember_conversion(self, merge: Merge, format_: str, fingerprint: str, etag: str) -> None:
+        """Takes the place of the one that the series of the merge had before in that format."""
+        with self._writer.begin() as connection:
+            same = (*_of(_conversions, merge.series), _conversions.c.format == format_)
+            connection.execute(sa.delete(_conversions).where(*same))
+            row = {"fingerprint": fingerprint, "format": format_, "merge": merge.etag, "etag": etag}
+            connection.execute(sa.insert(_conversions).values(**merge.series._asdict(), **row))
 
     def _select(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[Blob]:
         query = sa.select(_blobs)
@@ -243,6 +271,11 @@ def _count(connection: sa.Connection, blob: int, series: Series, inputs: Iterabl
         for identity in inputs
     ]
     connection.execute(sa.insert(_profiles), rows)
+
+
+def _of(table: sa.Table, series: Series) -> tuple[sa.ColumnElement[bool], ...]:
+    """What the rows of a series have in common."""
+    return table.c.service == series.service, table.c.type == series.type
 
 
 def _name(row: Any) -> BlobName:

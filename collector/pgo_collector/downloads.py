@@ -15,10 +15,8 @@ _CHUNK_BYTES = 256 << 10
 class Download(Response):
     """Sends `size` bytes of `file` and closes it; to HEAD only the headers."""
 
-    media_type = "application/octet-stream"
-
-    def __init__(self, file: BinaryIO, size: int, headers: Mapping[str, str]) -> None:
-        super().__init__(None, headers={**headers, "Content-Length": str(size)})
+    def __init__(self, file: BinaryIO, size: int, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(None, headers={**headers, "Content-Length": str(size)}, media_type=media_type)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002

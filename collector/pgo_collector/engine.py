@@ -14,10 +14,12 @@ from pathlib import Path
 
 from pprof_merge import Limits, Profile, ProfileError, compress, decode, encode, merge
 from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.rules import apply_rules
 
 from pgo_collector.cpu import check_cpu
-from pgo_collector.errors import NotACPUProfile
+from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile
 from pgo_collector.folder import gzipped_part
+from pgo_collector.forms import Form
 
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
 # that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
@@ -123,12 +125,35 @@ def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
         return Merged(None, tuple(left_out))
     protobuf = encode(profile)
     content = compress(protobuf)
+    _write(part, content)
+    digest = hashlib.sha256(protobuf).hexdigest()
+    return Merged(Facts.of(profile, digest, len(content)), tuple(left_out))
+
+
+def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
+    """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
+
+    Raises NotOfThisProfile if it can't be written so, MergeDamaged, or OSError.
+    """
+    try:
+        profile = decode(merge.read_bytes(), STORED)
+    except ProfileError as error:
+        raise MergeDamaged(str(error)) from error
+    if profile.digest.hex() != digest:
+        raise MergeDamaged("it has another content")
+    try:
+        content = form.format.write(apply_rules(profile, form.rules))
+    except ProfileError as error:
+        raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
+    _write(part, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(part: Path, content: bytes) -> None:
     with part.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    digest = hashlib.sha256(protobuf).hexdigest()
-    return Merged(Facts.of(profile, digest, len(content)), tuple(left_out))
 
 
 def _read(blob: Path) -> Profile:

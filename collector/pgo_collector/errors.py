@@ -4,14 +4,18 @@
     ├── Refusal                 answered with `status` and the message as problem details
     │   ├── NotACPUProfile      400
     │   ├── EmptyBody           400
+    │   ├── UnknownFormat       400
     │   ├── KeyRefused          403
     │   ├── NothingToMerge      404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
+    │   ├── NotOfThisProfile    422
     │   ├── NotStored           500
+    │   ├── RulesUnreadable     500
     │   └── WorkerLost          503
     ├── InputsDamaged           which profiles are inside a combined blob can't be known
+    ├── MergeDamaged            the file of a merge isn't what was written
     └── CannotStart             ends the process, with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
@@ -51,6 +55,12 @@ class EmptyBody(Refusal):
     status = HTTPStatus.BAD_REQUEST
 
 
+class UnknownFormat(Refusal):
+    """Not a name of a format."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
 class KeyRefused(Refusal):
     """No key, or none of those that the route takes. Never 401: pgo-fleet's clients know only 403."""
 
@@ -83,8 +93,20 @@ class BodyTooLarge(Refusal):
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class NotOfThisProfile(Refusal):
+    """The merge lacks what the format can't do without."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
 class NotStored(Refusal):
     """Disk or catalog failed; nothing of the profile is kept."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class RulesUnreadable(Refusal):
+    """A rules file can't be read, or has a line that is none."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
@@ -98,6 +120,10 @@ class WorkerLost(Refusal):
 
 class InputsDamaged(CollectorError):
     """An .inputs file doesn't say what it said when it was written."""
+
+
+class MergeDamaged(CollectorError):
+    """A file of merged/ isn't what was written there."""
 
 
 class CannotStart(CollectorError):

@@ -17,6 +17,7 @@ from pgo_collector.errors import FolderUnusable
 LEGACY_SUFFIX = ".pgo"
 _PART_SUFFIX = ".part"
 _MERGED_SUFFIX = ".pb.gz"
+_CONVERTED_SUFFIX = ".converted"
 _MODE = 0o750
 _log = structlog.get_logger()
 
@@ -65,6 +66,7 @@ class DataFolder:
     blobs/            what is stored, see `blobs`
     incoming/*.part   bodies being received and merges being made; swept at start
     merged/*.pb.gz    the last merge, by the fingerprint of what it merges
+    merged/*.converted  other forms of it, each by a fingerprint of its own
     catalog.sqlite3   see `catalog`
     lock              held with flock, so that it goes when the process does, however it ends
     """
@@ -108,6 +110,10 @@ class DataFolder:
         """Where the merge of that fingerprint is kept."""
         return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
 
+    def converted_file(self, fingerprint: str) -> Path:
+        """Where the form of a merge with that fingerprint is kept."""
+        return self.merged / f"{fingerprint}{_CONVERTED_SUFFIX}"
+
     def drop_catalog(self) -> None:
         """Removes the catalog, with the files that SQLite has beside it. Raises OSError."""
         for path in self.path.glob(f"{self.catalog.name}*"):
@@ -122,14 +128,13 @@ class DataFolder:
                 _warn_of(path)
 
     def sweep_merged(self, fingerprints: set[str]) -> None:
-        """Removes all merges but those of the fingerprints. Raises OSError."""
-        keep = {self.merged_file(fingerprint) for fingerprint in fingerprints}
+        """Removes all merges and forms of them but those of the fingerprints. Raises OSError."""
         for path in self.merged.iterdir():
-            if path.name.endswith(_MERGED_SUFFIX):
-                if path not in keep:
-                    path.unlink()
-            else:
+            fingerprint, dot, suffix = path.name.partition(".")
+            if dot + suffix not in {_MERGED_SUFFIX, _CONVERTED_SUFFIX}:
                 _warn_of(path)
+            elif fingerprint not in fingerprints:
+                path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
         """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""

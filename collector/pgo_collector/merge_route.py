@@ -1,5 +1,7 @@
 """GET, HEAD and POST /v1/merge: one profile made of all that are stored, and the combine of them."""
 
+import asyncio
+
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,12 +10,14 @@ from pgo_collector.auth import bearer_of
 from pgo_collector.downloads import Download
 from pgo_collector.errors import CombineNeedsPost
 from pgo_collector.etags import matches, quoted
+from pgo_collector.forms import Form, format_named
 from pgo_collector.keys import KeyFile
 from pgo_collector.left_out import HEADER, left_out_header
 from pgo_collector.merging import SeriesMerge
+from pgo_collector.rules_folder import RulesFolder
 
 
-def merge_routes(series_merge: SeriesMerge, keys: KeyFile) -> APIRouter:
+def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -> APIRouter:
     """The route, for the merge of one series."""
     router = APIRouter()
 
@@ -23,7 +27,10 @@ def merge_routes(series_merge: SeriesMerge, keys: KeyFile) -> APIRouter:
         dependencies=[Depends(_check_method), Depends(bearer_of(keys))],
     )
     async def merge(request: Request) -> Response:
-        made = await (series_merge.combine() if _combines(request) else series_merge.current())
+        service = series_merge.series.service
+        wanted = format_named(*request.query_params.getlist("format")[:1])
+        form = Form(wanted, await asyncio.to_thread(rules.of, service))
+        made = await (series_merge.combine(form) if _combines(request) else series_merge.current(form))
         request.state.profile = made.etag
         headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
         if made.left_out:
@@ -31,7 +38,8 @@ def merge_routes(series_merge: SeriesMerge, keys: KeyFile) -> APIRouter:
         if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
             made.file.close()
             return Response(status_code=304, headers=headers)
-        return Download(made.file, made.size, headers)
+        headers["Content-Disposition"] = f'attachment; filename="{service}{wanted.suffix}"'
+        return Download(made.file, made.size, wanted.media_type, headers)
 
     return router
 

@@ -1,4 +1,7 @@
-"""The merge of a series: made when what it merges has changed, kept in merged/, and combined on request."""
+"""The merge of a series: made when what it merges has changed, kept in merged/, and combined on request.
+
+A form of it is made of that file, when it or the rules have changed, and kept beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,8 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.blobs import BlobName, Identity, Series
 from pgo_collector.catalog import Blob, Merge
+from pgo_collector.conversions import Conversions
 from pgo_collector.engine import ENGINE, Facts, LeftOut, merge_blobs
-from pgo_collector.errors import NothingToMerge
+from pgo_collector.errors import MergeDamaged, NothingToMerge
+from pgo_collector.forms import Form
 from pgo_collector.retired import delete_retired
 from pgo_collector.store import Store, not_stored
 
@@ -28,7 +34,8 @@ _log = structlog.get_logger()
 class OpenMerge:
     """A merge to be read from its own open file, which stays readable when the next merge replaces it.
 
-    `etag` is the sha256 of the bare protobuf, hex; `size` that of the gzip file, in bytes.
+    `etag` is the sha256 of the bare protobuf, hex, for the merge itself; for another form of it the sha256
+    of the file, and the format's name. `size` is that of the file, in bytes.
     """
 
     etag: str
@@ -45,64 +52,81 @@ class SeriesMerge:
     """
 
     def __init__(self, store: Store, series: Series) -> None:
+        self.series = series
         self._store = store
-        self._series = series
+        self._conversions = Conversions(store)
         self._merging = asyncio.Lock()
 
-    async def current(self) -> OpenMerge:
+    async def current(self, form: Form) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
-        Raises NothingToMerge, NotStored or WorkerLost.
+        Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerLost.
         """
-        found = await asyncio.to_thread(self._find)
-        if found is not None:
-            return found
-        async with self._merging:
-            return await asyncio.to_thread(self._find) or await self._make(combine=False)
+        return await asyncio.to_thread(self._find, form) or await self._make(form, combine=False)
 
-    async def combine(self) -> OpenMerge:
+    async def combine(self, form: Form) -> OpenMerge:
         """The merge as of now, which from now on stands in the store in place of what it merged.
 
-        Blobs that couldn't be read stay as they are, and so does what came in meanwhile.
-        Raises NothingToMerge, NotStored or WorkerLost.
+        Blobs that couldn't be read stay as they are, and so does what came in meanwhile. What is stored
+        is the merge itself, whatever the form. Raises as `current` does.
         """
-        async with self._merging:
-            found = await asyncio.to_thread(self._find_single)
-            return found or await self._make(combine=True)
+        return await self._make(form, combine=True)
 
     def _live(self) -> list[Blob]:
-        blobs = self._store.catalog.live(self._series)
+        blobs = self._store.catalog.live(self.series)
         if not blobs:
             raise NothingToMerge("no profile is stored")
         return blobs
 
-    def _find(self) -> OpenMerge | None:
-        merge = self._store.catalog.merge(_fingerprint(self._sizes(self._live())))
-        if merge is None:
-            return None
-        try:
-            return self._open(merge)
-        except FileNotFoundError:
-            return None
-
     def _sizes(self, blobs: Iterable[Blob]) -> dict[BlobName, int]:
         return {blob.name: self._store.blobs.size(blob.name) for blob in blobs}
 
-    def _find_single(self) -> OpenMerge | None:
-        """The merge, if it is of one blob and so nothing is left to combine."""
-        return self._find() if len(self._live()) == 1 else None
+    def _last(self) -> Merge | None:
+        """The last merge, if it is of what is live now."""
+        return self._store.catalog.merge(_fingerprint(self._sizes(self._live())))
 
-    def _open(self, merge: Merge) -> OpenMerge:
-        file = self._store.folder.merged_file(merge.fingerprint).open("rb")
-        return OpenMerge(merge.etag, os.fstat(file.fileno()).st_size, merge.left_out, file)
-
-    async def _make(self, *, combine: bool) -> OpenMerge:
+    def _find(self, form: Form) -> OpenMerge | None:
+        merge = self._last()
         try:
-            return await self._merge(combine=combine)
-        except (OSError, SQLAlchemyError) as error:
-            raise not_stored("merge", error) from error
+            return None if merge is None else self._open(merge, form)
+        except FileNotFoundError:
+            return None
 
-    async def _merge(self, *, combine: bool) -> OpenMerge:
+    def _open(self, merge: Merge, form: Form) -> OpenMerge:
+        etag, path = self._conversions.place(merge, form)
+        file = path.open("rb")
+        return OpenMerge(etag, os.fstat(file.fileno()).st_size, merge.left_out, file)
+
+    async def _make(self, form: Form, *, combine: bool) -> OpenMerge:
+        """Makes what isn't kept, of the merge and of its form."""
+        async with self._merging:
+            try:
+                merge = await asyncio.to_thread(self._reusable, combine=combine)
+                if merge is None:
+                    merge = await self._merge(combine=combine)
+                return await self._in_form(merge, form)
+            except (OSError, SQLAlchemyError) as error:
+                raise not_stored("merge", error) from error
+
+    def _reusable(self, *, combine: bool) -> Merge | None:
+        """The last merge, if its file is there and, for a combine, nothing is left to combine."""
+        merge = self._last()
+        if merge is None or (combine and len(self._live()) > 1):
+            return None
+        return merge if self._store.folder.merged_file(merge.fingerprint).exists() else None
+
+    async def _in_form(self, merge: Merge, form: Form) -> OpenMerge:
+        with suppress(FileNotFoundError):
+            return await asyncio.to_thread(self._open, merge, form)
+        try:
+            await self._conversions.make(merge, form)
+        except MergeDamaged as error:
+            _log.warning("the last merge is damaged, made anew", reason=str(error))
+            merge = await self._merge(combine=False)
+            await self._conversions.make(merge, form)
+        return await asyncio.to_thread(self._open, merge, form)
+
+    async def _merge(self, *, combine: bool) -> Merge:
         store = self._store
         blobs = await asyncio.to_thread(self._live)
         sizes = await asyncio.to_thread(self._sizes, blobs)
@@ -124,11 +148,11 @@ class SeriesMerge:
                 if combined is not None:
                     sizes = {name: size for name, size in sizes.items() if str(name) in left_out}
                     sizes[combined] = merged.facts.size
-            merge = Merge(self._series, _fingerprint(sizes), merged.facts.digest, merged.left_out)
-            made = await store.write(self._keep, merge, part)
+            merge = Merge(self.series, _fingerprint(sizes), merged.facts.digest, merged.left_out)
+            await store.write(self._keep, merge, part)
         if combine:
             await delete_retired(store)
-        return made
+        return merge
 
     def _replace(self, taken: list[Blob], facts: Facts, part: Path) -> BlobName | None:
         """Puts the merge in the place of the blobs that are in it; None if its name is taken meanwhile.
@@ -136,7 +160,7 @@ class SeriesMerge:
         If this fails in the middle, what it wrote stays: it isn't known to the catalog, or the catalog
         goes by it alone, and the next start sees which and finishes or removes it.
         """
-        store, series = self._store, self._series
+        store, series = self._store, self.series
         name = BlobName(series, Identity(facts.time_nanos, facts.digest))
         ids = {blob.id for blob in taken}
         owners = store.catalog.owners(series)
@@ -152,13 +176,12 @@ class SeriesMerge:
         _log.info("combined", blob=str(name), blobs=len(taken))
         return name
 
-    def _keep(self, merge: Merge, part: Path) -> OpenMerge:
+    def _keep(self, merge: Merge, part: Path) -> None:
         """Puts the file `part` into merged/, in the place of the merge before."""
         folder, catalog = self._store.folder, self._store.catalog
         part.replace(folder.merged_file(merge.fingerprint))
         catalog.remember(merge)
         folder.sweep_merged(catalog.fingerprints())
-        return self._open(merge)
 
 
 def _fingerprint(sizes: Mapping[BlobName, int]) -> str:

@@ -18,6 +18,7 @@ from pgo_collector.folder import DataFolder
 from pgo_collector.keys import KeyFile
 from pgo_collector.legacy import take_in_legacy
 from pgo_collector.reconcile import reconcile
+from pgo_collector.rules_folder import RulesFolder
 from pgo_collector.settings import Settings, split_address
 from pgo_collector.store import Store
 from pgo_collector.workers import Workers
@@ -52,6 +53,7 @@ async def _serve(settings: Settings) -> None:
     merge_keys = KeyFile(settings.merge_auth_keys_file)
     with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
         async with open_store(settings, folder) as store:
+            await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
             app = create_app(settings, store, submit_keys, merge_keys)
             config = uvicorn.Config(
                 app,

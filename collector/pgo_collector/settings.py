@@ -62,6 +62,10 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
         description="The service of profiles from clients that name none.",
     )
+    rules_dir: Path = Field(
+        default=Path("./rules"),
+        description="The folder of rules, `<service>.rules` for each service that has any.",
+    )
     max_compressed_bytes: int = Field(
         default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
     )

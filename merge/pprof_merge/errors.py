@@ -1,9 +1,12 @@
-"""What can be wrong with a profile. One tree, and nothing else comes out of this package:
+"""What can be wrong with a profile, in one tree, and with a file of rules. Nothing else comes out of this
+package:
 
 ProfileError                what, where
 ├── MalformedProfile        the bytes are not a pprof profile
 ├── LimitExceeded           they are more than the caller allows
 └── IncompatibleProfiles    each is a profile, but their values can't be added up
+
+RulesInvalid                what, line
 """
 
 
@@ -38,3 +41,15 @@ class LimitExceeded(ProfileError):
 
 class IncompatibleProfiles(ProfileError):
     """The profiles measure different things: their sample types or period types differ."""
+
+
+class RulesInvalid(ValueError):
+    """A file of rules has a line, counted from 1, that is none: `what` is wrong with it, in words."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(what, line)
+        self.what = what
+        self.line = line
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}"

@@ -34,6 +34,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "submit_auth_keys_file": Path("/s"),
         "merge_auth_keys_file": Path("/m"),
         "default_service": "shop",
+        "rules_dir": Path("/rules"),
         "max_compressed_bytes": 1,
         "max_inflated_bytes": 2,
         "workers": 3,

@@ -12,11 +12,13 @@ from pgo_collector.app import series_of
 from pgo_collector.blobs import BlobName, Identity
 from pgo_collector.engine import Facts, receive
 from pgo_collector.folder import DataFolder
+from pgo_collector.forms import Form, format_named
 from pgo_collector.merging import SeriesMerge
 from pgo_collector.retired import delete_retired
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store import Store
+from pprof_merge.rules import Rules
 
 from tests.faults.stacks import profile_of, tally
 
@@ -37,7 +39,8 @@ async def submit(store: Store, profile: bytes) -> Facts:
 
 
 async def merged(series_merge: SeriesMerge, *, combine: bool = False) -> bytes:
-    made = await (series_merge.combine() if combine else series_merge.current())
+    form = Form(format_named(), Rules())
+    made = await (series_merge.combine(form) if combine else series_merge.current(form))
     with made.file:
         return made.file.read()
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import pgo_collector.cli
 import pprof_merge.cli
+import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
 from pgo_collector.app import create_app
@@ -51,6 +52,19 @@ def test_every_setting_is_in_the_table_with_its_default_and_meaning() -> None:
         expected.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
     rows = re.findall(rf"^\| `{PREFIX}.*$", (DOCS / "operations.md").read_text(), flags=re.MULTILINE)
     assert "\n".join(rows) == "\n".join(expected)
+
+
+def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
+    expected = {
+        (known.name, known.media_type, known.suffix) for known in pprof_merge.formats.FORMATS.values()
+    }
+    page = (DOCS / "formats.md").read_text()
+    rows = re.findall(
+        r"^\| \[?`([a-z0-9.]+)`(?:\]\(\S+\))? \| `(.*?)` \| `(.*?)` \|", page, flags=re.MULTILINE
+    )
+    assert {*rows} == expected
+    (parameter,) = re.findall(r"^\| `format` \| .*$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert {*re.findall(r"`([a-z0-9.]+)`", parameter)} == {"format", *pprof_merge.formats.FORMATS}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from tests.interop.curl import Client, total
 from tests.interop.go_toolchain import go
+from tests.merge.command import pprof_merge
 from tests.server import Server
 
 DEVIRTUALIZED = "PGO devirtualizing interface call each.area to square.area"
@@ -75,6 +76,30 @@ def test_go_builds_another_program_with_the_merge(folder: Path, plain: Path, mer
     go("build", "-pgo=off", "-ldflags=-buildid=", "-o", again)
     assert again.read_bytes() == plain.read_bytes()
     subprocess.run([guided, os.devnull, "0.1"], check=True, stdout=subprocess.DEVNULL)
+
+
+def compiled_with(profile: Path, imports: Path) -> str:
+    """What Go's compiler says of its decisions on the workload's one file."""
+    files = ("-importcfg", imports, "-pgoprofile", profile, "-o", os.devnull)
+    return go("tool", "compile", "-p", "main", "-m=2", *files, "main.go")
+
+
+def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, merge: Path) -> None:
+    imports, rules, ruled = folder / "imports", folder / "rules", folder / "ruled.pgo"
+    listed = go("list", "-export", "-deps", "-f", "packagefile {{.ImportPath}}={{.Export}}", "-pgo=off", ".")
+    imports.write_text("".join(f"{line}\n" for line in listed.splitlines() if not line.endswith("=")))
+    rules.write_text("# too large\nnoinline main.square.area\n")
+    assert pprof_merge("--rules", rules, "-o", ruled, merge).returncode == 0
+    with_merge, with_rule = (compiled_with(profile, imports) for profile in (merge, ruled))
+    inlined = re.compile(r"main\.go:\d+:\d+: inlining call to square\.area")
+    assert DEVIRTUALIZED in with_merge
+    assert inlined.search(with_merge)
+    assert "cannot inline square.area: function too complex" not in with_merge
+    assert DEVIRTUALIZED not in with_rule
+    assert not inlined.search(with_rule)
+    assert "cannot inline square.area: function too complex" in with_rule
+    # What no rule names is as it was.
+    assert "inlining call to circle.area" in with_rule
 
 
 def test_pprof_reads_the_merge(merge: Path, profiles: list[Path]) -> None:

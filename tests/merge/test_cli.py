@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 import termios
 from typing import TYPE_CHECKING
 
 import pytest
-from pprof_merge import compress, inflate
+from pprof_merge import compress, decode, encode, inflate, merge
+from pprof_merge.formats import FORMATS
+from pprof_merge.rules import apply_rules, parse_rules
 
 from tests.merge.command import PPROF_MERGE, pprof_merge
 from tests.merge.differential import merged, read
@@ -81,6 +84,63 @@ def test_it_writes_to_what_is_no_file(files: list[Path], expected: bytes, tmp_pa
         assert pipe.read_bytes() == expected
         assert command.wait() == 0
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_merge_comes_in_any_format(name: str, profiles: Path) -> None:
+    files = sorted(profiles.glob("apisvc-v1-*"))
+    finished = pprof_merge("--format", name, *reversed(files))
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    profile = merge(decode(file.read_bytes()) for file in files)
+    assert finished.stdout == FORMATS[name].write(profile)
+
+
+def test_a_format_that_is_none_is_refused_by_its_flag(files: list[Path]) -> None:
+    finished = pprof_merge("--format", "svg", *files)
+    assert finished.returncode == 2
+    assert b"argument --format: invalid choice: 'svg'" in finished.stderr
+    assert all(name.encode() in finished.stderr for name in FORMATS)
+
+
+def test_a_format_that_cannot_be_made_is_refused_by_its_flag(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_bytes(b"\x32\x00")  # a string table of the empty string, and no sample type
+    finished = pprof_merge("--format", "folded", bare)
+    assert finished.returncode == 2
+    assert finished.stderr == b"pprof-merge: --format folded: it has no sample type\n"
+
+
+RULES = b"drop runtime.mallocgc\nnoinline /crypto.*/\n"
+
+
+@pytest.mark.parametrize("name", ["pprof", "folded"])
+def test_rules_apply_to_the_merge(name: str, files: list[Path], tmp_path: Path) -> None:
+    rules = tmp_path / "default.rules"
+    rules.write_bytes(RULES)
+    finished = pprof_merge("--rules", rules, "--format", name, *files)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    whole = merge(decode(file.read_bytes()) for file in files)
+    profile = apply_rules(whole, parse_rules(RULES))
+    assert finished.stdout == FORMATS[name].write(profile)
+    assert encode(profile) != encode(whole)
+    assert pprof_merge("--rules", "-", "--format", name, *files, stdin=RULES).stdout == finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "No such file or directory"), (b"a", "line 1: 'a' is no rule")]
+)
+def test_bad_rules_are_named_and_nothing_is_left(
+    content: bytes | None, words: str, files: list[Path], tmp_path: Path
+) -> None:
+    rules, out = tmp_path / "in" / "default.rules", tmp_path / "out" / "default.pgo"
+    rules.parent.mkdir()
+    out.parent.mkdir()
+    if content is not None:
+        rules.write_bytes(content)
+    finished = pprof_merge("--rules", rules, "-o", out, *files)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(f"pprof-merge: {rules}: {words}".encode())
+    assert [*out.parent.iterdir()] == []
 
 
 BAD = {
@@ -210,6 +270,25 @@ def test_a_person_sees_progress(files: list[Path], tmp_path: Path) -> None:
     assert status == 0
     assert b"/3" in shown
     assert b"profile" in shown
+
+
+def test_a_terminal_is_not_spared_text(files: list[Path]) -> None:
+    status, shown = on_terminal("--format", "folded", *files, output_too=True)
+    assert status == 0
+    assert b"main.main.func1;" in shown
+
+
+def test_a_start_imports_no_format_but_the_one_asked_for(files: list[Path]) -> None:
+    """The start takes as long as merging ten profiles."""
+    code = (
+        "import sys; from pprof_merge.cli import main; assert main(sys.argv[1:]) == 0;"
+        "print(*(name for name in sys.modules if name.startswith('pprof_merge.formats.') or name == 'json'))"
+    )
+    for name, modules in (("pprof", {"pprof"}), ("folded", {"folded", "sample_type", "stacks"})):
+        options = ["--format", name, "-o", os.devnull, *map(str, files)]
+        command = [sys.executable, "-c", code, *options]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert {*shown.split()} == {f"pprof_merge.formats.{module}" for module in modules}
 
 
 def test_a_terminal_is_spared_the_bytes(files: list[Path]) -> None:

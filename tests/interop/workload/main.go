@@ -30,6 +30,9 @@ func (s square) area(scale float64) float64 {
 			total = -total
 		}
 		total += side / (1 + total)
+		if total > 1e15 {
+			total -= side*float64(step+1) + scale*side
+		}
 	}
 	return total
 }

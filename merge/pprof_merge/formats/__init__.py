@@ -1,0 +1,44 @@
+"""Formats: what a profile can be written as, in one table. A format's code is imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from pprof_merge.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A way to write a profile.
+
+    `function` is a module of this package and a function in it, `Profile` → bytes. `media_type` and
+    `suffix` are for those who hand out the bytes as a file; `binary` ones are nothing for a terminal.
+    """
+
+    name: str
+    function: str
+    media_type: str
+    suffix: str
+    binary: bool = False
+
+    def write(self, profile: Profile) -> bytes:
+        """The profile in this format, the same bytes for the same profile.
+
+        Raises ProfileError where the profile lacks what the format can't do without.
+        """
+        module, _, name = self.function.partition(":")
+        function: Callable[[Profile], bytes] = getattr(import_module(f"{__name__}.{module}"), name)
+        return function(profile)
+
+
+FORMATS = {
+    known.name: known
+    for known in (
+        Format("pprof", "pprof:pprof", "application/octet-stream", ".pb.gz", binary=True),
+        Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
+        Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
+        Format("json", "top:top", "application/json", ".top.json"),
+    )
+}

@@ -1,0 +1,216 @@
+"""A merge in other formats: what is sent, what is kept, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pprof_merge
+import pytest
+from pgo_collector.engine import convert
+from pgo_collector.errors import NotOfThisProfile
+from pgo_collector.forms import Form
+from pprof_merge.formats import FORMATS
+from pprof_merge.rules import Rules
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+PEOPLES = ("folded", "speedscope", "json")
+
+
+def expected(name: str, profiles: list[bytes]) -> bytes:
+    return FORMATS[name].write(pprof_merge.merge(map(pprof_merge.decode, profiles)))
+
+
+def converted(server: Server) -> list[Path]:
+    return sorted((server.data / "merged").glob("*.converted"))
+
+
+def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    etags = {server.merge().headers["ETag"]}
+    for name in PEOPLES:
+        get, post = server.merge(format_=name), server.merge("POST", format_=name)
+        assert get.status_code == post.status_code == 200
+        assert get.content == post.content == expected(name, go_profiles)
+        assert get.headers["Content-Type"] == FORMATS[name].media_type
+        assert get.headers["Content-Disposition"] == f'attachment; filename="default{FORMATS[name].suffix}"'
+        assert get.headers["Cache-Control"] == "private, no-cache"
+        assert "Content-Encoding" not in get.headers
+        assert get.headers["ETag"] == f'"{hashlib.sha256(get.content).hexdigest()}-{name}"'
+        etags.add(get.headers["ETag"])
+    assert len(etags) == 4
+    server.wait_for_log("converted", 3)
+    assert [line["format"] for line in server.events("converted")] == [*PEOPLES]
+    assert len(server.events("merged")) == 1
+
+
+def test_pprof_is_the_merge_itself(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    plain, named = shared.merge(), shared.merge(format_="pprof")
+    assert named.content == plain.content
+    assert named.headers["ETag"] == plain.headers["ETag"]
+    assert plain.headers["Content-Type"] == "application/octet-stream"
+    assert plain.headers["Content-Disposition"] == 'attachment; filename="default.pb.gz"'
+
+
+def test_head_has_the_headers_of_get_and_no_body(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    head, get = shared.merge("HEAD", format_="json"), shared.merge(format_="json")
+    assert head.content == b""
+    for answer in (head, get):
+        del answer.headers["Date"]
+    assert head.headers == get.headers
+
+
+def test_a_client_that_has_a_format_gets_304_for_that_one_alone(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    etag = shared.merge(format_="folded").headers["ETag"]
+    answer = shared.merge(format_="folded", If_None_Match=etag)
+    assert (answer.status_code, answer.content, answer.headers["ETag"]) == (304, b"", etag)
+    for name in ("pprof", "json"):
+        assert shared.merge(format_=name, If_None_Match=etag).status_code == 200
+    assert shared.merge("POST", format_="folded", If_None_Match=etag).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["svg", "", "PPROF", "x" * 1000])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_format_that_is_none_is_400_and_names_those_there_are(
+    shared: Server, method: str, name: str
+) -> None:
+    shared.submit(profile_of("a"))
+    shared.submit(profile_of("b"))
+    blobs = shared.blobs()
+    answer = shared.merge(format_=name) if method == "GET" else shared.combine(format_=name)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    detail = answer.json()["detail"]
+    assert detail.startswith(f"format={name[:50]}: there is none; there are pprof, ")
+    assert all(known in detail for known in FORMATS)
+    assert shared.blobs() == blobs
+
+
+def test_a_stranger_is_not_told_the_formats(shared: Server) -> None:
+    assert shared.merge(key="wrong", format_="svg").status_code == 403
+
+
+def test_nothing_stored_is_404_in_any_format(server: Server) -> None:
+    assert server.merge(format_="json").status_code == 404
+
+
+def test_an_unchanged_merge_is_not_converted_again(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    first = server.merge(format_="folded")
+    server.wait_for_log("converted")
+    (kept,) = converted(server)
+    server.merge(format_="folded")
+    server.submit(profile_of("a"))  # is there already
+    assert server.merge("POST", format_="folded").content == first.content
+    assert server.combine(format_="folded").content == first.content
+    assert len(server.events("converted")) == 1
+    server.restart()
+    again = server.merge(format_="folded")
+    assert (again.content, again.headers["ETag"]) == (first.content, first.headers["ETag"])
+    assert not server.events("converted")
+    assert converted(server) == [kept]
+
+
+def test_with_the_merge_its_other_formats_go(server: Server) -> None:
+    server.submit(profile_of("a"))
+    before = {name: server.merge(format_=name) for name in PEOPLES}
+    files = converted(server)
+    assert len(files) == 3
+    server.submit(profile_of("b"))
+    after = server.merge(format_="folded")
+    assert after.headers["ETag"] != before["folded"].headers["ETag"]
+    assert after.content == b"a 10000000\nb 10000000\n"
+    (kept,) = converted(server)
+    assert kept not in files
+
+
+def test_a_lost_file_is_made_again(server: Server) -> None:
+    server.submit(profile_of("a"))
+    before = server.merge(format_="folded")
+    for path in (server.data / "merged").iterdir():
+        path.unlink()
+    after = server.merge(format_="folded")
+    assert (after.content, after.headers["ETag"]) == (before.content, before.headers["ETag"])
+    assert server.merge().status_code == 200
+
+
+@pytest.mark.parametrize("damage", [b"", b"not gzip", profile_of("somebody else's")])
+def test_a_damaged_merge_is_made_anew(server: Server, damage: bytes) -> None:
+    server.submit(profile_of("a"))
+    server.merge()
+    (kept,) = (server.data / "merged").iterdir()
+    kept.write_bytes(damage)
+    assert server.merge(format_="folded").content == b"a 10000000\n"
+    server.wait_for_log("the last merge is damaged, made anew")
+    assert tally(server.merge().content) == {"a": 1}
+
+
+def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
+    server.submit(profile_of("a"))
+    content = server.merge(format_="folded").content
+    (kept,) = converted(server)
+    left = kept.with_name(f"{'0' * 64}.converted")  # renamed, and the row was not written
+    left.write_bytes(b"anything")
+    server.restart()
+    assert converted(server) == [kept]
+    assert server.merge(format_="folded").content == content
+    assert not server.events("not ours, ignored")
+
+
+def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    merge = server.merge().content
+    answer = server.combine(format_="json")
+    assert answer.status_code == 200
+    flat = {row["name"]: row["flat"] for row in answer.json()["functions"]}
+    assert flat == {"a": [1, 10_000_000], "b": [1, 10_000_000]}
+    (blob,) = server.blobs()
+    assert blob.read_bytes() == server.merge().content == merge
+
+
+def test_all_who_wait_share_one_conversion(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    names = [*PEOPLES, *PEOPLES]
+    with ThreadPoolExecutor(6) as clients:
+        answers = dict(
+            zip(names, clients.map(lambda name: server.merge(format_=name).content, names), strict=True)
+        )
+    assert {name: len(content) for name, content in answers.items()} == {
+        name: len(expected(name, go_profiles)) for name in PEOPLES
+    }
+    server.wait_for_log("converted", 3)
+    server.wait_for_log("request", 6)
+    assert len(server.events("merged")) == 1
+    assert len(server.events("converted")) == 3
+
+
+def test_what_is_left_out_is_named_in_any_format(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    blob = server.blobs()[0]
+    blob.write_bytes(b"")
+    answer = server.merge(format_="json")
+    assert blob.name in answer.headers["PGO-Left-Out"]
+    assert len(json.loads(answer.content)["functions"]) == 1
+
+
+def test_what_the_format_cannot_do_without_is_said(tmp_path: Path) -> None:
+    """In this process: what a collector takes has all that the formats for people need."""
+    merge = tmp_path / "merge"
+    bare = b"\x32\x00"  # a string table of the empty string, and no sample type
+    merge.write_bytes(pprof_merge.compress(bare))
+    form = Form(FORMATS["folded"], Rules())
+    with pytest.raises(NotOfThisProfile, match=r"^format=folded: it has no sample type$") as refused:
+        convert(merge, hashlib.sha256(bare).hexdigest(), form, tmp_path / "part")
+    assert refused.value.status == 422
+    assert [*tmp_path.iterdir()] == [merge]

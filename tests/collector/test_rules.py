@@ -1,0 +1,138 @@
+"""Rules by service: what is served follows them, what is stored doesn't."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pprof_merge
+import pytest
+from pprof_merge.rules import apply_rules, parse_rules
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+RULES = b"# what the runtime does by itself\ndrop runtime.gcBgMarkWorker\nnoinline runtime.mallocgc\n"
+
+
+@pytest.fixture
+def rules(stopped: Server) -> Path:
+    """The rules of the default service, a file that isn't there."""
+    folder = stopped.home / "rules"
+    folder.mkdir()
+    stopped.environment["PGOF_RULES_DIR"] = str(folder)
+    return folder / "default.rules"
+
+
+@pytest.fixture
+def server(stopped: Server, rules: Path) -> Server:
+    """A running collector with a folder of rules, and none in it."""
+    assert rules.parent.is_dir()
+    stopped.start()
+    return stopped
+
+
+def test_the_merge_is_by_the_rules_and_what_is_stored_is_not(
+    server: Server, rules: Path, go_profiles: list[bytes]
+) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    plain = server.merge()
+    rules.write_bytes(RULES)
+    whole = pprof_merge.merge(map(pprof_merge.decode, go_profiles))
+    expected = pprof_merge.encode(apply_rules(whole, parse_rules(RULES)))
+    assert expected != pprof_merge.encode(whole)
+    for answer in (server.merge(), server.merge("POST"), server.combine()):
+        assert answer.status_code == 200
+        assert pprof_merge.inflate(answer.content) == expected
+        assert answer.headers["ETag"] == f'"{hashlib.sha256(answer.content).hexdigest()}-pprof"'
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="default.pb.gz"'
+    (blob,) = server.blobs()
+    assert blob.read_bytes() == plain.content
+    rules.unlink()
+    after = server.merge()
+    assert (after.content, after.headers["ETag"]) == (plain.content, plain.headers["ETag"])
+
+
+def test_a_change_of_rules_is_a_change_of_what_is_served(server: Server, rules: Path) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    seen = []
+    for text in (b"", b"drop a\n", b"noinline a\n", b"drop b\n"):
+        rules.write_bytes(text)
+        seen.append(server.merge().headers["ETag"])
+        assert server.merge(If_None_Match=seen[-1]).status_code == 304
+    assert len({*seen}) == 4
+    assert tally(server.merge().content) == {"a": 1}
+    assert len(server.events("merged")) == 1
+    assert len(list((server.data / "merged").iterdir())) == 2, "what no rule asks for any more is still there"
+
+
+def test_comments_change_nothing(server: Server, rules: Path) -> None:
+    server.submit(profile_of("a"))
+    rules.write_bytes(b"noinline a\n")
+    etag = server.merge().headers["ETag"]
+    rules.write_bytes(b"# as is told in the runbook\n\nnoinline   a")
+    assert server.merge(If_None_Match=etag).status_code == 304
+    assert len(server.events("converted")) == 1
+
+
+def test_rules_go_before_the_format(server: Server, rules: Path) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    rules.write_bytes(b"drop a\nnoinline b\n")
+    answer = server.merge(format_="folded")
+    assert answer.content == b"DO NOT INLINE: b 10000000\n"
+    assert answer.headers["ETag"].endswith('-folded"')
+
+
+def test_the_file_is_the_services_own(stopped: Server, rules: Path) -> None:
+    rules.write_bytes(b"drop a\n")
+    rules.with_name("shop.rules").write_bytes(b"drop b\n")
+    stopped.environment["PGOF_DEFAULT_SERVICE"] = "shop"
+    stopped.start()
+    for name in ("a", "b"):
+        stopped.submit(profile_of(name))
+    assert tally(stopped.merge().content) == {"a": 1}
+
+
+BROKEN = b"noinline a\ninline b\n"
+REASON = "line 2: 'inline' is no rule; there are drop and noinline"
+
+
+def test_broken_rules_are_named_and_cost_no_profile(server: Server, rules: Path) -> None:
+    for name in ("a", "b"):
+        assert server.submit(profile_of(name)).status_code == 204
+    rules.write_bytes(BROKEN)
+    for answer in (server.merge(), server.merge(format_="json"), server.combine()):
+        assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
+        assert answer.json()["detail"] == f"rules file default.rules: {REASON}"
+    assert len(server.blobs()) == 2, "it was combined, and the client told that it wasn't"
+    assert server.submit(profile_of("c")).status_code == 204
+    logged = server.wait_for_log("rules unreadable, no merge until they are mended")
+    assert (logged["file"], logged["reason"]) == (str(rules), REASON)
+    rules.write_bytes(b"drop a\n")
+    assert tally(server.merge().content) == {"b": 1, "c": 1}
+
+
+def test_a_start_says_which_rules_there_are(stopped: Server, rules: Path) -> None:
+    rules.write_bytes(BROKEN)
+    rules.with_name("shop.rules").write_bytes(RULES)
+    rules.with_name("README").write_bytes(b"no rules")
+    stopped.start()
+    assert [(line["file"], line["count"]) for line in stopped.events("rules read")] == [
+        (str(rules.with_name("shop.rules")), 2)
+    ]
+    assert [
+        line["reason"] for line in stopped.events("rules unreadable, no merge until they are mended")
+    ] == [REASON]
+    assert stopped.submit(profile_of("a")).status_code == 204
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(server: Server, rules: Path) -> None:
+    server.submit(profile_of("a"))
+    rules.mkdir()
+    answer = server.merge()
+    assert answer.status_code == 500
+    assert answer.json()["detail"] == f"rules file default.rules: {os.strerror(21)}"

@@ -1,0 +1,41 @@
+"""The table of `go tool pprof -top`: of each function its flat and its cumulated value."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from pprof_proto.profile_pb2 import Profile
+
+from tests.oracle.oracle import GO, go_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Table = dict[str, tuple[int, int]]
+
+# Neither cut short nor rounded; -topproto writes the numbers that -top shows.
+_WHOLE = ("-nodefraction=0", "-edgefraction=0", "-nodecount=0", "-symbolize=none")
+
+
+def pprof(profile: bytes, folder: Path, *options: str) -> str:
+    """What `go tool pprof` prints of a profile."""
+    (folder / "profile").write_bytes(profile)
+    # Neither settings nor binaries of this machine's user take part.
+    environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
+    command = [GO, "tool", "pprof", *_WHOLE, *options, "profile"]
+    return subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def go_top(profile: bytes, folder: Path, sample_type: str, unit: str) -> Table:
+    """Go's table for one sample type, which is in that unit."""
+    pprof(profile, folder, "-topproto", "-output=top", f"-sample_index={sample_type}", f"-unit={unit}")
+    top = Profile.FromString(gzip.decompress((folder / "top").read_bytes()))
+    assert [top.string_table[column.type] for column in top.sample_type] == [b"cum", b"flat"]
+    names = {function.id: top.string_table[function.name].decode() for function in top.function}
+    functions = {location.id: names[location.line[0].function_id] for location in top.location}
+    return {functions[row.location_id[0]]: (row.value[1], row.value[0]) for row in top.sample}
