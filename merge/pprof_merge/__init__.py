@@ -3,7 +3,13 @@
 from pprof_merge.compression import compress, inflate
 from pprof_merge.decode import decode
 from pprof_merge.encode import encode
-from pprof_merge.errors import IncompatibleProfiles, LimitExceeded, MalformedProfile, ProfileError
+from pprof_merge.errors import (
+    IncompatibleProfiles,
+    LimitExceeded,
+    MalformedProfile,
+    ProfileError,
+    UnfitForFormat,
+)
 from pprof_merge.limits import Limits
 from pprof_merge.merge import merge
 from pprof_merge.profile import Header, Profile, ValueType
@@ -16,6 +22,7 @@ __all__ = [
     "MalformedProfile",
     "Profile",
     "ProfileError",
+    "UnfitForFormat",
     "ValueType",
     "compress",
     "decode",

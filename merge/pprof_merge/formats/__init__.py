@@ -1,0 +1,1 @@
+"""What a profile can be written as besides pprof: one module a format, each a function `Profile` → bytes."""
