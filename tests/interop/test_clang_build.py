@@ -1,4 +1,4 @@
-"""The same loop for C: perf records, the collector merges, and clang builds the program anew with the merge."""
+"""The same loop for C: perf records, a collector merges, and clang builds the program anew with that."""
 
 from __future__ import annotations
 

@@ -133,17 +133,17 @@ def test_samples_without_a_place_are_left_out(missing: str) -> None:
 @pytest.mark.parametrize(
     ("leaves", "lack"),
     [
-        ([], "has no samples"),
-        ([UNKNOWN_PLACES["address"]], "has no addresses, so LLVM can't use it"),
-        ([UNKNOWN_PLACES["lines"]], "has no source lines, so LLVM can't use it"),
-        ([UNKNOWN_PLACES["line"]], "has no source lines, so LLVM can't use it"),
+        ([], "it has no samples"),
+        ([UNKNOWN_PLACES["address"]], "it has no addresses, so LLVM can't use it"),
+        ([UNKNOWN_PLACES["lines"]], "it has no source lines, so LLVM can't use it"),
+        ([UNKNOWN_PLACES["line"]], "it has no source lines, so LLVM can't use it"),
         (
             [UNKNOWN_PLACES["first line"]],
-            "has no first lines of functions (start_line), so LLVM can't use it",
+            "it has no first lines of functions (start_line), so LLVM can't use it",
         ),
         (
             [UNKNOWN_PLACES["name"]],
-            "has no sample with an address, its line, its function's first line and name, as LLVM needs it",
+            "it has no sample with an address, its line, its function's first line and name, as LLVM needs it",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_profile_of_which_nothing_is_left_is_refused(leaves: list[Leaf], lack:
 
 def test_a_profile_of_something_else_is_refused() -> None:
     profile = native([Leaf(1, 5, (main_at(12),))], ((b"alloc_space", b"bytes"),))
-    with pytest.raises(UnfitForFormat, match=r"^measures alloc_space/bytes, not CPU time$"):
+    with pytest.raises(UnfitForFormat, match=r"^it measures alloc_space/bytes, not CPU time$"):
         llvm_sample_profile(profile)
 
 

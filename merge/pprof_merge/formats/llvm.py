@@ -67,7 +67,7 @@ def _value_column(header: Header) -> int:
     for wanted in (b"samples", b"cpu"):
         if wanted in types:
             return types.index(wanted)
-    raise UnfitForFormat(f"measures {', '.join(map(str, header.sample_types)) or 'nothing'}, not CPU time")
+    raise UnfitForFormat(f"it measures {', '.join(map(str, header.sample_types)) or 'nothing'}, not CPU time")
 
 
 def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
@@ -158,12 +158,12 @@ def _why_nothing_is_left(profile: Profile, leaves: Iterable[int]) -> str:
     rows = list(leaves)
     lines = profile.locations.lines
     if not rows:
-        return "has no samples"
+        return "it has no samples"
     if not profile.locations.address[rows].any():
-        return "has no addresses, so LLVM can't use it"
+        return "it has no addresses, so LLVM can't use it"
     innermost = [lines.offsets[row] for row in rows if lines.offsets[row] < lines.offsets[row + 1]]
     if not lines.line[innermost].any():
-        return "has no source lines, so LLVM can't use it"
+        return "it has no source lines, so LLVM can't use it"
     if not profile.functions.start_line[lines.function[innermost]].any():
-        return "has no first lines of functions (start_line), so LLVM can't use it"
-    return "has no sample with an address, its line, its function's first line and name, as LLVM needs it"
+        return "it has no first lines of functions (start_line), so LLVM can't use it"
+    return "it has no sample with an address, its line, its function's first line and name, as LLVM needs it"
