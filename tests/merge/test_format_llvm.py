@@ -42,7 +42,7 @@ def test_a_line_counts_the_maximum_of_its_addresses_and_a_function_all_of_them()
 
 def test_samples_of_one_address_add_up_first() -> None:
     once = native([Leaf(1, 5, (main_at(12),)), Leaf(2, 8, (main_at(12),))])
-    again = native([Leaf(1, 4, (main_at(12),))])
+    again = native([Leaf(1, 4, (main_at(12),), callers=(Frame(b"_start", 1),))])
     assert llvm_sample_profile(merge([once, again])) == text("main:17:0", " 2: 9")
 
 
@@ -210,6 +210,14 @@ def test_llvm_reads_what_was_written(reread: Callable[[bytes], bytes], leaves: l
     except UnfitForFormat:
         return
     assert reread(sample_profile) == sample_profile
+
+
+@needs_llvm
+def test_llvm_reads_the_largest_count_there_is(reread: Callable[[bytes], bytes]) -> None:
+    leaves = [Leaf(1, LARGEST, (main_at(12),), build_id) for build_id in (b"1", b"2", b"3")]
+    largest = written(*leaves)
+    assert largest == text(f"main:{2**64 - 1}:0", f" 2: {2**64 - 1}")
+    assert reread(largest) == largest
 
 
 @needs_llvm
