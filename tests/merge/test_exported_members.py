@@ -5,7 +5,14 @@ import types
 
 import pprof_merge
 import pytest
-from pprof_merge import IncompatibleProfiles, LimitExceeded, Limits, MalformedProfile, ProfileError, UnfitForFormat
+from pprof_merge import (
+    IncompatibleProfiles,
+    LimitExceeded,
+    Limits,
+    MalformedProfile,
+    ProfileError,
+    UnfitForFormat,
+)
 
 
 def test_all_is_what_the_package_exports() -> None:
