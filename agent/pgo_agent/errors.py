@@ -1,15 +1,21 @@
-"""Why a profile wasn't taken: one tree, and nothing else comes out of `Collector.submit`.
+"""Why there is no profile, or it wasn't taken: one tree. Nothing else comes out of `Collector.submit`.
 
     AgentError
     ├── SubmitRefused           the collector said no; the same bytes would be refused again
-    └── CollectorUnavailable    nobody said yes or no; the same bytes may be sent again later
+    ├── CollectorUnavailable    nobody said yes or no; the same bytes may be sent again later
+    ├── ToolFailed              a program that the agent runs is missing, or failed
+    └── NotReadable             a file isn't what it is to be
 
 No error holds the key.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class AgentError(Exception):
-    """A profile was not submitted."""
+    """A profile was not made, or not submitted."""
 
 
 class SubmitRefused(AgentError):
@@ -34,3 +40,27 @@ class CollectorUnavailable(AgentError):
 
     def __str__(self) -> str:
         return f"the collector could not be reached, attempts: {self.attempts}, the last: {self.cause}"
+
+
+class ToolFailed(AgentError):
+    """The program `tool` could not be run or gave up; `reason` says why."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(tool, reason)
+        self.tool = tool
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.tool}: {self.reason}"
+
+
+class NotReadable(AgentError):
+    """The file at `path` can't be read, or not as what it is to be; `reason` says why."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"

@@ -10,6 +10,7 @@ from pprof_merge.errors import (
     MalformedProfile,
     ProfileError,
     RulesInvalid,
+    UnfitForFormat,
 )
 from pprof_merge.limits import Limits
 from pprof_merge.merge import merge
@@ -25,6 +26,7 @@ __all__ = [
     "Profile",
     "ProfileError",
     "RulesInvalid",
+    "UnfitForFormat",
     "ValueType",
     "compress",
     "decode",

@@ -4,7 +4,8 @@ package:
 ProfileError                what, where
 ├── MalformedProfile        the bytes are not a pprof profile
 ├── LimitExceeded           they are more than the caller allows
-└── IncompatibleProfiles    each is a profile, but their values can't be added up
+├── IncompatibleProfiles    each is a profile, but their values can't be added up
+└── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
 
 RulesInvalid                what, line
 """
@@ -41,6 +42,10 @@ class LimitExceeded(ProfileError):
 
 class IncompatibleProfiles(ProfileError):
     """The profiles measure different things: their sample types or period types differ."""
+
+
+class UnfitForFormat(ProfileError):
+    """A profile without what a format needs: the compiler or viewer could make nothing of it."""
 
 
 class RulesInvalid(ValueError):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+import pgo_agent.cli
 import pgo_collector.cli
 import pprof_merge.cli
 import pprof_merge.formats
@@ -101,7 +102,9 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 
 @pytest.mark.parametrize(
-    "parser", [pgo_collector.cli.build_parser(), pprof_merge.cli.parser()], ids=lambda p: p.prog
+    "parser",
+    [pgo_collector.cli.build_parser(), pprof_merge.cli.parser(), pgo_agent.cli.parser()],
+    ids=lambda p: p.prog,
 )
 def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) -> None:
     docs = text_of_docs()

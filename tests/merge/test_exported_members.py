@@ -5,7 +5,14 @@ import types
 
 import pprof_merge
 import pytest
-from pprof_merge import IncompatibleProfiles, LimitExceeded, Limits, MalformedProfile, ProfileError
+from pprof_merge import (
+    IncompatibleProfiles,
+    LimitExceeded,
+    Limits,
+    MalformedProfile,
+    ProfileError,
+    UnfitForFormat,
+)
 
 
 def test_all_is_what_the_package_exports() -> None:
@@ -31,6 +38,7 @@ def test_every_export_says_what_it_is(name: str) -> None:
         MalformedProfile("a varint is truncated", "sample 17"),
         LimitExceeded("inflated_bytes", 1 << 20, "gzip"),
         IncompatibleProfiles("their types differ"),
+        UnfitForFormat("it has no samples"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -46,7 +54,7 @@ def test_an_error_says_where_and_what() -> None:
     assert str(LimitExceeded("inflated_bytes", 1 << 20)) == "more than 1,048,576 inflated bytes"
 
 
-@pytest.mark.parametrize("error", [MalformedProfile, LimitExceeded, IncompatibleProfiles])
+@pytest.mark.parametrize("error", [MalformedProfile, LimitExceeded, IncompatibleProfiles, UnfitForFormat])
 def test_there_is_one_tree_of_errors(error: type[ProfileError]) -> None:
     assert issubclass(error, ProfileError)
     assert issubclass(error, ValueError)

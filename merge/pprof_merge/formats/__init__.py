@@ -40,5 +40,6 @@ FORMATS = {
         Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
         Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
         Format("json", "top:top", "application/json", ".top.json"),
+        Format("llvm", "llvm:llvm_sample_profile", "text/plain; charset=utf-8", ".prof"),
     )
 }

@@ -1,0 +1,139 @@
+"""Samples of native programs → a pprof profile with mappings, addresses, and the lines that are known."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+
+from pprof_proto.profile_pb2 import Profile
+
+from pgo_agent.elf import Elf
+from pgo_agent.errors import NotReadable
+from pgo_agent.perf import Frame, Mapping, Sample
+from pgo_agent.symbols import Line, demangled, symbolize
+
+_Lines = dict[Frame, tuple[Line, ...]]
+
+
+def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
+    """The gzipped pprof of samples in the order of time, the last of them taken at `ended` (ns since 1970).
+
+    Its values are samples/count and cpu/nanoseconds, its labels pid, comm and thread. A binary that isn't
+    at its path any more, or is of another build there, leaves addresses and the symbols that perf knew.
+    Raises ToolFailed if llvm-symbolizer is missing or fails.
+    """
+    lines = _lines_of({frame for sample in samples for frame in sample.frames})
+    tables = _Tables(lines)
+    tables.set_header(samples, ended)
+    values: dict[tuple[tuple[Frame, ...], str, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for sample in samples:
+        count_and_time = values[sample.frames, sample.comm, sample.pid, sample.thread]
+        count_and_time[0] += 1
+        count_and_time[1] += sample.period
+    for (frames, comm, pid, thread), count_and_time in values.items():
+        added = tables.profile.sample.add(value=count_and_time, location_id=map(tables.location, frames))
+        added.label.add(key=tables.text("pid"), num=pid)
+        added.label.add(key=tables.text("comm"), str=tables.text(comm))
+        added.label.add(key=tables.text("thread"), num=thread)
+    return gzip.compress(tables.profile.SerializeToString())
+
+
+def _lines_of(frames: Iterable[Frame]) -> _Lines:
+    """The lines of frames, innermost first, of those of which something is known."""
+    by_file: dict[tuple[str, str], list[Frame]] = defaultdict(list)
+    lines: _Lines = {}
+    for frame in frames:
+        if frame.symbol:
+            lines[frame] = (Line(frame.symbol, "", 0, 0),)
+        if frame.mapping:
+            by_file[frame.mapping.file, frame.mapping.build_id].append(frame)
+    for (file, build_id), of_file in by_file.items():
+        lines.update(_lines_in_binary(Path(file), build_id, of_file))
+    return lines
+
+
+def _lines_in_binary(path: Path, build_id: str, frames: Iterable[Frame]) -> _Lines:
+    try:
+        elf = Elf.read(path)
+    except NotReadable:
+        return {}
+    if build_id and build_id != elf.build_id:
+        return {}
+    addresses = {frame: elf.address_of(_file_offset(frame)) for frame in frames}
+    asked = {frame: address for frame, address in addresses.items() if address is not None}
+    answers = zip(asked, symbolize(path, list(asked.values())), strict=True)
+    return {frame: lines for frame, lines in answers if lines}
+
+
+def _file_offset(frame: Frame) -> int:
+    assert frame.mapping  # noqa: S101 - frames are grouped by the files of their mappings
+    return frame.address - frame.mapping.start + frame.mapping.offset
+
+
+class _Tables:
+    """A profile in the making: what its messages refer to is added when it is first referred to."""
+
+    def __init__(self, lines: _Lines) -> None:
+        self.profile = Profile(string_table=[b""])
+        self._lines = lines
+        self._readable = demangled({line.function for of_frame in lines.values() for line in of_frame})
+        self._ids: dict[Hashable, int] = {"": 0}
+
+    def set_header(self, samples: Sequence[Sample], ended: int) -> None:
+        profile = self.profile
+        profile.sample_type.add(type=self.text("samples"), unit=self.text("count"))
+        profile.sample_type.add(type=self.text("cpu"), unit=self.text("nanoseconds"))
+        profile.period_type.type, profile.period_type.unit = self.text("cpu"), self.text("nanoseconds")
+        if samples:
+            profile.period = samples[0].period
+            profile.duration_nanos = samples[-1].time - samples[0].time + samples[0].period
+        profile.time_nanos = ended - profile.duration_nanos
+
+    def text(self, string: str) -> int:
+        if string not in self._ids:
+            self._ids[string] = len(self.profile.string_table)
+            self.profile.string_table.append(string.encode(errors="surrogateescape"))
+        return self._ids[string]
+
+    def location(self, frame: Frame) -> int:
+        if frame not in self._ids:
+            id_ = self._ids[frame] = len(self.profile.location) + 1
+            mapping = self._mapping(frame.mapping) if frame.mapping else 0
+            location = self.profile.location.add(id=id_, address=frame.address, mapping_id=mapping)
+            for line in self._lines.get(frame, ()):
+                location.line.add(function_id=self._function(line), line=line.line)
+                if mapping and line.line:
+                    self._says_lines(mapping)
+        return self._ids[frame]
+
+    def _mapping(self, mapping: Mapping) -> int:
+        if mapping not in self._ids:
+            id_ = self._ids[mapping] = len(self.profile.mapping) + 1
+            self.profile.mapping.add(
+                id=id_,
+                memory_start=mapping.start,
+                memory_limit=mapping.start + mapping.size,
+                file_offset=mapping.offset,
+                filename=self.text(mapping.file),
+                build_id=self.text(mapping.build_id),
+            )
+        return self._ids[mapping]
+
+    def _says_lines(self, mapping: int) -> None:
+        added = self.profile.mapping[mapping - 1]
+        added.has_functions = added.has_filenames = added.has_line_numbers = added.has_inline_frames = True
+
+    def _function(self, line: Line) -> int:
+        key = line.function, line.file, line.start_line
+        if key not in self._ids:
+            id_ = self._ids[key] = len(self.profile.function) + 1
+            self.profile.function.add(
+                id=id_,
+                name=self.text(self._readable[line.function]),
+                system_name=self.text(line.function),
+                filename=self.text(line.file),
+                start_line=line.start_line,
+            )
+        return self._ids[key]

@@ -1,0 +1,169 @@
+"""A native profile → LLVM's sample profile in text, with which clang and rustc build (AutoFDO).
+
+The format is that of clang's manual, "Sample Profile Text Format", as SampleProfReader.cpp reads it and
+SampleProfWriter.cpp writes it. Its unit is the source line of a function, counted from the function's
+first, so that it outlives changes elsewhere in the file. A function that was inlined has its lines within
+the line that called it: what is hot there may be cold in another caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from pprof_merge.errors import UnfitForFormat
+from pprof_merge.profile import Header, Profile
+
+# Where a sample was, outermost function first: names and the lines in them, each but the last a call.
+_Path = tuple[tuple[bytes, int], ...]
+
+_COUNT_LIMIT = (1 << 64) - 1
+_DEEPEST = 200  # calls within calls; each line is indented by its depth, so that it must end somewhere
+_OFFSET_BITS = 0xFFFF  # as LLVM's getOffset has it, which wraps for a line above its function's first
+# The reader takes a line for a comment, a context or a count if a name starts so, and ends it at these.
+_READABLE_NAME = re.compile(rb"[^\x00-\x20\x7f#\[0-9][^\x00-\x1f\x7f]*")
+# What a compiler appends to the parts and clones of one function in the source, which share its profile.
+_CLONE = re.compile(rb"(\.(llvm|part|__part|lto_priv|isra|constprop)\.\d+|\.cold(\.\d+)?)+$")
+
+
+@dataclass(slots=True)
+class _FunctionSamples:
+    """The samples of a function, or of one of its calls that was inlined: all, by line, and by such call."""
+
+    total: int = 0
+    body: dict[int, int] = field(default_factory=dict)
+    inlined: dict[tuple[int, bytes], _FunctionSamples] = field(default_factory=dict)
+
+
+def llvm_sample_profile(profile: Profile) -> bytes:
+    """The text sample profile of a CPU profile, the same bytes as `llvm-profdata merge --sample -text` of it.
+
+    Counts are samples; CPU time where there are none. A sample counts where it was taken, in its leaf:
+    that others were its callers doesn't tell how often they called it. So entries (heads) are 0 and no
+    targets of calls are given, as with AutoFDO and llvm-profgen where no branches were recorded;
+    LLVM takes the count of a function's first block for its entries.
+
+    The count of a line is the maximum over its addresses: each of its instructions ran as often as the
+    line did, and a sum would make lines hot for being long. Different binaries add up. Samples without a
+    line, an address or a first line of their function are left out, and names that the reader can't tell
+    from something else; discriminators, which pprof has no field for, are all 0.
+
+    Raises UnfitForFormat if the profile isn't of CPU time, or nothing of it is left.
+    """
+    samples = _samples_of_leaves(profile, _value_column(profile.header))
+    functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
+    for path, total, count in _counts_of_paths(profile, samples):
+        _add(functions, path, total, count)
+    if not functions:
+        raise UnfitForFormat(_why_nothing_is_left(profile, samples))
+    return b"".join(_written(functions))
+
+
+def _value_column(header: Header) -> int:
+    types = [sample_type.type for sample_type in header.sample_types]
+    for wanted in (b"samples", b"cpu"):
+        if wanted in types:
+            return types.index(wanted)
+    raise UnfitForFormat(f"it measures {', '.join(map(str, header.sample_types)) or 'nothing'}, not CPU time")
+
+
+def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
+    """For each location row that is the leaf of some samples, how many; as Python's numbers, to be exact."""
+    offsets = profile.samples.location_offsets
+    with_stack = offsets[1:] > offsets[:-1]
+    leaves = profile.samples.locations[offsets[:-1][with_stack]]
+    samples: dict[int, int] = defaultdict(int)
+    for leaf, count in zip(leaves.tolist(), profile.samples.values[with_stack, column].tolist(), strict=True):
+        samples[leaf] += count
+    return {leaf: count for leaf, count in samples.items() if count > 0}
+
+
+def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tuple[_Path, int, int]]:
+    """Each path with all its samples, and the maximum over its addresses, added up over binaries."""
+    totals: dict[_Path, int] = defaultdict(int)
+    maxima: dict[_Path, dict[bytes, int]] = defaultdict(dict)
+    for location, count in samples.items():
+        path = _path(profile, location)
+        if path:
+            totals[path] += count
+            of_binaries = maxima[path]
+            binary = _binary(profile, location)
+            of_binaries[binary] = max(of_binaries.get(binary, 0), count)
+    for path, total in totals.items():
+        yield path, total, sum(maxima[path].values())
+
+
+def _path(profile: Profile, location: int) -> _Path:
+    """Where a location is; empty if that isn't known well enough."""
+    lines, functions, strings = profile.locations.lines, profile.functions, profile.strings
+    first, end = int(lines.offsets[location]), int(lines.offsets[location + 1])
+    if not profile.locations.address[location] or end - first > _DEEPEST:
+        return ()
+    path = []
+    for row in reversed(range(first, end)):
+        function = lines.function[row]
+        name = strings[functions.system_name[function]] or strings[functions.name[function]]
+        name = _CLONE.sub(b"", name)
+        line, start_line = int(lines.line[row]), int(functions.start_line[function])
+        if line <= 0 or start_line <= 0 or not _READABLE_NAME.fullmatch(name):
+            return ()
+        path.append((name, line - start_line & _OFFSET_BITS))
+    return tuple(path)
+
+
+def _binary(profile: Profile, location: int) -> bytes:
+    """What tells a location's binary from others: its build id, or else its file's name."""
+    mappings, mapping = profile.mappings, profile.locations.mapping[location]
+    if mapping < 0:
+        return b""
+    build_id, filename = int(mappings.build_id[mapping]), int(mappings.filename[mapping])
+    return profile.strings[build_id] or profile.strings[filename]
+
+
+def _add(functions: dict[bytes, _FunctionSamples], path: _Path, total: int, count: int) -> None:
+    (name, offset), *callees = path
+    function = functions[name]
+    function.total += total
+    for name, callee_offset in callees:
+        function = function.inlined.setdefault((offset, name), _FunctionSamples())
+        function.total += total
+        offset = callee_offset
+    function.body[offset] = count
+
+
+def _written(functions: dict[bytes, _FunctionSamples]) -> Iterator[bytes]:
+    """The text, in the order of LLVM's own writer: hot functions first, and in them lines, then calls."""
+    for name, function in sorted(functions.items(), key=lambda entry: (-entry[1].total, entry[0])):
+        yield b"%s:%d:0\n" % (name, _bounded(function.total))
+        yield from _written_body(function, b" ")
+
+
+def _written_body(function: _FunctionSamples, indent: bytes) -> Iterator[bytes]:
+    for offset, count in sorted(function.body.items()):
+        yield b"%s%d: %d\n" % (indent, offset, _bounded(count))
+    for (offset, name), callee in sorted(function.inlined.items(), key=itemgetter(0)):
+        yield b"%s%d: %s:%d\n" % (indent, offset, name, _bounded(callee.total))
+        yield from _written_body(callee, indent + b" ")
+
+
+def _bounded(count: int) -> int:
+    return min(count, _COUNT_LIMIT)
+
+
+def _why_nothing_is_left(profile: Profile, leaves: Iterable[int]) -> str:
+    """What a profile with these leaves lacks first of what a path needs."""
+    rows = list(leaves)
+    lines = profile.locations.lines
+    if not rows:
+        return "it has no samples"
+    if not profile.locations.address[rows].any():
+        return "it has no addresses, so LLVM can't use it"
+    innermost = [lines.offsets[row] for row in rows if lines.offsets[row] < lines.offsets[row + 1]]
+    if not lines.line[innermost].any():
+        return "it has no source lines, so LLVM can't use it"
+    if not profile.functions.start_line[lines.function[innermost]].any():
+        return "it has no first lines of functions (start_line), so LLVM can't use it"
+    return "it has no sample with an address, its line, its function's first line and name, as LLVM needs it"

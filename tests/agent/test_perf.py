@@ -1,0 +1,89 @@
+"""What is read of the lines that perf prints. They are of perf 6.1, shortened."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pgo_agent.errors import NotReadable, ToolFailed
+from pgo_agent.perf import Frame, Mapping, Sample, parse, read_recording
+
+PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
+KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
+BINARY = Mapping("/srv/my json", "c717", 0x55C355717000, 0x2000, 0x1000)
+REPLACED = Mapping("/srv/my json", "d828", 0x66C355717000, 0x2000, 0x1000)
+
+
+def samples_in(text: str) -> list[Sample]:
+    return list(parse(text.split("\n")))
+
+
+def test_samples_have_their_thread_time_and_period() -> None:
+    read = [(of.comm, of.pid, of.thread, of.time, of.period) for of in samples_in(PRINTED)]
+    assert read == [
+        ("a (b) 1/2", 8571, 8572, 11772017834005, 200040),
+        ("json", 8571, 8571, 11772018834005, 200040),
+        ("json", 8571, 8571, 11772019834005, 200041),
+        ("json", 8571, 8571, 11774018834005, 200040),
+    ]
+
+
+def test_frames_are_addresses_in_memory_and_callers_those_of_their_calls() -> None:
+    first, second, third, fourth = (sample.frames for sample in samples_in(PRINTED))
+    assert first == (
+        Frame(0xFFFFFFFF815E49A5, KERNEL, "do_fault"),
+        Frame(0xFFFFFFFF81000C81, KERNEL, "asm_exc_page_fault"),
+        Frame(0x55C3557174FF, BINARY, "operator new(int)"),
+        Frame(0x55C3557181FF, BINARY, ""),
+    )
+    # A leaf in no file stays: otherwise its caller would be the leaf.
+    assert second == (
+        Frame(0x55C355700000, None, ""),
+        Frame(0x55C355717000, BINARY, "main"),
+        Frame(0x99998, None, "beyond"),
+    )
+    assert third == ()
+    assert fourth == (Frame(0x66C355717500, REPLACED, "main"),)
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (
+            "json  1/1  2.000000000:     1 cycles:ppp: \n\t 10 main (/a)\n",
+            "of cycles: record with -e cpu-clock",
+        ),
+        ("json  1/1  2.000000000:     1 cpu-clock:      10 main (/a)\n", "has no stacks: record with -g"),
+        ("json  1/1  2.000000000:     1 cpu-clock: \nmain\n", "not a frame of perf script: 'main'"),
+        ("nonsense\n", "not a line of perf script: 'nonsense'"),
+    ],
+)
+def test_what_is_not_understood_is_refused(printed: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        samples_in(printed)
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "perf.data"
+    file.write_bytes(b"no recording")
+    with pytest.raises(ToolFailed, match=r"^perf: incompatible file format"):
+        read_recording(file)
+
+
+def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolFailed, match=r"^perf: it is not installed \(Debian's package: linux-perf\)$"):
+        read_recording(tmp_path / "perf.data")
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
+def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "perf.data"
+    subprocess.run(
+        ["perf", "record", "-q", "-e", "cpu-clock", "-o", file, "ls", "-R", "/usr/bin"], check=True
+    )
+    with pytest.raises(NotReadable, match="record with -g"):
+        read_recording(file)

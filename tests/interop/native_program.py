@@ -1,0 +1,40 @@
+"""The C program of the tutorial: built with clang, run under perf, and turned into pprof."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pgo_agent.cli
+import pytest
+
+SOURCE: Final = Path(__file__).parents[2] / "docs" / "tutorial-c" / "json.c"
+# As the tutorial has them. Frame pointers give perf the callers.
+FLAGS: Final = ("-O2", "-g", "-fdebug-info-for-profiling", "-fno-omit-frame-pointer")
+_NEEDED = ("clang", "llvm-profdata", "llvm-symbolizer", "perf")
+_MISSING = [tool for tool in _NEEDED if shutil.which(tool) is None]
+
+needs_clang_and_perf = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+
+
+def run(*command: str | Path) -> str:
+    """Output and messages; fails if the program does."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}"
+    return done.stdout
+
+
+def clang(*arguments: str | Path) -> str:
+    """Builds the program, with what the tutorial's flags leave open; what clang says."""
+    return run("clang", *FLAGS, *arguments, SOURCE)
+
+
+def recorded(binary: Path, folder: Path, rounds: int) -> bytes:
+    """The profile of one run of the binary."""
+    recording, profile = folder / "perf.data", folder / "cpu.pb.gz"
+    perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "4999", "-g", "--buildid-mmap")
+    run(*perf, "-o", recording, binary, str(rounds))
+    assert pgo_agent.cli.main(["convert", str(recording), "-o", str(profile)]) == 0
+    return profile.read_bytes()
