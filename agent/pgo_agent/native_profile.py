@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
@@ -27,6 +27,7 @@ def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
     lines = _lines_of({frame for sample in samples for frame in sample.frames})
     tables = _Tables(lines)
     tables.set_header(samples, ended)
+    tables.set_main_binary(samples)
     values: dict[tuple[tuple[Frame, ...], str, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
         count_and_time = values[sample.frames, sample.comm, sample.pid, sample.thread]
@@ -37,7 +38,7 @@ def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
         added.label.add(key=tables.text("pid"), num=pid)
         added.label.add(key=tables.text("comm"), str=tables.text(comm))
         added.label.add(key=tables.text("thread"), num=thread)
-    return gzip.compress(tables.profile.SerializeToString())
+    return gzip.compress(tables.profile.SerializeToString(), mtime=0)
 
 
 def _lines_of(frames: Iterable[Frame]) -> _Lines:
@@ -90,6 +91,13 @@ class _Tables:
             profile.period = samples[0].period
             profile.duration_nanos = samples[-1].time - samples[0].time + samples[0].period
         profile.time_nanos = ended - profile.duration_nanos
+
+    def set_main_binary(self, samples: Iterable[Sample]) -> None:
+        """Puts the binary that most samples are in first, where pprof's tools look for the program."""
+        leaves = (sample.frames[0].mapping for sample in samples if sample.frames)
+        binaries = Counter(mapping for mapping in leaves if mapping and mapping.file.startswith("/"))
+        for mapping, _ in binaries.most_common(1):
+            self._mapping(mapping)
 
     def text(self, string: str) -> int:
         if string not in self._ids:

@@ -31,10 +31,16 @@ def clang(*arguments: str | Path) -> str:
     return run("clang", *FLAGS, *arguments, SOURCE)
 
 
-def recorded(binary: Path, folder: Path, rounds: int) -> bytes:
-    """The profile of one run of the binary."""
-    recording, profile = folder / "perf.data", folder / "cpu.pb.gz"
+def recorded(binary: Path, rounds: int) -> Path:
+    """What perf recorded of one run of the binary, beside it."""
+    recording = binary.with_name("perf.data")
     perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "4999", "-g", "--buildid-mmap")
     run(*perf, "-o", recording, binary, str(rounds))
+    return recording
+
+
+def converted(recording: Path) -> bytes:
+    """The profile that the agent makes of it."""
+    profile = recording.with_name("cpu.pb.gz")
     assert pgo_agent.cli.main(["convert", str(recording), "-o", str(profile)]) == 0
     return profile.read_bytes()

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pprof_merge import decode, inflate
-from pprof_merge.formats.llvm import llvm_sample_profile
-from pprof_proto.profile_pb2 import Location, Profile
+from pprof_merge import inflate
+from pprof_proto.profile_pb2 import Line, Location, Profile
 
 from tests.interop.curl import Client
-from tests.interop.native_program import SOURCE, clang, needs_clang_and_perf, recorded, run
+from tests.interop.native_program import SOURCE, clang, converted, needs_clang_and_perf, recorded, run
 from tests.server import Server
 
 pytestmark = needs_clang_and_perf
@@ -33,25 +32,27 @@ def plain(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def profiles(folder: Path, plain: Path) -> list[bytes]:
+def profiles(plain: Path) -> list[bytes]:
     """Some runs of it under perf."""
-    return [recorded(plain, folder, rounds=20) for _ in range(RUNS)]
+    return [converted(recorded(plain, rounds=20)) for _ in range(RUNS)]
 
 
 @pytest.fixture(scope="module")
-def merge(folder: Path, profiles: list[bytes]) -> Iterator[bytes]:
-    """The merge of the runs, as a collector gives it."""
+def fleet(folder: Path, profiles: list[bytes]) -> Iterator[Client]:
+    """curl, to a collector that has the profiles."""
     with Server(folder / "server") as server:
         fleet = Client(server.base_url, server, folder)
         assert {fleet.submit(profile).status for profile in profiles} == {204}
-        yield fleet.merge().body
+        yield fleet
 
 
 @pytest.fixture(scope="module")
-def sample_profile(folder: Path, merge: bytes) -> Path:
-    """What clang takes of it."""
+def sample_profile(folder: Path, fleet: Client) -> Path:
+    """The merge for clang, as a pipeline fetches it."""
+    answer = fleet.curl("/v1/merge?format=llvm", key=fleet.server.merge_key)
+    assert answer.status == 200
     file = folder / "sample.prof"
-    file.write_bytes(llvm_sample_profile(decode(merge)))
+    file.write_bytes(answer.body)
     return file
 
 
@@ -79,6 +80,7 @@ def test_a_recording_becomes_a_profile_with_all_that_pprof_has_fields_for(
     assert {text[label.key] for label in profile.sample[0].label} == {b"pid", b"comm", b"thread"}
 
     (mapping,) = (of for of in profile.mapping if text[of.filename] == bytes(plain))
+    assert mapping == profile.mapping[0]
     assert text[mapping.build_id].decode() in run("readelf", "--notes", plain)
     assert mapping.has_functions and mapping.has_line_numbers and mapping.has_inline_frames  # noqa: PT018
     functions = {function.id: function for function in profile.function}
@@ -97,8 +99,24 @@ def test_a_recording_becomes_a_profile_with_all_that_pprof_has_fields_for(
     assert any(stack[:2] == [b"next", b"string"] for stack in stacks)
 
 
-def test_the_merge_has_all_samples(merge: bytes, profiles: list[bytes]) -> None:
-    assert samples_of(merge) == sum(map(samples_of, profiles))
+def lines_of(binary: Path, profile: Profile) -> set[int]:
+    """The lines at the addresses in a binary; 0 for those that aren't known."""
+    (mapping,) = (of.id for of in profile.mapping if profile.string_table[of.filename] == bytes(binary))
+    own = [location for location in profile.location if location.mapping_id == mapping]
+    return {line.line for location in own for line in location.line or (Line(),)}
+
+
+def test_a_binary_that_was_built_anew_since_gives_no_lines(tmp_path: Path) -> None:
+    binary = tmp_path / "json"
+    clang("-o", binary)
+    recording = recorded(binary, rounds=3)
+    assert len(lines_of(binary, parsed(converted(recording)))) > 1
+    clang("-O1", "-o", binary)
+    assert lines_of(binary, parsed(converted(recording))) == {0}
+
+
+def test_the_merge_has_all_samples(fleet: Client, profiles: list[bytes]) -> None:
+    assert samples_of(fleet.merge().body) == sum(map(samples_of, profiles))
 
 
 def test_clang_builds_another_program_with_the_merge(folder: Path, plain: Path, sample_profile: Path) -> None:

@@ -143,8 +143,7 @@ def test_samples_without_a_place_are_left_out(missing: str) -> None:
         ),
         (
             [UNKNOWN_PLACES["name"]],
-            "it has no sample with an address, its line, its function's first line and name, "
-            "as LLVM needs it",
+            "it has no sample with an address, a line, and its function's first line and name, as LLVM needs",
         ),
     ],
 )

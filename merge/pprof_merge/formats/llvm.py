@@ -166,4 +166,4 @@ def _why_nothing_is_left(profile: Profile, leaves: Iterable[int]) -> str:
         return "it has no source lines, so LLVM can't use it"
     if not profile.functions.start_line[lines.function[innermost]].any():
         return "it has no first lines of functions (start_line), so LLVM can't use it"
-    return "it has no sample with an address, its line, its function's first line and name, as LLVM needs it"
+    return "it has no sample with an address, a line, and its function's first line and name, as LLVM needs"
