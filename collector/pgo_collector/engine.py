@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pprof_merge import Limits, Profile, ProfileError, compress, decode, encode, merge
+from pprof_merge import Collection, Limits, Profile, ProfileError, compress, decode, encode
 from pprof_merge.compression import GZIP_MAGIC
 from pprof_merge.rules import apply_rules
 
@@ -100,34 +100,43 @@ def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
 
     What can't be read, is damaged or of another kind is left out. If that is all, there is no file.
     """
+    collection = Collection(STORED)
+    unreadable: dict[str, str] = {}
     left_out: list[LeftOut] = []
-    taken = 0
+    numbers: list[int] = []
 
-    def readable() -> Iterator[Profile]:
-        nonlocal taken
-        for name, path, digest in blobs:
+    def contents() -> Iterator[bytes]:
+        for name, path, _ in blobs:
             try:
-                profile = _read(path)
-            except (ProfileError, NotACPUProfile, OSError) as error:
-                left_out.append(LeftOut(name, reason(error)))
-                continue
-            if profile.digest.hex() != digest:
-                left_out.append(LeftOut(name, "the content is not what its name says"))
-                continue
-            taken += 1
-            yield profile
+                yield path.read_bytes()
+            except OSError as error:
+                unreadable[name] = reason(error)
+                yield b""
 
-    try:
-        profile = merge(readable())
-    except ProfileError:
-        if taken:
-            raise
+    for (name, _, digest), taken in zip(blobs, collection.extend(contents()), strict=True):
+        if isinstance(taken, ProfileError):
+            left_out.append(LeftOut(name, unreadable.get(name, str(taken))))
+        elif unfit := _unfit(collection, taken, digest):
+            left_out.append(LeftOut(name, unfit))
+        else:
+            numbers.append(taken)
+    if not numbers:
         return Merged(None, tuple(left_out))
+    profile = collection.merge(numbers)
     protobuf = encode(profile)
     content = compress(protobuf)
     _write(part, content)
     digest = hashlib.sha256(protobuf).hexdigest()
     return Merged(Facts.of(profile, digest, len(content)), tuple(left_out))
+
+
+def _unfit(collection: Collection, number: int, digest: str) -> str:
+    """Why a profile isn't to be merged; empty if it is."""
+    try:
+        check_cpu(collection.header(number))
+    except NotACPUProfile as error:
+        return str(error)
+    return "" if collection.digest(number).hex() == digest else "the content is not what its name says"
 
 
 def convert(merge: Path, digest: str, form: Form, part: Path) -> str:

@@ -28,9 +28,14 @@ class Collection:
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:
-        self._limits = limits
-        self._dictionary = Dictionary()
-        self._traces: list[Traces] = []
+        self.__setstate__((limits, Dictionary(), []))
+
+    def __getstate__(self) -> tuple[Limits, Dictionary, list[Traces]]:
+        """To hand it to another process."""
+        return self._limits, self._dictionary, self._traces
+
+    def __setstate__(self, state: tuple[Limits, Dictionary, list[Traces]]) -> None:
+        self._limits, self._dictionary, self._traces = state
         # The merge of all, as of when it was asked for last.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
@@ -58,6 +63,12 @@ class Collection:
                 yield from self._extend(waiting)
                 waiting, size = [], 0
         yield from self._extend(waiting)
+
+    def absorb(self, other: Collection) -> range:
+        """Takes in all profiles of another collection, in their order; returns their numbers here."""
+        first = len(self._traces)
+        self._traces.extend(self._dictionary.absorb(other._dictionary, other._traces))
+        return range(first, len(self._traces))
 
     def header(self, number: int) -> Header:
         """The header of a profile."""

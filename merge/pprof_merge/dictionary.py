@@ -13,39 +13,21 @@ things are the same where google/pprof's `profile.Merge` takes them for the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from pprof_merge.batch import Batch
+from pprof_merge.label_sets import Label, LabelSets
 from pprof_merge.numbering import Numbers
-from pprof_merge.profile import Bools, Functions, Header, Int32s, Int64s, Ints, Labels, Lines, Mappings
-from pprof_merge.ragged import first_appearance, rows_at, take_rows
+from pprof_merge.profile import Bools, Functions, Header, Int32s, Int64s, Ints, Lines, Mappings
+from pprof_merge.ragged import rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
+from pprof_merge.used_mappings import Mapping, UsedMappings
 
 _ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
-
-
-class Mapping(NamedTuple):
-    """One mapping with its attributes; file name and build id are numbers of strings."""
-
-    start: int
-    limit: int
-    offset: int
-    filename: int
-    build_id: int
-    flags: tuple[bool, ...]
-
-
-class Label(NamedTuple):
-    """One label; `text` is -1 where it is a number. All but `number` are numbers of strings."""
-
-    key: int
-    text: int
-    number: int
-    unit: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,10 +67,7 @@ class Dictionary:
         self._locations = RowTable([np.int32, np.int64, np.int32, np.int64], [np.int32, np.int64])
         # label set; locations
         self._stacks = RowTable([np.int32], [np.int32])
-        self._label_sets: Numbers[tuple[Label, ...]] = Numbers([()])
-        # Labels as they come: key, text, number, unit; and the set that each of these rows is.
-        self._raw_label_sets = RowTable([], [np.int64, np.int64, np.int64, np.int64])
-        self._label_set_of_raw: list[int] = []
+        self._label_sets = LabelSets()
         # Columns of the lines that aren't in a location's key; few profilers write any. Go keeps those it
         # sees first; the largest do not depend on the order.
         self._inner_columns: dict[int, tuple[int, ...]] = {}
@@ -99,7 +78,7 @@ class Dictionary:
         mappings, mapping_numbers = self._intern_mappings(batch.mappings, texts)
         functions = self._intern_functions(batch.functions, texts)
         locations = self._intern_locations(batch, mapping_numbers, functions)
-        label_sets = self._intern_label_sets(batch.samples.labels, texts)
+        label_sets = self._label_sets.intern(batch.samples.labels, texts, self.strings)
         samples, sample_offsets = batch.samples, batch.sample_offsets
         values, frames, frame_offsets = samples.values, samples.locations, samples.location_offsets
         is_kept = values.any(axis=1)
@@ -110,7 +89,7 @@ class Dictionary:
             sample_offsets = np.concatenate(([0], np.cumsum(is_kept)))[sample_offsets]
         numbers = locations.astype(np.int32).take(frames)
         stacks = self._stacks.intern(Rows([label_sets], [numbers], frame_offsets)).astype(np.int32)
-        used = _UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)
+        used = UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)
         return [
             Traces(
                 header=batch.headers[profile],
@@ -173,26 +152,11 @@ class Dictionary:
         inner = lines.column != 0
         inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
         for row in np.unique(rows_at(lines.offsets, np.flatnonzero(inner))).tolist():
-            columns = tuple(lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist())
-            number = int(numbers[row])
-            self._inner_columns[number] = max(columns, self._inner_columns.get(number, ()))
+            columns = lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist()
+            self._keep_columns(int(numbers[row]), tuple(columns))
 
-    def _intern_label_sets(self, labels: Labels, texts: Int64s) -> Int64s:
-        """The number of each sample's label set, (n_samples,)."""
-        if not len(labels):
-            return np.zeros(len(labels.offsets) - 1, np.int64)
-        text = np.where(labels.text < 0, -1, texts[labels.text])
-        columns = [texts[labels.key], text, labels.number, texts[labels.unit]]
-        raw = self._raw_label_sets.intern(Rows([], columns, labels.offsets))
-        new = np.arange(len(self._label_set_of_raw), len(self._raw_label_sets))
-        if new.size:
-            strings = list(self.strings)
-            rows = self._raw_label_sets.take(new)
-            every = [Label(*row) for row in zip(*(column.tolist() for column in rows.ragged), strict=True)]
-            for begin, end in pairwise(rows.offsets.tolist()):
-                ordered = sorted(every[begin:end], key=lambda label: (label.text < 0, strings[label.key]))
-                self._label_set_of_raw.append(self._label_sets[tuple(ordered)])
-        return np.array(self._label_set_of_raw)[raw]
+    def _keep_columns(self, number: int, columns: tuple[int, ...]) -> None:
+        self._inner_columns[number] = max(columns, self._inner_columns.get(number, ()))
 
     @property
     def n_stacks(self) -> int:
@@ -206,8 +170,7 @@ class Dictionary:
 
     def label_sets(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Some label sets."""
-        keys = list(self._label_sets)
-        return [keys[number] for number in numbers.tolist()]
+        return self._label_sets.take(numbers)
 
     def locations(self, numbers: Ints) -> LocationRows:
         """Of some locations: all columns."""
@@ -221,50 +184,36 @@ class Dictionary:
                     column[offsets[row] : offsets[row + 1]] = self._inner_columns[number]
         return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
 
+    def absorb(self, other: Dictionary, traces: Sequence[Traces]) -> list[Traces]:
+        """Takes in what another dictionary has; returns the traces left there as if they were left here."""
+        texts = self.strings.of(other.strings)
+        mappings = self._mappings.of(
+            (size, offset, int(texts[name])) for size, offset, name in other._mappings
+        )
+        (*names, start_line), _, offsets = other._functions.rows
+        functions = self._functions.intern(Rows([*(texts[name] for name in names), start_line], [], offsets))
+        (mapping, *rest), (function, line), offsets = other._locations.rows
+        fixed = [np.append(mappings, -1)[mapping], *rest]
+        locations = self._locations.intern(Rows(fixed, [functions[function], line], offsets))
+        for number, columns in other._inner_columns.items():
+            self._keep_columns(int(locations[number]), columns)
+        label_sets = self._label_sets.absorb(other._label_sets, texts)
+        (label_set,), (frames,), offsets = other._stacks.rows
+        stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets))
+
+        def translated(used: dict[int, Mapping]) -> dict[int, Mapping]:
+            return {int(mappings[number]): mapping.translated(texts) for number, mapping in used.items()}
+
+        return [
+            replace(
+                left,
+                stacks=stacks.astype(np.int32)[left.stacks],
+                main=translated(left.main),
+                mappings=translated(left.mappings),
+            )
+            for left in traces
+        ]
+
     def functions(self, numbers: Ints) -> Functions:
         """Of some functions: all columns."""
         return Functions(*self._functions.take(numbers).fixed)
-
-
-class _UsedMappings:
-    """Which mappings the profiles of a batch use, and with which attributes."""
-
-    def __init__(
-        self,
-        batch: Batch,
-        frames: Ints,
-        frame_offsets: Int64s,
-        attributes: Sequence[Mapping],
-        numbers: Int64s,
-    ) -> None:
-        self._offsets = batch.mapping_offsets
-        self._mapping_of = batch.locations.mapping
-        self._frames, self._frame_offsets = frames, frame_offsets
-        self._attributes, self._numbers = attributes, numbers.tolist()
-        is_used = np.zeros(len(batch.locations), np.bool_)
-        is_used[frames] = True
-        mapped = np.zeros(len(attributes) + 1, np.bool_)  # one more, for -1: no mapping
-        mapped[self._mapping_of[is_used]] = True
-        self._is_used = mapped.tolist()
-
-    def main(self, profile: int) -> dict[int, Mapping]:
-        """The first mapping of a profile, if it has one."""
-        first, end = self._offsets[profile], self._offsets[profile + 1]
-        return {self._numbers[first]: self._attributes[first]} if first < end else {}
-
-    def at_first_use(self, profile: int) -> dict[int, Mapping]:
-        """The mappings that the samples of a profile use, each with the attributes of its first use."""
-        rows = range(self._offsets[profile], self._offsets[profile + 1])
-        used = [row for row in rows if self._is_used[row]]
-        if len({self._numbers[row] for row in used}) < len(used):
-            used = self._in_order(profile)
-        first_use: dict[int, Mapping] = {}
-        for row in used:
-            first_use.setdefault(self._numbers[row], self._attributes[row])
-        return first_use
-
-    def _in_order(self, profile: int) -> list[int]:
-        """The rows of the mappings that the samples of a profile use, in the order of first use."""
-        frames = self._frames[self._frame_offsets[profile] : self._frame_offsets[profile + 1]]
-        mapped = self._mapping_of[frames]
-        return list(first_appearance(mapped[mapped >= 0])[0].tolist())

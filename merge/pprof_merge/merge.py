@@ -14,12 +14,13 @@ from dataclasses import replace
 import numpy as np
 
 from pprof_merge.batch import Batch
-from pprof_merge.dictionary import Dictionary, Mapping, Traces
+from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
 from pprof_merge.headers import column_order, combine_headers
 from pprof_merge.profile import Header, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
+from pprof_merge.used_mappings import Mapping
 
 # Traces are summed together up to so many, which bounds what it takes besides the sums.
 _CHUNK_TRACES = 1 << 20

@@ -6,7 +6,7 @@ a free slot is taken, an equal row found, and those that meet another row look o
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,11 +38,15 @@ class Rows(NamedTuple):
         return len(self.offsets) - 1
 
 
+def _odd() -> int:
+    return int.from_bytes(os.urandom(8)) | 1
+
+
 class _Powers:
     """Powers of an odd number and of its inverse, modulo 2^64: of a multiplier that nobody can foresee."""
 
     def __init__(self) -> None:
-        base = secrets.randbits(64) | 1
+        base = _odd()
         self._bases = np.array([base, pow(base, -1, 1 << 64)], np.uint64)
         self._powers = np.ones((2, 1), np.uint64)
 
@@ -60,7 +64,7 @@ _POWERS = _Powers()
 
 
 def _multipliers(count: int) -> list[np.uint64]:
-    return [np.uint64(secrets.randbits(64) | 1) for _ in range(count)]
+    return [np.uint64(_odd()) for _ in range(count)]
 
 
 class RowTable:
@@ -74,15 +78,37 @@ class RowTable:
         self._ragged: list[Growing[np.signedinteger[Any]]] = [Growing(dtype) for dtype in ragged]
         self._ends: Growing[np.int64] = Growing(np.int64)
         self._ends.append(np.zeros(1, np.int64))
+        self._begin_slots()
+
+    def _begin_slots(self) -> None:
         self._hashes: Growing[np.uint64] = Growing(np.uint64)
         self._slots = np.full(_FEWEST_SLOTS, _FREE)
         self._far: dict[bytes, int] = {}
-        self._fixed_multipliers = _multipliers(len(fixed))
-        self._ragged_multipliers = _multipliers(len(ragged))
+        self._fixed_multipliers = _multipliers(len(self._fixed))
+        self._ragged_multipliers = _multipliers(len(self._ragged))
         self._count_multiplier, self._last_multiplier = _multipliers(2)
+
+    def __getstate__(self) -> tuple[object, ...]:
+        """The rows alone: hashes are no good in another process."""
+        return self._fixed, self._ragged, self._ends
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._fixed, self._ragged, self._ends = state
+        self._begin_slots()
+        self._hashes.append(self._hash(self.rows))
+        self._fill_slots(0)
 
     def __len__(self) -> int:
         return len(self._hashes.view)
+
+    @property
+    def rows(self) -> Rows:
+        """All rows; not to be kept, since the next `intern` may move them."""
+        return Rows(
+            [column.view for column in self._fixed],
+            [column.view for column in self._ragged],
+            self._ends.view,
+        )
 
     def take(self, numbers: Ints) -> Rows:
         """Some rows, in the order of their numbers given."""
@@ -149,9 +175,12 @@ class RowTable:
 
     def _make_room(self, more: int) -> None:
         """Keeps the table at most half full."""
-        if 2 * (len(self) + more) <= len(self._slots):
-            return
-        self._slots = np.full(1 << (4 * (len(self) + more) - 1).bit_length(), _FREE)
+        if 2 * (len(self) + more) > len(self._slots):
+            self._fill_slots(more)
+
+    def _fill_slots(self, more: int) -> None:
+        """Makes slots for so many more rows, and puts those that are there into them."""
+        self._slots = np.full(max(_FEWEST_SLOTS, 1 << (4 * (len(self) + more)).bit_length()), _FREE)
         pending = np.arange(len(self), dtype=np.int32)
         slots = self._slots_of(self._hashes.view)
         for _ in range(_MOST_STEPS):
