@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pprof_merge
 import pytest
-from pgo_collector.engine import convert
-from pgo_collector.errors import NotOfThisProfile
-from pgo_collector.forms import Form
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import Rules
+from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.edits import edited
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
@@ -204,13 +202,17 @@ def test_what_is_left_out_is_named_in_any_format(server: Server) -> None:
     assert len(json.loads(answer.content)["functions"]) == 1
 
 
-def test_what_the_format_cannot_do_without_is_said(tmp_path: Path) -> None:
-    """In this process: what a collector takes has all that the formats for people need."""
-    merge = tmp_path / "merge"
-    bare = b"\x32\x00"  # a string table of the empty string, and no sample type
-    merge.write_bytes(pprof_merge.compress(bare))
-    form = Form(FORMATS["folded"], Rules())
-    with pytest.raises(NotOfThisProfile, match=r"^format=folded: it has no sample type$") as refused:
-        convert(merge, hashlib.sha256(bare).hexdigest(), form, tmp_path / "part")
-    assert refused.value.status == 422
-    assert [*tmp_path.iterdir()] == [merge]
+def without_lines(parsed: Profile) -> None:
+    for location in parsed.location:
+        del location.line[:]
+
+
+def test_what_the_format_cannot_do_without_is_said(server: Server) -> None:
+    for stack in ("a", "b"):
+        assert server.submit(edited(profile_of(stack), without_lines)).status_code == 204
+    for answer in (server.merge(format_="llvm"), server.combine(format_="llvm")):
+        assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
+        assert answer.json()["detail"] == "format=llvm: it has no source lines, so LLVM can't use it"
+    assert len(server.blobs()) == 1, "the documentation says that it is combined all the same"
+    assert not converted(server)
+    assert server.merge(format_="folded").content == b"[service] 20000000\n"

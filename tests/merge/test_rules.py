@@ -176,15 +176,9 @@ def renamed_back(told: Content) -> dict[Stack, list[Values]]:
 
 
 def test_noinline_changes_names_and_nothing_else(compiler: Profile) -> None:
-    rules = parse_rules(
-        b"noinline runtime.scanobject\nnoinline /cmd/compile/internal/ssa[.]rewriteValue.*/\n"
-    )
+    rules = parse_rules(b"noinline runtime.scanobject\nnoinline /.*[.]rewriteValue.*/\n")
     told = apply_rules(compiler, rules)
-    hit = {
-        name
-        for name in names_of(compiler)
-        if name.startswith("cmd/compile/internal/ssa.rewriteValue") or name == "runtime.scanobject"
-    }
+    hit = {name for name in names_of(compiler) if ".rewriteValue" in name or name == "runtime.scanobject"}
     assert len(hit) > 10
     assert names_of(told) == names_of(compiler) - hit | {NOINLINE_PREFIX.decode() + name for name in hit}
     assert renamed_back(content(encode(told))) == content(encode(compiler)).samples
