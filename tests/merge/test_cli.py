@@ -47,6 +47,36 @@ def test_output_goes_to_a_file(option: str, files: list[Path], expected: bytes, 
     assert [*tmp_path.iterdir()] == [out]
 
 
+@pytest.mark.parametrize("jobs", ["1", "2", "3", "9"])
+def test_several_processes_make_the_same(jobs: str, files: list[Path], expected: bytes) -> None:
+    finished = pprof_merge("-j", jobs, *files)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, expected, b"")
+    assert pprof_merge("--jobs", jobs, *files).stdout == expected
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two", "1.5"])
+def test_a_number_of_processes_is_a_whole_one_from_1_on(jobs: str, files: list[Path]) -> None:
+    finished = pprof_merge(f"--jobs={jobs}", *files)
+    assert finished.returncode == 2
+    assert b"is not a number from 1 on" in finished.stderr
+
+
+def test_what_another_process_refuses_is_named(files: list[Path], tmp_path: Path) -> None:
+    flawed, other = tmp_path / "flawed", tmp_path / "other"
+    flawed.write_bytes(WHOLE[:-1])
+    other.write_bytes(WHOLE)
+    for last, words in (
+        (flawed, f"{flawed}: ".encode()),
+        (tmp_path / "none", b"none: No such file"),
+        (other, f"{other}: period types".encode()),
+    ):
+        finished = pprof_merge("-j", "2", *files, last)
+        assert (finished.returncode, finished.stdout) == (2, b"")
+        assert words in finished.stderr
+    finished = pprof_merge("-j", "3", *files[:2], other)
+    assert f"{other}: period types".encode() in finished.stderr
+
+
 def test_an_output_file_is_as_public_as_the_umask_says(files: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "default.pgo"
     subprocess.run([PPROF_MERGE, "-o", out, *files], check=True, umask=0o027)

@@ -1,0 +1,143 @@
+"""Profiles are taken in once, and merged in any selection, as Go merges it."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pprof_merge import (
+    Collection,
+    IncompatibleProfiles,
+    LimitExceeded,
+    Limits,
+    ProfileError,
+    decode,
+    encode,
+    merge,
+)
+from pprof_proto import profile_pb2 as messages
+
+from tests.merge.differential import canonical, check_same, read
+from tests.oracle.builder import World
+from tests.oracle.oracle import go_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from random import Random
+
+    from tests.oracle.oracle import Oracle
+
+BROKEN = b"\x12\x02\x08\x01"
+
+
+def of_types(count: int) -> bytes:
+    """A profile with one sample, and so many values of the same type."""
+    types = [messages.ValueType(type=1, unit=2)] * count
+    sample = messages.Sample(value=range(1, 1 + count))
+    strings = [b"", b"samples", b"count"]
+    return messages.Profile(sample_type=types, sample=[sample], string_table=strings).SerializeToString()
+
+
+def merged_at_once(profiles: list[bytes]) -> bytes:
+    return encode(merge(map(decode, profiles)))
+
+
+def test_any_selection_is_what_go_makes_of_it(profiles: Path, oracle: Oracle) -> None:
+    inputs = [*read(profiles, "*.gz"), (go_root() / "src/cmd/compile/default.pgo").read_bytes()]
+    collection = Collection()
+    numbers = list(collection.extend(inputs))
+    assert numbers == list(range(len(inputs))) == list(range(len(collection)))
+    for chosen in ([0], [5, 3], range(0, len(inputs), 2), range(len(inputs))):
+        theirs = oracle.merge(canonical([inputs[number] for number in chosen]))
+        check_same(encode(collection.merge(chosen)), theirs)
+    assert encode(collection.merge()) == encode(collection.merge(range(len(inputs))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(random=st.randoms(use_true_random=False), count=st.integers(1, 8))
+def test_a_merge_after_each_profile_is_that_of_all_so_far(random: Random, count: int) -> None:
+    world = World(random, empty_strings=True)
+    inputs = [world.profile() for _ in range(count)]
+    collection = Collection()
+    for so_far, profile in enumerate(inputs, 1):
+        collection.add(profile)
+        if random.random() < 0.7:
+            assert encode(collection.merge()) == merged_at_once(inputs[:so_far])
+    assert encode(collection.merge()) == merged_at_once(inputs)
+
+
+def test_what_comes_later_but_is_older_is_merged_in_its_place(profiles: Path) -> None:
+    inputs = canonical(read(profiles, "apisvc-*"))
+    times = [decode(profile).header.time_nanos for profile in inputs]
+    assert any(before < after for before, after in pairwise(times))
+    collection = Collection()
+    for so_far in range(1, len(inputs) + 1):
+        collection.add(inputs[-so_far])
+        assert encode(collection.merge()) == merged_at_once(inputs[-so_far:])
+
+
+def test_refused_profiles_are_told_apart_and_leave_nothing(profiles: Path) -> None:
+    inputs = read(profiles, "etl-*")
+    flawed = [b"", inputs[0], b"no profile", inputs[1][:1000], inputs[1], BROKEN, inputs[2]]
+    collection = Collection()
+    outcomes = list(collection.extend(flawed))
+    assert [outcome if isinstance(outcome, int) else None for outcome in outcomes] == [
+        None, 0, None, None, 1, None, 2,
+    ]  # fmt: skip
+    assert all(isinstance(outcome, int | ProfileError) for outcome in outcomes)
+    assert str(outcomes[0]) == "the input is empty"
+    assert str(outcomes[3]) == "gzip: the stream is truncated"
+    assert [collection.digest(number) for number in range(3)] == [decode(one).digest for one in inputs]
+    assert [collection.header(number) for number in range(3)] == [decode(one).header for one in inputs]
+    with pytest.raises(ProfileError):
+        collection.add(BROKEN)
+    assert encode(collection.merge()) == merged_at_once(inputs)
+
+
+def test_limits_hold_for_each_profile_by_itself(profiles: Path) -> None:
+    inputs = read(profiles, "etl-*", "lintd-*")
+    samples = [len(decode(profile).samples) for profile in inputs]
+    collection = Collection(Limits(samples=max(samples), frames=60_000, irregular_fields=8))
+    assert list(collection.extend(inputs)) == list(range(len(inputs)))
+    (refused,) = Collection(Limits(samples=max(samples) - 1)).extend([inputs[samples.index(max(samples))]])
+    assert isinstance(refused, LimitExceeded)
+    assert refused.limit == "samples"
+
+
+def test_profiles_of_other_types_are_taken_in_but_not_merged(profiles: Path) -> None:
+    one, two, three = (of_types(n_types) for n_types in (1, 2, 3))
+    collection = Collection()
+    assert list(collection.extend([one, two, three, two])) == [0, 1, 2, 3]
+    with pytest.raises(IncompatibleProfiles):
+        collection.merge()
+    assert encode(collection.merge([1, 3])) == merged_at_once([two, two])
+    collection.add(read(profiles, "etl-s2-000*")[0])
+    with pytest.raises(IncompatibleProfiles):
+        collection.merge()
+
+
+def test_nothing_to_merge() -> None:
+    with pytest.raises(ProfileError, match="no profile"):
+        Collection().merge()
+
+
+@settings(max_examples=30, deadline=None)
+@given(random=st.randoms(use_true_random=False), counts=st.lists(st.integers(0, 4), min_size=2, max_size=3))
+def test_collections_of_other_processes_are_taken_in_whole(random: Random, counts: list[int]) -> None:
+    world = World(random, empty_strings=True)
+    inputs = [[world.profile() for _ in range(count)] for count in counts]
+    collection = Collection()
+    for share in inputs:
+        other = Collection()
+        list(other.extend(share))
+        first = len(collection)
+        assert collection.absorb(pickle.loads(pickle.dumps(other))) == range(first, first + len(share))  # noqa: S301 - our own
+    together = [profile for share in inputs for profile in share]
+    if together:
+        assert encode(collection.merge()) == merged_at_once(together)
+        collection.add(together[0])
+        assert encode(collection.merge()) == merged_at_once([*together, together[0]])
