@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pprof_merge.cells import Cells, message_sizes, scalar_messages, unsigned
-from pprof_merge.profile import Int64s, Labels, Samples, UInt32s
+from pprof_merge.profile import Bytes, Int64s, Labels, Samples, UInt32s
 from pprof_merge.ragged import offsets_of, spans
 from pprof_merge.varint import code_sizes, codes_of, encode_codes, varint_sizes
 from pprof_merge.wire import WireType
@@ -88,7 +87,7 @@ def _codes(samples: Samples, text: Int64s) -> UInt32s:
     return codes
 
 
-def _sums(sizes: NDArray[np.uint8], offsets: Int64s) -> Int64s:
+def _sums(sizes: Bytes, offsets: Int64s) -> Int64s:
     """The sum of each ragged row."""
     ends = offsets_of(sizes)[offsets]
     return ends[1:] - ends[:-1]

@@ -8,19 +8,24 @@ one flat column and offsets: row i owns flat[offsets[i]:offsets[i + 1]].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-UInt32s = NDArray[np.uint32]
-UInt64s = NDArray[np.uint64]
-Bools = NDArray[np.bool_]
-# Row numbers: columns of them are as wide as their maker found right.
-Ints = NDArray[np.signedinteger[Any]]
-Integers = NDArray[np.integer[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Int32s = NDArray[np.int32]
+    Int64s = NDArray[np.int64]
+    UInt32s = NDArray[np.uint32]
+    UInt64s = NDArray[np.uint64]
+    Bools = NDArray[np.bool_]
+    # Row numbers: columns of them are as wide as their maker found right.
+    Ints = NDArray[np.signedinteger[Any]]
+    Integers = NDArray[np.integer[Any]]
+else:  # numpy.typing takes longer to import than a profile to merge
+    Bytes = Int32s = Int64s = UInt32s = UInt64s = Bools = Ints = Integers = np.ndarray
 
 
 class ValueType(NamedTuple):

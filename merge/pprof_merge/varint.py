@@ -13,9 +13,7 @@ import numpy as np
 from pprof_merge.errors import MalformedProfile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pprof_merge.profile import Bools, Int64s, UInt32s, UInt64s
+    from pprof_merge.profile import Bools, Bytes, Int64s, UInt32s, UInt64s
 
 MAX_BYTES = 10
 
@@ -51,7 +49,7 @@ def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
     return values, starts
 
 
-def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer: Int64s) -> None:
+def _add_further_bytes(values: Int64s, buffer: Bytes, last: Int64s, longer: Int64s) -> None:
     """Completes the values of varints that are longer than two bytes."""
     position = last[longer] - 2
     for _length in range(3, MAX_BYTES + 1):
@@ -67,7 +65,7 @@ def _add_further_bytes(values: Int64s, buffer: np.ndarray, last: Int64s, longer:
         raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
 
 
-def varint_sizes(values: UInt64s | UInt32s) -> NDArray[np.uint8]:
+def varint_sizes(values: UInt64s | UInt32s) -> Bytes:
     """How many bytes each value takes."""
     sizes = np.ones(values.shape, np.uint8)
     largest = int(values.max()) if values.size else 0
@@ -109,7 +107,7 @@ def _spread(part: UInt32s) -> UInt32s:
     return spread
 
 
-def code_sizes(codes: UInt32s) -> NDArray[np.uint8]:
+def code_sizes(codes: UInt32s) -> Bytes:
     """How many bytes each code takes."""
     is_there = _bytes_there(codes).view(np.uint8).reshape(-1, _CODE_BYTES)
     return is_there[:, 0] + is_there[:, 1] + is_there[:, 2] + is_there[:, 3]
