@@ -18,7 +18,7 @@ from pprof_merge.merge import Merge
 from pprof_merge.profile import Header, Profile
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 21
 
 
 class Collection:

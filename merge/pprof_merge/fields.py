@@ -25,7 +25,7 @@ Column = TypeVar("Column", Int64s, Ints)
 
 # So many bytes of records are read at once: enough for NumPy to earn its keep, and few enough that what
 # is made of them on the way stays small whatever a profile holds.
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
 
 _TAGS = 128  # a field with a longer tag isn't one of pprof's
 
@@ -44,9 +44,12 @@ class Varints(NamedTuple):
     ends: Int64s
     byte_ends: Int64s
 
-    def at(self, positions: Int64s) -> Int64s:
-        """Which varint starts at each byte position."""
-        return _index_of(self.starts, positions)
+    def at(self, positions: Int64s, likely: Int64s) -> Int64s:
+        """Which varint starts at each byte position; the likely ones are looked at first."""
+        found = np.minimum(likely, len(self.starts) - 1)
+        wrong = np.flatnonzero(self.starts[found] != positions)
+        found[wrong] = _index_of(self.starts, positions[wrong])
+        return found
 
 
 class Kind(NamedTuple):

@@ -55,7 +55,8 @@ def _locations(varints: Varints) -> LocationColumns:
     body_starts, lengths = varints.starts[2 * heads + 2], pairs.values[heads]
     if ((lengths < 0) | (lengths > varints.byte_ends[head_records] - body_starts)).any():
         raise IrregularLayout
-    body_ends = varints.at(body_starts + lengths)
+    # Most lines have a function and a number.
+    body_ends = varints.at(body_starts + lengths, 2 * heads + 6)
     counts = (body_ends >> 1) - (heads + 1)
     if (body_ends & 1).any() or (heads[:-1] + counts[:-1] >= heads[1:]).any():
         raise IrregularLayout

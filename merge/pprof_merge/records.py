@@ -114,12 +114,12 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
     for number, name in _LIMITED.items():
         limits.check(name, len(getattr(message, Field(number).name.lower())))
     records = Records(
-        samples=Bodies.of(list(message.sample)),
-        mappings=Bodies.of(list(message.mapping)),
-        locations=Bodies.of(list(message.location)),
-        functions=Bodies.of(list(message.function)),
-        sample_types=list(message.sample_type),
-        strings=list(message.string_table),
+        samples=Bodies.of(message.sample[:]),
+        mappings=Bodies.of(message.mapping[:]),
+        locations=Bodies.of(message.location[:]),
+        functions=Bodies.of(message.function[:]),
+        sample_types=message.sample_type[:],
+        strings=message.string_table[:],
         period_type=message.period_type,
     )
     # The set costs some 300 bytes a field, so a mountain of them is refused by its size before.

@@ -167,4 +167,4 @@ def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64
     body_starts, lengths = varints.starts[start], varints.values[position]
     if ((lengths < 0) | (lengths > varints.starts[end] - body_starts)).any():
         raise IrregularLayout
-    return start, varints.at(body_starts + lengths)
+    return start, varints.at(body_starts + lengths, end)  # Go's profiler writes the stack last

@@ -81,9 +81,13 @@ class Texts:
         self._strings = strings
         self._firsts, self._counts = offsets[:-1], np.diff(offsets)
 
-    def are_empty(self) -> Bools:
-        """Which of the batch's strings are empty."""
-        return np.fromiter((not string for string in self._strings), np.bool_, len(self._strings))
+    def are_empty(self, rows: Ints) -> Bools:
+        """Which of these strings are empty."""
+        is_empty = np.zeros(len(self._strings), np.bool_)
+        is_empty[rows] = True
+        for row in np.flatnonzero(is_empty).tolist():
+            is_empty[row] = not self._strings[row]
+        return is_empty[rows]
 
     def rows(self, indexes: Int64s, offsets: Int64s, where: str) -> Int64s:
         """Each profile's indexes (n,) or (n, k) → rows of the batch's strings.
@@ -197,10 +201,9 @@ def _labels(columns: SampleColumns, offsets: Int64s, texts: Texts) -> Labels:
     key = texts.rows(key, owners, "the key of label")
     text = texts.rows(text, owners, "the text of label")
     unit = texts.rows(np.where(is_text, 0, unit), owners, "the unit of label")
-    is_empty = texts.are_empty()
     # Row 0 is the empty string, whichever profile it came from.
-    unit = np.where(is_text | is_empty[unit], 0, unit)
-    says_something = np.where(is_text, ~is_empty[text], (number != 0) | (unit != 0))
+    unit = np.where(is_text | texts.are_empty(unit), 0, unit)
+    says_something = np.where(is_text, ~texts.are_empty(text), (number != 0) | (unit != 0))
     kept = np.concatenate(([0], np.cumsum(says_something)))[columns.label_offsets]
     text = np.where(is_text, text, -1)
     number = np.where(is_text, 0, number)
