@@ -37,6 +37,7 @@ FORMATS = {
     known.name: known
     for known in (
         Format("pprof", "pprof:pprof", "application/octet-stream", ".pb.gz", binary=True),
+        Format("go", "go:go", "application/octet-stream", ".pgo", binary=True),
         Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
         Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
         Format("json", "top:top", "application/json", ".top.json"),

@@ -1,0 +1,31 @@
+"""What Go's compiler takes from a profile, in the words of `go tool preprofile`, which runs the same code."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tests.oracle.oracle import GO, RefusalError, go_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@cache
+def _program() -> str:
+    command = [GO, "tool", "-n", "preprofile"]
+    found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def preprofile(profile: bytes, folder: Path) -> bytes:
+    """Every call edge with its weight, the heaviest first. Raises RefusalError where a build would fail."""
+    given, made = folder / "given.pgo", folder / "made.preprofile"
+    given.write_bytes(profile)
+    finished = subprocess.run(
+        [_program(), "-i", given, "-o", made], capture_output=True, text=True, check=False
+    )
+    if finished.returncode:
+        raise RefusalError(finished.stderr.strip())
+    return made.read_bytes()
