@@ -122,6 +122,14 @@ def test_generated_profiles(random: Random, count: int, folder: Path) -> None:
             check_as_compiler(profile, folder)
 
 
+def test_more_pairs_of_locations_than_32_bits_count(folder: Path) -> None:
+    calls = [[(1, [(f"callee{n % 7}", 12)]), (2, [(f"caller{n % 5}", 10 + n % 11)])] for n in range(40_000)]
+    profile = written([(1 + number % 3, stack) for number, stack in enumerate(calls)])
+    assert len(profile.locations) ** 2 > 1 << 32
+    assert len(edges(profile)) == 7 * 5 * 11
+    check_as_compiler(profile, folder)
+
+
 def test_only_the_two_leaf_locations_count(folder: Path) -> None:
     profile = written([(3, [(1, [("leaf", 11)]), (2, [("mid", 15)]), (3, [("root", 19)])])])
     assert edges(profile) == [(b"mid", b"leaf", 5, 3)]

@@ -134,13 +134,15 @@ def _nodes(profile: Profile, name_of_function: Int64s) -> tuple[_Nodes, Int64s, 
 
 def _calls(samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offsets: Int64s) -> _Calls:
     """The two leaf locations of all samples that have a location and a value."""
-    n_locations = len(frame_offsets) - 1
     depth = np.diff(samples.location_offsets)
     counted = (depth > 0) & (values != 0)
-    leaf = samples.location_offsets[:-1][counted]
+    leaf_at, has_caller = samples.location_offsets[:-1][counted], depth[counted] > 1
+    leaf = samples.locations[leaf_at].astype(np.int64)  # a pair of them takes more than 32 bits
     # Where there is no caller, one location more stands in, which has no frame.
-    caller = np.append(samples.locations, n_locations)[np.where(depth[counted] > 1, leaf + 1, -1)]
-    pairs, pair = np.unique(samples.locations[leaf] * (n_locations + 1) + caller, return_inverse=True)
+    n_locations = len(frame_offsets) - 1
+    caller = np.full(len(leaf), n_locations)
+    caller[has_caller] = samples.locations[leaf_at[has_caller] + 1]
+    pairs, pair = np.unique(leaf * (n_locations + 1) + caller, return_inverse=True)
     locations = np.stack(np.divmod(pairs, n_locations + 1), axis=1).ravel()
     frames, offsets = take_rows(np.append(frame_offsets, frame_offsets[-1]), locations)
     call = np.repeat(np.arange(len(pairs)), np.diff(offsets[::2]))
