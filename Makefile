@@ -45,7 +45,11 @@ lint: setup ## Check style, types and generated files
 
 .PHONY: bench
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench.run
+	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
+
+.PHONY: campaign
+campaign: setup ## Hold 10,000 made-up and flawed profiles against Go
+	$(BIN)/python -m tests.merge.campaign $(ARGS)
 
 .PHONY: lock
 lock: setup ## Renew the three locks and the generated protobuf classes

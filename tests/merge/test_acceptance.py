@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gzip
-from random import Random
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,25 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import LimitExceeded, MalformedProfile, decode, encode, inflate, merge
 
+from tests.merge.campaign import MERGED, REFUSED, cases, check, real_profiles
 from tests.merge.differential import check_same, read
 from tests.merge.malformed import MALFORMED, WHOLE, Malformed
 from tests.oracle import wire
 from tests.oracle.builder import World, seeded
+from tests.oracle.mutation import mutate_bytes
 from tests.oracle.oracle import Oracle
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-INTERESTING = [
-    b"\x00",
-    b"\x01",
-    b"\x7f",
-    b"\x80",
-    b"\xff",
-    b"\xff" * 9 + b"\x01",
-    b"\xff" * 10,
-    wire.varint(1 << 63),
-]
 
 
 def check_verdict(mutant: bytes, oracle: Oracle) -> bool:
@@ -50,35 +42,13 @@ def check_verdict(mutant: bytes, oracle: Oracle) -> bool:
     return True
 
 
-def mutate(random: Random, profile: bytes) -> bytes:
-    """The profile with one to three flaws: bytes changed, left out, repeated, put in; or cut short."""
-    mutant = bytearray(profile)
-    for _ in range(1 + random.randrange(3)):
-        at = random.randrange(len(mutant) + 1)
-        size = random.choice([1, 1, 2, 5, 20])
-        kind = random.randrange(6)
-        if kind == 0 and at < len(mutant):
-            mutant[at] ^= 1 << random.randrange(8)
-        elif kind == 1:
-            mutant[at : at + 1] = random.choice(INTERESTING)
-        elif kind == 2:
-            mutant[at:at] = random.choice(INTERESTING)
-        elif kind == 3:
-            del mutant[at : at + size]
-        elif kind == 4:
-            mutant[at:at] = mutant[at : at + size]
-        elif random.randrange(8) == 0:
-            del mutant[at:]
-    return bytes(mutant)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_flawed_generated_profiles(seed: int, oracle: Oracle) -> None:
     random = seeded(seed)
     taken = 0
     for _ in range(150):
         profile = World(random, empty_strings=True).profile()
-        taken += sum(check_verdict(mutate(random, profile), oracle) for _ in range(5))
+        taken += sum(check_verdict(mutate_bytes(random, profile), oracle) for _ in range(5))
     assert 50 < taken < 700, "the flaws are too coarse, or too fine, to tell"
 
 
@@ -87,14 +57,14 @@ def test_flawed_real_profiles(profiles: Path, oracle: Oracle) -> None:
     for profile in read(profiles, "apisvc-v1lab-s9-003*", "compile-c-31312*"):
         protobuf = inflate(profile)
         for _ in range(100):
-            check_verdict(mutate(random, protobuf), oracle)
+            check_verdict(mutate_bytes(random, protobuf), oracle)
 
 
 def test_flawed_gzip(oracle: Oracle) -> None:
     random = seeded(1)
     whole = gzip.compress(WHOLE, mtime=0)
     for _ in range(500):
-        check_verdict(mutate(random, whole), oracle)
+        check_verdict(mutate_bytes(random, whole), oracle)
 
 
 def test_every_byte_changed_and_every_cut(oracle: Oracle) -> None:
@@ -102,6 +72,13 @@ def test_every_byte_changed_and_every_cut(oracle: Oracle) -> None:
         check_verdict(WHOLE[:at], oracle)
         for byte in (0, 1, 2, 0x12, 0x7F, 0x80, 0xFF, WHOLE[at] ^ 1, WHOLE[at] ^ 0x80):
             check_verdict(WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :], oracle)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_part_of_the_campaign(seed: int, oracle: Oracle) -> None:
+    outcomes = Counter(check(case, oracle) for case in islice(cases(seeded(seed), real_profiles()), 100))
+    assert outcomes[MERGED] > 40
+    assert outcomes[REFUSED] > 5, "the flaws are too fine to tell"
 
 
 @settings(max_examples=150, deadline=None)
