@@ -42,12 +42,12 @@ def go_root() -> Path:
     return Path(found.stdout.strip())
 
 
-def build(folder: Path) -> Path:
-    """Builds the oracle in `folder` and returns the program."""
+def build(folder: Path, source: Path = SOURCE) -> Path:
+    """Builds a program that uses google/pprof's package in `folder`, which is empty, and returns it."""
     shutil.copytree(go_root() / VENDORED, folder / "profile")
-    shutil.copy(SOURCE, folder)
+    shutil.copy(source, folder)
     (folder / "go.mod").write_text("module oracle\n")
-    program = folder / "oracle"
+    program = folder / source.stem
     subprocess.run([GO, "build", "-o", program, "."], cwd=folder, env=go_environment(), check=True)
     return program
 
@@ -74,11 +74,6 @@ class Oracle:
     def rewrite(self, profile: bytes) -> bytes:
         """What Go writes, as bare protobuf, of what it read."""
         return self._ask(b"w", [profile])
-
-    def parse_seconds(self, profiles: list[bytes]) -> float:
-        """The CPU time that Go takes to parse them all, inflating included."""
-        nanoseconds: int = struct.unpack(">Q", self._ask(b"t", profiles))[0]
-        return nanoseconds / 1e9
 
     def _ask(self, operation: bytes, profiles: list[bytes]) -> bytes:
         self._questions.write(operation + struct.pack(">I", len(profiles)))

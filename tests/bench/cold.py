@@ -1,0 +1,124 @@
+"""Merges from nothing: the command beside `pprof`, and the work without the start of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench import measure
+from tests.bench.measure import Cost
+from tests.bench.report import Section, figures, ratios, seconds, table
+from tests.bench.rig import ENGINE, PPROF_MERGE, ROOT, Rig
+
+PROCESSES = "Cold: whole processes"
+WORK = "Cold: in one process"
+_HEAD = ("Go ÷ ours: CPU", "clock", "memory", "ours: CPU", "clock", "memory", "Go: CPU", "clock", "memory")
+
+
+class Case(NamedTuple):
+    """What is asked of the whole process, and of its work alone: of CPU; with two processes, of the clock."""
+
+    name: str
+    folder: Path
+    size: int
+    rounds: int
+    process: str
+    work: str
+    process_of_two: str = ""
+    work_of_two: str = ""
+
+
+def cases(rig: Rig) -> list[Case]:
+    """From small to large."""
+    real = rig.real
+    return [
+        Case("10", real, rig.count(10), 7, "≥ 0.5", "≥ 2"),
+        Case("50", real, rig.count(50), 7, "≥ 0.83", "≥ 2"),
+        Case("200", real, rig.count(200), 5, "≥ 2", "≥ 2"),
+        Case("2,000", real, rig.count(2000), 3, "≥ 3", "≥ 2", "≥ 4", "≥ 3"),
+        Case("2,000 mutated", rig.mutated, rig.count(2000), 3, "", "≥ 2", "", "≥ 3"),
+        Case("50 of the compiler's `default.pgo`", rig.compiler, rig.count(50), 3, "≥ 3", "≥ 3"),
+    ]
+
+
+def sections(rig: Rig) -> list[Section]:
+    """Measures both tables."""
+    return [_processes(rig), _work(rig)]
+
+
+def _processes(rig: Rig) -> Section:
+    rows = []
+    for case in cases(rig):
+        names = sorted(file.name for file in case.folder.iterdir())[: case.size]
+        commands: dict[str, list[str | Path]] = {
+            "ours": [PPROF_MERGE, "-o", rig.scratch / "ours", *names],
+            "Go": [rig.pprof, "-symbolize=none", "-proto", f"-output={rig.scratch / 'go'}", *names],
+        }
+        if case.size > 1000:
+            commands["ours, 2 processes"] = [PPROF_MERGE, "-j", "2", *commands["ours"][1:]]
+        costs = measure.in_turns(
+            f"processes: {case.name}",
+            case.rounds,
+            {name: _running(command, case.folder) for name, command in commands.items()},
+        )
+        rows += _rows(case.name, costs, case.process, case.process_of_two)
+    return Section(
+        PROCESSES,
+        f"""{table(("profiles", "asked", *_HEAD), rows)}
+
+`pprof-merge` beside `pprof -symbolize=none -proto`, the program that `go tool pprof` runs, started without
+the `go` command before it. Go's parses on all cores at once, ours on one, unless it says 2 processes; the
+memory is then that of the larger one. What is asked is of CPU; of 2 processes, of the clock.""",
+    )
+
+
+def _running(command: list[str | Path], folder: Path) -> Callable[[], Cost]:
+    return lambda: measure.run(command, folder).cost
+
+
+def _work(rig: Rig) -> Section:
+    rows, floors = [], []
+    for case in cases(rig):
+        repeat = min(10, max(1, 200 // case.size))
+        arguments = [str(case.folder), str(case.size), str(repeat)]
+        contenders = {
+            "ours": _within(["merge", *arguments]),
+            "Go": _within(["merge", *arguments], rig.gobench),
+            "ours, inflating": _within(["inflate", *arguments]),
+            "Go, inflating": _within(["inflate", *arguments], rig.gobench),
+        }
+        if case.size > 1000:
+            contenders["ours, 2 processes"] = _within(["merge", *arguments, "2"])
+        costs = measure.in_turns(f"work: {case.name}", min(case.rounds, 3), contenders)
+        rows += _rows(case.name, costs, case.work, case.work_of_two)
+        floors.append([case.name, *_floor(costs["ours"], costs["ours, inflating"])])
+        floors[-1] += _floor(costs["Go"], costs["Go, inflating"])
+    return Section(
+        WORK,
+        f"""{table(("profiles", "asked", *_HEAD), rows)}
+
+From files to bytes, but without the start of the process: what the command does, beside Go's `Parse`, `Merge`
+and `Write` one after another, as pgo-fleet does it. The memory is that of all the process.
+
+The floor is what inflating the inputs takes, and no more:
+
+{table(("profiles", "ours: inflating", "of ours", "Go: inflating", "of Go's"), floors)}""",
+    )
+
+
+def _within(arguments: list[str], program: Path | None = None) -> Callable[[], Cost]:
+    command = [program] if program else ENGINE
+    return lambda: measure.within([*command, *arguments], ROOT)
+
+
+def _floor(whole: Cost, inflating: Cost) -> list[str]:
+    return [seconds(inflating.cpu), f"{100 * inflating.cpu / whole.cpu:.0f} %"]
+
+
+def _rows(name: str, costs: dict[str, Cost], asked: str, asked_of_two: str) -> list[list[str]]:
+    go, ours, two = costs["Go"], costs["ours"], costs.get("ours, 2 processes")
+    rows = [[name, asked, *ratios(go, ours), *figures(ours), *figures(go)]]
+    if two:
+        rows.append([f"{name}, 2 processes", asked_of_two, *ratios(go, two), *figures(two), *figures(go)])
+    return rows

@@ -1,0 +1,84 @@
+"""The profiles that the benchmarks merge: real ones, again and again with later times.
+
+A copy differs from its source in its time alone, field by field and in the layout of its writer, since
+the layout decides how fast a profile is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from tests.oracle import wire
+
+DEFAULT = Path(__file__).parents[1] / "testdata" / "profiles"
+_MINUTE = 60 * 10**9
+_TIME_NANOS = wire.tag(9, wire.VARINT)
+
+
+class Source(NamedTuple):
+    """A bare protobuf around its time in ns, which is left out of both parts."""
+
+    before: bytes
+    time: int
+    after: bytes
+
+    def later(self, nanoseconds: int) -> bytes:
+        """The profile, gzipped as Go's runtime does it: at its fastest."""
+        time = wire.number(9, self.time + nanoseconds)
+        return zlib.compress(self.before + time + self.after, 1, zlib.MAX_WBITS | 16)
+
+
+def find(folder: Path) -> list[Path]:
+    """All profiles of a folder, in an order that mixes the programs and is the same everywhere."""
+    files = [file for file in folder.rglob("*.gz") if file.is_file()]
+    if not files:
+        raise SystemExit(f"{folder}: no *.gz in there")
+    return sorted(files, key=lambda file: hashlib.sha256(file.read_bytes()).digest())
+
+
+def make(files: list[Path], count: int, folder: Path) -> None:
+    """Writes `count` profiles to a new folder, named in order: round the sources, a minute after another."""
+    folder.mkdir()
+    sources = [_source(gzip.decompress(file.read_bytes())) for file in files]
+    for number, source in enumerate(islice(cycle(sources), count)):
+        (folder / f"{number:05}.pb.gz").write_bytes(source.later(number * _MINUTE))
+
+
+def describe(files: list[Path]) -> str:
+    """How many, and how large."""
+    inflated = [len(gzip.decompress(file.read_bytes())) for file in files]
+    gzipped = [file.stat().st_size for file in files]
+    return (
+        f"{len(files)} real profiles (median {median(gzipped) / 1000:.0f} KB, "
+        f"{median(inflated) / 1000:.0f} KB inflated)"
+    )
+
+
+def _source(protobuf: bytes) -> Source:
+    position = 0
+    while position < len(protobuf):
+        tag, value = _varint(protobuf, position)
+        if tag & 7 not in {wire.VARINT, wire.BYTES}:
+            raise ValueError(f"a field at byte {position} that no profiler writes")
+        number, end = _varint(protobuf, value)
+        if tag == _TIME_NANOS[0]:
+            return Source(protobuf[:position], number, protobuf[end:])
+        position = end + (number if tag & 7 == wire.BYTES else 0)
+    raise ValueError("a profile without its time")
+
+
+def _varint(protobuf: bytes, position: int) -> tuple[int, int]:
+    """The number that begins there, and where the next byte is."""
+    value = shift = 0
+    while True:
+        byte = protobuf[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position

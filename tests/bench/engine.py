@@ -1,0 +1,111 @@
+"""Our side of the benchmarks, in a process that runs already: as gobench.go does it for Go.
+
+    engine.py merge FOLDER COUNT REPEAT [PROCESSES]  what the command `pprof-merge` does, but for its start
+    engine.py inflate FOLDER COUNT REPEAT            read and inflate them, and no more
+    engine.py submit FOLDER COUNT                    decode and intern, a profile at a time
+    engine.py warm FOLDER COUNT REPEAT               merges of a collection that has them all
+
+Profiles are the first COUNT files of the folder by name. Seconds are printed as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pprof_merge import Profile, compress, encode, inflate
+from pprof_merge.cli import main as pprof_merge
+from pprof_merge.collection import Collection
+
+from tests.oracle.builder import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _cpu_seconds() -> float:
+    """Of this process, and of those that it started and that have ended."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _measured(work: Callable[[], object]) -> dict[str, float]:
+    gc.collect()  # nobody pays for the garbage of the one before
+    cpu, wall = _cpu_seconds(), time.perf_counter()
+    work()
+    return {"cpu": _cpu_seconds() - cpu, "wall": time.perf_counter() - wall}
+
+
+def _merge(files: list[Path], processes: str) -> None:
+    options = ["-j", processes] if processes != "1" else []
+    if pprof_merge([*options, "-o", os.devnull, *map(str, files)]):
+        raise SystemExit("the merge failed")
+
+
+def _inflate(files: list[Path]) -> None:
+    for file in files:
+        inflate(file.read_bytes())
+
+
+def _submit(files: list[Path]) -> list[float]:
+    collection = Collection()
+    seconds = []
+    for file in files:
+        data = file.read_bytes()
+        began = time.perf_counter()
+        collection.add(data)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[dict[str, float]]]:
+    """By what is asked of the collection, the costs; each time another profile more, and another half."""
+    collection = Collection()
+
+    def write(profile: Profile) -> None:
+        compress(encode(profile))
+
+    def one_more(file: Path) -> None:
+        collection.add(file.read_bytes())
+        write(collection.merge())
+
+    def chosen(numbers: list[int]) -> None:
+        write(collection.merge(numbers))
+
+    taking_in = _measured(lambda: list(collection.extend(file.read_bytes() for file in files[:count])))
+    write(collection.merge())
+    costs: dict[str, list[dict[str, float]]] = {"taking all in": [taking_in], "one more": [], "any half": []}
+    for number, file in enumerate(files[count : count + repeat]):
+        costs["one more"].append(_measured(partial(one_more, file)))
+        half = sorted(seeded(number).sample(range(count), count // 2))
+        costs["any half"].append(_measured(partial(chosen, half)))
+    return costs
+
+
+def _run(work: str, folder: str, count: str, repeat: str = "1", processes: str = "1") -> object:
+    files = sorted(Path(folder).iterdir())
+    if work == "warm":
+        return _warm(files, int(count), int(repeat))
+    files = files[: int(count)]
+    if work == "submit":
+        return _submit(files)
+
+    def do(some: list[Path]) -> None:
+        if work == "merge":
+            _merge(some, processes)
+        else:
+            _inflate(some)
+
+    do(files[:1])
+    return [_measured(lambda: do(files)) for _ in range(int(repeat))]
+
+
+if __name__ == "__main__":
+    json.dump(_run(*sys.argv[1:]), sys.stdout)

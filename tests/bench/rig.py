@@ -1,0 +1,84 @@
+"""What all groups of benchmarks share: the programs, and the profiles that they are run on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tests.bench import corpus
+from tests.bench.measure import Cost, progress, within
+from tests.oracle.oracle import GO, build, go_environment, go_root
+
+ROOT = Path(__file__).parents[2]
+PPROF_MERGE = Path(sys.executable).parent / "pprof-merge"
+ENGINE = (sys.executable, "-m", "tests.bench.engine")
+LARGE = 10_000
+# So many more, to be submitted once the large merge is there.
+MORE = 10
+
+
+@dataclass
+class Rig:
+    """`sources` are real profiles; all counts are divided by `scale`; all files are below `scratch`."""
+
+    sources: list[Path]
+    scratch: Path
+    scale: int = 1
+
+    def count(self, profiles: int) -> int:
+        """How many to take for that many."""
+        return max(2, profiles // self.scale)
+
+    @cached_property
+    def pprof(self) -> Path:
+        """The program that `go tool pprof` runs."""
+        command = [GO, "tool", "-n", "pprof"]
+        found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
+        return Path(found.stdout.strip())
+
+    @cached_property
+    def gobench(self) -> Path:
+        """Go's side of what is measured within a process."""
+        folder = self.scratch / "gobench"
+        folder.mkdir()
+        return build(folder, Path(__file__).with_name("gobench.go"))
+
+    @cached_property
+    def real(self) -> Path:
+        """The folder of the sources, again and again."""
+        return self._made("real", self.sources, self.count(LARGE) + MORE)
+
+    @cached_property
+    def mutated(self) -> Path:
+        """The same with stacks that differ: see gobench.go."""
+        folder = self.scratch / "mutated"
+        count = self.count(LARGE) + MORE
+        progress(f"making {count} mutated profiles")
+        real = self.real
+        folder.mkdir()
+        subprocess.run([self.gobench, "mutate", real, str(count), folder], check=True)
+        return folder
+
+    @cached_property
+    def compiler(self) -> Path:
+        """The folder of copies of the Go compiler's own profile."""
+        return self._made("compiler", [go_root() / "src/cmd/compile/default.pgo"], self.count(200))
+
+    @cached_property
+    def go_at_large(self) -> dict[Path, Cost]:
+        """Go's full merge of `LARGE` profiles, as pgo-fleet merges: once each, for it takes a minute."""
+        return {folder: self._go_merge(folder) for folder in (self.real, self.mutated)}
+
+    def _go_merge(self, folder: Path) -> Cost:
+        count = self.count(LARGE)
+        cost = within([self.gobench, "merge", folder, str(count), "1"], self.scratch)
+        progress(f"{count} {folder.name}: Go: {cost.cpu:.1f} s CPU, {cost.wall:.1f} s, {cost.memory:.0f} MiB")
+        return cost
+
+    def _made(self, name: str, sources: list[Path], count: int) -> Path:
+        progress(f"making {count} {name} profiles")
+        corpus.make(sources, count, self.scratch / name)
+        return self.scratch / name

@@ -1,0 +1,79 @@
+"""The suite itself, on few profiles: it runs, it writes what it measured, and the rest of the report stays.
+
+Some 20 s: it builds Go's side, and runs each program several times.
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from pprof_proto.profile_pb2 import Profile
+
+from tests.bench import corpus, report
+from tests.bench.report import Section
+from tests.bench.rig import ROOT, Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "tests.bench.run", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True)
+
+
+def parsed(file: Path) -> Profile:
+    return Profile.FromString(gzip.decompress(file.read_bytes()))
+
+
+def test_groups_write_their_tables(tmp_path: Path) -> None:
+    written = tmp_path / "benchmarks.md"
+    written.write_text("# Benchmarks\n\n## Warm\n\nold\n\n## Another\n\nkept\n")
+    run("--scale", "2000", "--report", written, "warm", "submit", "memory").check_returncode()
+    text = written.read_text()
+    assert "old" not in text
+    assert "## Another\n\nkept" in text
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["## Warm", "## Another", "## One submit", "## Memory"]
+    assert text.count("| real") == 5
+
+
+def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:
+    (tmp_path / "broken.pb.gz").write_bytes(gzip.compress(b"\x0a\x00"))
+    written = tmp_path / "benchmarks.md"
+    finished = run("--profiles", tmp_path, "--report", written, "memory")
+    assert finished.returncode == 1
+    assert b"failed: memory" in finished.stdout
+    assert not written.exists()
+
+
+def test_a_copy_is_its_source_at_another_time(tmp_path: Path) -> None:
+    sources = corpus.find(corpus.DEFAULT)
+    corpus.make(sources, len(sources) + 1, tmp_path / "copies")
+    copies = sorted((tmp_path / "copies").iterdir())
+    for number, (copy, source) in enumerate(zip(copies, [*sources, sources[0]], strict=True)):
+        first, second = parsed(source), parsed(copy)
+        assert second.time_nanos == first.time_nanos + number * 60 * 10**9
+        second.time_nanos = first.time_nanos
+        assert second == first
+
+
+def test_mutated_profiles_have_the_samples_of_their_sources_less_some_frames(tmp_path: Path) -> None:
+    rig = Rig(corpus.find(corpus.DEFAULT), tmp_path, 1000)
+    for copy, source in zip(sorted(rig.mutated.iterdir()), sorted(rig.real.iterdir()), strict=True):
+        before, after = parsed(source), parsed(copy)
+        assert after.time_nanos == before.time_nanos
+        depths = [[len(sample.location_id) for sample in profile.sample] for profile in (before, after)]
+        lost = [old - new for old, new in zip(*depths, strict=True)]
+        assert set(lost) <= {0, 1}
+        assert 0.01 < sum(lost) / len(lost) < 0.3
+
+
+def test_sections_are_replaced_where_they_stand(tmp_path: Path) -> None:
+    written = tmp_path / "benchmarks.md"
+    report.write(written, [Section("One", "1"), Section("Two", "2")])
+    report.write(written, [Section("One", "another")])
+    assert written.read_text().endswith("\n## One\n\nanother\n\n## Two\n\n2\n")
