@@ -95,21 +95,23 @@ HOSTILE: dict[str, Hostile] = {
     "samples of a location that isn't there": Hostile("samples", _again(record(2, number(1, 9), _VALUE))),
     "as many samples as may be": Hostile(TAKEN, _again(record(2, _SAMPLE), LIMITS.samples - 1)),
     "samples with a field of another schema": Hostile("samples", _again(record(2, _SAMPLE, number(9, 1)))),
-    "samples in an odd form": Hostile("samples", _again(record(2, _VALUE, number(1, 1) * 12, number(9, 1)))),
+    "samples in an odd form": Hostile(
+        "irregular_fields", _again(record(2, _VALUE, number(1, 1) * 12, number(9, 1)))
+    ),
     "samples in ever another form": Hostile(
         TAKEN, _each(lambda row: record(2, number(1, 1) * (row % 90), _VALUE))
     ),
     "distinct stacks": Hostile(
-        "compressed_bytes", lambda size: _flood(chain(_locations(997), map(_stack, count(2))), size)
+        TAKEN, lambda size: _flood(chain(_locations(997), map(_stack, count(2))), size)
     ),
     "stacks as deep as may be": Hostile(
         TAKEN, _again(record(2, _VALUE, record(1, b"\x01" * LIMITS.stack_depth)))
     ),
     "a deep stack": Hostile("stack_depth", _packed(1, b"\x01", _VALUE)),
-    "a deep stack, not packed": Hostile("irregular_fields", _one(2, number(1, 1), _VALUE)),
+    "a deep stack, not packed": Hostile("stack_depth", _one(2, number(1, 1), _VALUE)),
     "a deep stack of ids of two bytes": Hostile("stack_depth", _packed(1, varint(300), _VALUE)),
-    "many values": Hostile(MALFORMED, _packed(2, b"\x01")),
-    "many values, not packed": Hostile("irregular_fields", _one(2, number(2, 1))),
+    "many values": Hostile("sample_types", _packed(2, b"\x01")),
+    "many values, not packed": Hostile("sample_types", _one(2, number(2, 1))),
     "labels of one sample": Hostile("nested_messages", _one(2, _LABEL, _VALUE)),
     "empty labels of one sample": Hostile("nested_messages", _one(2, record(3), _VALUE)),
     "labels of many samples": Hostile("labels", _again(record(2, _SAMPLE, _LABEL * (_NESTED - 1)))),
