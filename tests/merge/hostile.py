@@ -99,13 +99,13 @@ HOSTILE: dict[str, Hostile] = {
         "irregular_fields", _again(record(2, _VALUE, number(1, 1) * 12, number(9, 1)))
     ),
     "samples in ever another form": Hostile(
-        TAKEN, _each(lambda row: record(2, number(1, 1) * (row % 90), _VALUE))
+        "frames", _each(lambda row: record(2, number(1, 1) * (row % 90), _VALUE))
     ),
     "distinct stacks": Hostile(
-        TAKEN, lambda size: _flood(chain(_locations(997), map(_stack, count(2))), size)
+        "frames", lambda size: _flood(chain(_locations(997), map(_stack, count(2))), size)
     ),
     "stacks as deep as may be": Hostile(
-        TAKEN, _again(record(2, _VALUE, record(1, b"\x01" * LIMITS.stack_depth)))
+        "frames", _again(record(2, _VALUE, record(1, b"\x01" * LIMITS.stack_depth)))
     ),
     "a deep stack": Hostile("stack_depth", _packed(1, b"\x01", _VALUE)),
     "a deep stack, not packed": Hostile("stack_depth", _one(2, number(1, 1), _VALUE)),
@@ -129,7 +129,7 @@ HOSTILE: dict[str, Hostile] = {
     "as many locations as may be": Hostile(TAKEN, lambda size: _flood(_locations(LIMITS.locations), size)),
     "lines of one location": Hostile("nested_messages", _one(4, _LINE, number(1, 2))),
     "lines of many locations": Hostile(
-        TAKEN, _each(lambda row: record(4, number(1, row), number(3, 16 * row), _LINE * (_NESTED - 1)))
+        "lines", _each(lambda row: record(4, number(1, row), number(3, 16 * row), _LINE * (_NESTED - 1)))
     ),
     "empty functions": Hostile("functions", _again(record(5))),
     "functions of one id": Hostile("functions", _again(FUNCTION)),

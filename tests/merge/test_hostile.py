@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-MOST_MEMORY = 512 * MIB
+MOST_MEMORY = 160 * MIB
 
 
 @pytest.mark.parametrize("name", HOSTILE)
