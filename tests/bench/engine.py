@@ -17,17 +17,23 @@ import resource
 import sys
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pprof_merge import Profile, compress, encode, inflate
+from pprof_merge import Collection, Profile, inflate
 from pprof_merge.cli import main as pprof_merge
-from pprof_merge.collection import Collection
+from pprof_merge.formats import FORMATS
 
 from tests.oracle.builder import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+Cost = dict[str, float]
+# The formats in which warm merges are written.
+_WARM_FORMATS = ("pprof",)
 
 
 def _cpu_seconds() -> float:
@@ -36,7 +42,7 @@ def _cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _measured(work: Callable[[], object]) -> dict[str, float]:
+def _measured(work: Callable[[], object]) -> Cost:
     gc.collect()  # nobody pays for the garbage of the one before
     cpu, wall = _cpu_seconds(), time.perf_counter()
     work()
@@ -65,27 +71,31 @@ def _submit(files: list[Path]) -> list[float]:
     return seconds
 
 
-def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[dict[str, float]]]:
-    """By what is asked of the collection, the costs; each time another profile more, and another half."""
+def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[Cost]]:
+    """What is asked of a collection, and in which format, time after time: nothing is asked for twice."""
     collection = Collection()
+    taking_in = _measured(lambda: list(collection.extend(file.read_bytes() for file in files[:count])))
+    costs = {"all are taken in": [taking_in]}
+    others = iter(files[count:])
+    random = seeded(1)
 
-    def write(profile: Profile) -> None:
-        compress(encode(profile))
-
-    def one_more(file: Path) -> None:
+    def one_more(write: Callable[[Profile], bytes], file: Path) -> None:
         collection.add(file.read_bytes())
         write(collection.merge())
 
-    def chosen(numbers: list[int]) -> None:
+    def any_half(write: Callable[[Profile], bytes], numbers: list[int]) -> None:
         write(collection.merge(numbers))
 
-    taking_in = _measured(lambda: list(collection.extend(file.read_bytes() for file in files[:count])))
-    write(collection.merge())
-    costs: dict[str, list[dict[str, float]]] = {"taking all in": [taking_in], "one more": [], "any half": []}
-    for number, file in enumerate(files[count : count + repeat]):
-        costs["one more"].append(_measured(partial(one_more, file)))
-        half = sorted(seeded(number).sample(range(count), count // 2))
-        costs["any half"].append(_measured(partial(chosen, half)))
+    for name in _WARM_FORMATS:
+        write = FORMATS[name].write
+        write(collection.merge())
+        costs[f"one more is, then all are merged: {name}"] = [
+            _measured(partial(one_more, write, file)) for file in islice(others, repeat)
+        ]
+        costs[f"any half of them is merged: {name}"] = [
+            _measured(partial(any_half, write, random.sample(range(count), count // 2)))
+            for _ in range(repeat)
+        ]
     return costs
 
 

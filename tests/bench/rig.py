@@ -17,7 +17,7 @@ PPROF_MERGE = Path(sys.executable).parent / "pprof-merge"
 ENGINE = (sys.executable, "-m", "tests.bench.engine")
 LARGE = 10_000
 # So many more, to be submitted once the large merge is there.
-MORE = 10
+MORE = 20
 
 
 @dataclass

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from pprof_merge import (
+    Collection,
     LimitExceeded,
     Profile,
     ProfileError,
@@ -25,7 +26,6 @@ from pprof_merge import (
     inflate,
     merge,
 )
-from pprof_merge.collection import Collection
 
 from tests.merge.differential import check_same
 from tests.oracle.builder import World, seeded
@@ -33,7 +33,7 @@ from tests.oracle.mutation import mutate_bytes, mutate_fields
 from tests.oracle.oracle import Oracle, RefusalError, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 REAL = Path(__file__).parents[1] / "testdata" / "profiles"
 # What can become of a case, in which the last two are differences that docs/differences.md gives reasons for.
@@ -111,18 +111,31 @@ def _taken(profiles: Sequence[bytes], oracle: Oracle) -> tuple[list[tuple[bytes,
 
 
 def _merge_of_ours(inputs: Sequence[bytes], taken: Sequence[Profile]) -> bytes:
-    """The merge of those taken, empty if they have none; a collection of all inputs must have the same."""
+    """The merge of those taken, empty if they have none; a collection of all inputs must have the same.
+
+    It is asked for a merge before the last input comes, and another time for the first one alone.
+    """
     collection = Collection()
-    refused = [isinstance(result, ProfileError) for result in collection.extend(inputs)]
-    if refused.count(False) != len(taken):
+    results = list(collection.extend(inputs[:-1]))
+    if len(collection):
+        _encoded(collection.merge)
+    results += collection.extend(inputs[-1:])
+    if sum(isinstance(result, int) for result in results) != len(taken):
         raise AssertionError("a collection takes other profiles than `decode`")
+    merged = _encoded(lambda: merge(taken))
+    if _encoded(collection.merge) != merged:
+        raise AssertionError("a collection's merge is another one")
+    if taken and _encoded(lambda: collection.merge([0])) != _encoded(lambda: merge(taken[:1])):
+        raise AssertionError("a collection's merge of a part is another one")
+    return merged
+
+
+def _encoded(make: Callable[[], Profile]) -> bytes:
+    """Bare protobuf, empty where the profiles have no merge."""
     try:
-        merged = encode(merge(taken))
+        return encode(make())
     except ProfileError:
         return b""
-    if encode(collection.merge()) != merged:
-        raise AssertionError("a collection's merge is another one")
-    return merged
 
 
 def _types_in_another_order(profiles: Sequence[Profile]) -> bool:
