@@ -37,7 +37,7 @@ def cases(rig: Rig) -> list[Case]:
         Case("50", real, rig.count(50), 7, "≥ 0.83", "≥ 2"),
         Case("200", real, rig.count(200), 5, "≥ 2", "≥ 2"),
         Case("2,000", real, rig.count(2000), 3, "≥ 3", "≥ 2", "≥ 4", "≥ 3"),
-        Case("2,000 mutated", rig.mutated, rig.count(2000), 3, "", "≥ 2", "", "≥ 3"),
+        Case("2,000 mutated", rig.mutated, rig.count(2000), 3, "≥ 3", "≥ 2", "≥ 4", "≥ 3"),
         Case("50 of the compiler's `default.pgo`", rig.compiler, rig.count(50), 3, "≥ 3", "≥ 3"),
     ]
 
@@ -55,11 +55,11 @@ def _processes(rig: Rig) -> Section:
             "ours": [PPROF_MERGE, "-o", rig.scratch / "ours", *names],
             "Go": [rig.pprof, "-symbolize=none", "-proto", f"-output={rig.scratch / 'go'}", *names],
         }
-        if case.size > 1000:
+        if case.process_of_two:
             commands["ours, 2 processes"] = [PPROF_MERGE, "-j", "2", *commands["ours"][1:]]
         costs = measure.in_turns(
             f"processes: {case.name}",
-            case.rounds,
+            rig.rounds(case.rounds),
             {name: _running(command, case.folder) for name, command in commands.items()},
         )
         rows += _rows(case.name, costs, case.process, case.process_of_two)
@@ -88,9 +88,9 @@ def _work(rig: Rig) -> Section:
             "ours, inflating": _within(["inflate", *arguments]),
             "Go, inflating": _within(["inflate", *arguments], rig.gobench),
         }
-        if case.size > 1000:
+        if case.work_of_two:
             contenders["ours, 2 processes"] = _within(["merge", *arguments, "2"])
-        costs = measure.in_turns(f"work: {case.name}", min(case.rounds, 3), contenders)
+        costs = measure.in_turns(f"work: {case.name}", rig.rounds(3), contenders)
         rows += _rows(case.name, costs, case.work, case.work_of_two)
         floors.append([case.name, *_floor(costs["ours"], costs["ours, inflating"])])
         floors[-1] += _floor(costs["Go"], costs["Go, inflating"])

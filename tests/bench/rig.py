@@ -32,6 +32,10 @@ class Rig:
         """How many to take for that many."""
         return max(2, profiles // self.scale)
 
+    def rounds(self, most: int) -> int:
+        """How often to measure: who only tries the suite needs no medians."""
+        return most if self.scale == 1 else 1
+
     @cached_property
     def pprof(self) -> Path:
         """The program that `go tool pprof` runs."""

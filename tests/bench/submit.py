@@ -11,8 +11,6 @@ from tests.bench.measure import progress, run
 from tests.bench.report import Section, ratio, seconds, table
 from tests.bench.rig import ENGINE, ROOT, Rig
 
-_ROUNDS = 3
-
 
 def sections(rig: Rig) -> list[Section]:
     """Measures the table."""
@@ -25,7 +23,7 @@ def sections(rig: Rig) -> list[Section]:
     for name, folder, count in cases:
         arguments = ["submit", str(folder), str(count)]
         ours, go = [], []
-        for _ in range(_ROUNDS):
+        for _ in range(rig.rounds(3)):
             ours.append(_latency([*ENGINE, *arguments]))
             go.append(_latency([rig.gobench, *arguments]))
         mine, theirs = (tuple(map(median, zip(*each, strict=True))) for each in (ours, go))

@@ -1,6 +1,6 @@
 """The suite itself, on few profiles: it runs, it writes what it measured, and the rest of the report stays.
 
-Some 20 s: it builds Go's side, and runs each program several times.
+Half a minute: it builds Go's side, and runs each program once or more for every row.
 """
 
 from __future__ import annotations
@@ -31,13 +31,21 @@ def parsed(file: Path) -> Profile:
 
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
-    written.write_text("# Benchmarks\n\n## Warm\n\nold\n\n## Another\n\nkept\n")
-    run("--scale", "2000", "--report", written, "warm", "submit", "memory").check_returncode()
+    written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
+    run("--scale", "2000", "--report", written, "cold", "warm", "submit", "memory").check_returncode()
     text = written.read_text()
-    assert "old" not in text
+    assert "of another day" not in text
     assert "## Another\n\nkept" in text
     titles = [line for line in text.splitlines() if line.startswith("## ")]
-    assert titles == ["## Warm", "## Another", "## One submit", "## Memory"]
+    assert titles == [
+        "## Warm",
+        "## Another",
+        "## Cold: whole processes",
+        "## Cold: in one process",
+        "## One submit",
+        "## Memory",
+    ]
+    assert text.count("| 2,000, 2 processes |") == 2
     assert text.count("| real") == 5
 
 
