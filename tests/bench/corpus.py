@@ -1,13 +1,15 @@
 """The profiles that the benchmarks merge: real ones, again and again with later times.
 
-A copy differs from its source in its time alone, field by field and in the layout of its writer, since
-the layout decides how fast a profile is read.
+A copy differs from its source in its time alone, and in no byte of its layout, since the layout decides how
+fast a profile is read. As a program, `corpus.py FOLDER COUNT SOURCE ...` makes a folder of them: another
+process than the one that measures, which must stay small.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import sys
 import zlib
 from itertools import cycle, islice
 from pathlib import Path
@@ -36,7 +38,7 @@ class Source(NamedTuple):
 
 def find(folder: Path) -> list[Path]:
     """All profiles of a folder, in an order that mixes the programs and is the same everywhere."""
-    files = [file for file in folder.rglob("*.gz") if file.is_file()]
+    files = [file for file in folder.resolve().rglob("*.gz") if file.is_file()]
     if not files:
         raise SystemExit(f"{folder}: no *.gz in there")
     return sorted(files, key=lambda file: hashlib.sha256(file.read_bytes()).digest())
@@ -82,3 +84,7 @@ def _varint(protobuf: bytes, position: int) -> tuple[int, int]:
         position, shift = position + 1, shift + 7
         if byte < 0x80:
             return value, position
+
+
+if __name__ == "__main__":
+    make([Path(name) for name in sys.argv[3:]], int(sys.argv[2]), Path(sys.argv[1]))

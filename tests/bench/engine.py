@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Cost = dict[str, float]
 # The formats in which warm merges are written.
-_WARM_FORMATS = ("pprof",)
+_WARM_FORMATS = ("pprof", "go")
 
 
 def _cpu_seconds() -> float:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tests.bench import corpus
 from tests.bench.measure import Cost, progress, within
 from tests.oracle.oracle import GO, build, go_environment, go_root
 
@@ -84,5 +83,7 @@ class Rig:
 
     def _made(self, name: str, sources: list[Path], count: int) -> Path:
         progress(f"making {count} {name} profiles")
-        corpus.make(sources, count, self.scratch / name)
-        return self.scratch / name
+        folder = self.scratch / name
+        command = [sys.executable, "-m", "tests.bench.corpus", folder, str(count), *sources]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return folder
