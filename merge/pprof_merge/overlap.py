@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pprof_merge.formats.call_edges import CallEdges, call_edges
-from pprof_merge.profile import Int64s, Profile
-
-Floats = NDArray[np.float64]
+from pprof_merge.profile import Floats, Int64s, Profile
 
 
 def overlap(a: Profile, b: Profile) -> float:
