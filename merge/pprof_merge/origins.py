@@ -6,6 +6,7 @@ was built with a build id has that in its mapping.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from pprof_merge.dictionary import Dictionary, Traces
 
 _INSTANCE = b"instance"
 _VERSION = b"version"
+# Libraries, and what the kernel maps: what google/pprof doesn't take for the main binary either.
+_NO_PROGRAM = re.compile(rb"^\[|^//anon|[.]so$|[.]so[._][0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Origin:
     """The instances and versions that one profile, which may be a merge, is of; empty where it doesn't tell.
 
     Instances are the texts of the label `instance`. Versions are those of the label `version`; where no
-    sample has one, the build ids of the main binary, or else its file name.
+    sample has one, the build id of the program, or else its file name.
     """
 
     instances: frozenset[bytes]
@@ -51,9 +54,7 @@ def origins_of(dictionary: Dictionary, profiles: Sequence[Traces]) -> list[Origi
 
 
 def _binaries(traces: Traces, strings: Sequence[bytes]) -> frozenset[bytes]:
-    """The main binary's; in a merge of several versions it is there once for each, under the same name."""
-    names = {mapping.filename for mapping in traces.main.values()}
-    binaries = [
-        mapping for mapping in (*traces.main.values(), *traces.mappings.values()) if mapping.filename in names
-    ]
+    """The main binary, and in a merge of several versions those of the others."""
+    mappings = (*traces.main.values(), *traces.mappings.values())
+    binaries = [mapping for mapping in mappings if not _NO_PROGRAM.search(strings[mapping.filename])]
     return frozenset(strings[binary.build_id] or strings[binary.filename] for binary in binaries) - {b""}

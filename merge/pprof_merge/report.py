@@ -167,12 +167,9 @@ def _verdict(profile: Profile) -> tuple[Verdict, TracedEdges | None]:
     except UnfitForFormat as unfit:
         return Verdict("refused", str(unfit), 0, 0.0), None
     edges = traced.edges
-    found = ("used", "")
-    if not len(edges):
-        found = ("ignored", "no sample has a call in it")
-    elif not edges.weight.sum():
-        found = ("ignored", "the weights of all calls add up to 0")
-    return Verdict(*found, len(edges), _with_start_line(profile)), traced
+    used = bool(edges.weight.sum())
+    verdict = ("used", "") if used else ("ignored", "it has no calls, or their weights add up to 0")
+    return Verdict(*verdict, len(edges), _with_start_line(profile)), traced
 
 
 def _with_start_line(profile: Profile) -> float:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pprof_merge import decode
 
-from tests.interop.go_toolchain import ENVIRONMENT, GO, ROOT, go
+from tests.interop.go_toolchain import ENVIRONMENT, ROOT, go
 from tests.merge.command import pprof_merge
+from tests.oracle.oracle import GO
 
 # A generic function, a method, a closure, one that is always inlined, and assembly.
 KINDS = (
