@@ -13,6 +13,8 @@ from pgo_collector.keys import KeyFile
 from pgo_collector.lingering import Lingering
 from pgo_collector.merge_route import merge_routes
 from pgo_collector.merging import SeriesMerge
+from pgo_collector.report_route import report_routes
+from pgo_collector.reporting import SeriesReport
 from pgo_collector.rules_folder import RulesFolder
 from pgo_collector.settings import Settings
 from pgo_collector.store import Store
@@ -32,5 +34,7 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
     rules = RulesFolder(settings.rules_dir)
     app.include_router(merge_routes(SeriesMerge(store, series), rules, merge_keys))
+    limit = settings.max_inflated_bytes
+    app.include_router(report_routes(SeriesReport(store, series), merge_keys, limit, settings.body_timeout))
     problems.install(app)
     return AccessLog(Lingering(app))

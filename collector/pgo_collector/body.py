@@ -13,8 +13,8 @@ from pgo_collector.store import not_stored
 _WRITE_BYTES = 64 << 10
 
 
-async def write_body(request: Request, part: Path, limit: int, seconds: float) -> int:
-    """Writes the body to the new file `part`; its size in bytes.
+async def write_body(request: Request, part: Path, limit: int, seconds: float, what: str) -> int:
+    """Writes the body, which is to be what `what` says, to the new file `part`; its size in bytes.
 
     Raises EmptyBody, BodyTooLarge (without reading, where the length is declared), BodyTooSlow,
     NotStored, and ClientDisconnect.
@@ -27,9 +27,9 @@ async def write_body(request: Request, part: Path, limit: int, seconds: float) -
     except TimeoutError:
         raise BodyTooSlow(f"the body took longer than {seconds:g} seconds") from None
     except OSError as error:
-        raise not_stored("profile", error) from error
+        raise not_stored("body", error) from error
     if not size:
-        raise EmptyBody("the body is empty; send a profile, gzip or bare protobuf")
+        raise EmptyBody(f"the body is empty; send {what}")
     return size
 
 

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pprof_merge import Collection, Limits, Profile, ProfileError, compress, decode, encode
+from pprof_merge import Collection, Limits, Profile, ProfileError, SymbolsInvalid, compress, decode, encode
 from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
+from pprof_merge.symbols import parse_symbols
 
 from pgo_collector.cpu import check_cpu
-from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile
+from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.folder import gzipped_part
 from pgo_collector.forms import Form
 
@@ -30,6 +32,9 @@ STORED = replace(
     nested_messages=_DEFAULTS.nested_messages,
     inflated_bytes=1 << 30,
 )
+
+# A blob: name, file and digest.
+Stored = tuple[str, Path, str]
 
 # What a merge depends on besides its blobs.
 ENGINE = version("pprof-merge")
@@ -62,10 +67,27 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """Blobs that were read: `names` by number in the collection, of those that are fit to be merged."""
+
+    collection: Collection
+    names: dict[int, str]
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """What a merge made: the facts of the profile, None if no blob could be read."""
 
     facts: Facts | None
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report as JSON, None if no blob could be read."""
+
+    report: bytes | None
     left_out: tuple[LeftOut, ...]
 
 
@@ -95,15 +117,43 @@ def inspect(blob: Path) -> Facts:
     return Facts.of(profile, profile.digest.hex(), blob.stat().st_size)
 
 
-def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
-    """Merges blobs, each a name, a file and a digest, into the gzip file `part`.
+def merge_blobs(blobs: Sequence[Stored], part: Path) -> Merged:
+    """Merges blobs into the gzip file `part`.
 
     What can't be read, is damaged or of another kind is left out. If that is all, there is no file.
     """
+    collected = _collect(blobs)
+    if not collected.names:
+        return Merged(None, collected.left_out)
+    profile = collected.collection.merge(collected.names)
+    protobuf = encode(profile)
+    content = compress(protobuf)
+    _write(part, content)
+    digest = hashlib.sha256(protobuf).hexdigest()
+    return Merged(Facts.of(profile, digest, len(content)), collected.left_out)
+
+
+def report_blobs(blobs: Sequence[Stored], symbols: Path | None, now_nanos: int) -> Reported:
+    """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions.
+
+    Raises SymbolsUnreadable, or OSError for that file. What a merge leaves out plays no part.
+    """
+    try:
+        functions = None if symbols is None else parse_symbols(symbols.read_bytes())
+    except SymbolsInvalid as error:
+        raise SymbolsUnreadable(str(error)) from error
+    collected = _collect(blobs)
+    if not collected.names:
+        return Reported(None, collected.left_out)
+    made = report(collected.collection, collected.names, now_nanos, Questions(functions))
+    return Reported(made.json(), collected.left_out)
+
+
+def _collect(blobs: Sequence[Stored]) -> Collected:
     collection = Collection(STORED)
     unreadable: dict[str, str] = {}
     left_out: list[LeftOut] = []
-    numbers: list[int] = []
+    names: dict[int, str] = {}
 
     def contents() -> Iterator[bytes]:
         for name, path, _ in blobs:
@@ -119,15 +169,8 @@ def merge_blobs(blobs: Sequence[tuple[str, Path, str]], part: Path) -> Merged:
         elif unfit := _unfit(collection, taken, digest):
             left_out.append(LeftOut(name, unfit))
         else:
-            numbers.append(taken)
-    if not numbers:
-        return Merged(None, tuple(left_out))
-    profile = collection.merge(numbers)
-    protobuf = encode(profile)
-    content = compress(protobuf)
-    _write(part, content)
-    digest = hashlib.sha256(protobuf).hexdigest()
-    return Merged(Facts.of(profile, digest, len(content)), tuple(left_out))
+            names[taken] = name
+    return Collected(collection, names, tuple(left_out))
 
 
 def _unfit(collection: Collection, number: int, digest: str) -> str:

@@ -5,6 +5,7 @@
     │   ├── NotACPUProfile      400
     │   ├── EmptyBody           400
     │   ├── UnknownFormat       400
+    │   ├── SymbolsUnreadable   400
     │   ├── KeyRefused          403
     │   ├── NothingToMerge      404
     │   ├── CombineNeedsPost    405
@@ -50,13 +51,19 @@ class NotACPUProfile(Refusal):
 
 
 class EmptyBody(Refusal):
-    """A submit without a body."""
+    """A request without the body that it is about."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class UnknownFormat(Refusal):
     """Not a name of a format."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class SymbolsUnreadable(Refusal):
+    """A program's symbols in which there is no function."""
 
     status = HTTPStatus.BAD_REQUEST
 

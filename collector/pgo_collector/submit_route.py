@@ -11,6 +11,8 @@ from pgo_collector.body import write_body
 from pgo_collector.keys import KeyFile
 from pgo_collector.store import Store
 
+_BODY = "a profile, gzip or bare protobuf"
+
 
 def submit_routes(
     store: Store, series: Series, keys: KeyFile, limits: Limits, body_seconds: float
@@ -22,7 +24,7 @@ def submit_routes(
     @router.post("/v1/submit", dependencies=[Depends(bearer_of(keys))])
     async def submit(request: Request) -> Response:
         async with store.part() as part:
-            request.state.bytes = await write_body(request, part, largest_body, body_seconds)
+            request.state.bytes = await write_body(request, part, largest_body, body_seconds, _BODY)
             facts = await store.submit(part, series, limits)
         request.state.profile = facts.digest
         return Response(status_code=204)

@@ -10,6 +10,7 @@ from pprof_merge.errors import (
     MalformedProfile,
     ProfileError,
     RulesInvalid,
+    SymbolsInvalid,
     UnfitForFormat,
 )
 from pprof_merge.limits import Limits
@@ -26,6 +27,7 @@ __all__ = [
     "Profile",
     "ProfileError",
     "RulesInvalid",
+    "SymbolsInvalid",
     "UnfitForFormat",
     "ValueType",
     "compress",

@@ -46,6 +46,21 @@ def parser() -> argparse.ArgumentParser:
         help="a file of functions to drop, or to keep from being inlined",
     )
     described.add_argument(
+        "--report",
+        metavar="REPORT",
+        help="also write a report on the merge there, as JSON",
+    )
+    described.add_argument(
+        "--symbols",
+        metavar="SYMBOLS",
+        help="for the report: the functions of a program, from `go tool nm` or nm, or a list",
+    )
+    described.add_argument(
+        "--against",
+        metavar="PROFILE",
+        help="for the report: a profile to compare with, as the last one released",
+    )
+    described.add_argument(
         "-j",
         "--jobs",
         metavar="N",
@@ -75,16 +90,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = FORMATS[options.format]
     if wanted.binary and options.output == STANDARD_STREAM and sys.stdout.isatty():
         command.error("standard output is a terminal; name a file with -o")
+    _check_report(command, options)
     try:
         rules = _rules(options.rules)
-        merged = apply_rules(collect(options.files, options.jobs).merge(), rules)
-        write(options.output, _formatted(merged, wanted))
+        collection = collect(options.files, options.jobs)
+        if options.report is not None:
+            from pprof_merge.report_file import write_report  # noqa: PLC0415 - only some calls need it
+
+            write_report(options.report, collection, options.files, options.symbols, options.against)
+        write(options.output, _formatted(apply_rules(collection.merge(), rules), wanted))
     except (BadInputError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
         return _BAD_INPUT
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
+
+
+def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.report is None and (options.symbols or options.against):
+        command.error("--symbols and --against are for a --report")
+    if options.report == options.output == STANDARD_STREAM:
+        command.error("standard output can't take both; name a file with -o or --report")
 
 
 def _rules(name: str | None) -> Rules:

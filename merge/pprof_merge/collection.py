@@ -14,7 +14,8 @@ from pprof_merge.decode import decode_batch
 from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
-from pprof_merge.merge import Merge
+from pprof_merge.merge import Contribution, Merge
+from pprof_merge.origins import Origin, origins_of
 from pprof_merge.profile import Header, Profile
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
@@ -88,6 +89,17 @@ class Collection:
         merged = Merge(self._dictionary)
         merged.add([self._traces[number] for number in numbers])
         return merged.profile()
+
+    def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
+        """The merge of some profiles, and what each of them has in it. Raises as `merge` does."""
+        profiles = [self._traces[number] for number in numbers]
+        merged = Merge(self._dictionary)
+        merged.add(profiles)
+        return merged.profile(), merged.contributions(profiles)
+
+    def origins(self, numbers: Iterable[int]) -> list[Origin]:
+        """Instances and versions that some profiles are of."""
+        return origins_of(self._dictionary, [self._traces[number] for number in numbers])
 
     def _merge_all(self) -> Profile:
         """Adds what is new to the last merge of all; unless some of it belongs in between."""

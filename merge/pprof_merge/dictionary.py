@@ -168,6 +168,10 @@ class Dictionary:
         rows = self._stacks.take(numbers)
         return rows.fixed[0], rows.ragged[0], rows.offsets
 
+    def label_sets_of(self, stacks: Ints) -> Ints:
+        """The label set of each of some stacks."""
+        return self._stacks.rows.fixed[0][stacks]
+
     def label_sets(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Some label sets."""
         return self._label_sets.take(numbers)

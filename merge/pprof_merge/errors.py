@@ -1,5 +1,5 @@
-"""What can be wrong with a profile, in one tree, and with a file of rules. Nothing else comes out of this
-package:
+"""What can be wrong with a profile, in one tree, and with what comes beside it. Nothing else comes out of
+this package:
 
 ProfileError                what, where
 ├── MalformedProfile        the bytes are not a pprof profile
@@ -8,6 +8,7 @@ ProfileError                what, where
 └── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
 
 RulesInvalid                what, line
+SymbolsInvalid              what
 """
 
 
@@ -58,3 +59,7 @@ class RulesInvalid(ValueError):
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.what}"
+
+
+class SymbolsInvalid(ValueError):
+    """A list of symbols names no function."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
 from pprof_merge.headers import column_order, combine_headers
-from pprof_merge.profile import Header, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
+from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
 from pprof_merge.used_mappings import Mapping
 
@@ -35,6 +36,13 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     merged = Merge(dictionary)
     merged.add([dictionary.intern(Batch.of(profile))[0] for profile in profiles])
     return merged.profile()
+
+
+class Contribution(NamedTuple):
+    """What a profile has in a merge: k samples of the merge, -1 for none, and their (k, n_types) values."""
+
+    samples: Int64s
+    values: Int64s
 
 
 class Merge:
@@ -82,11 +90,8 @@ class Merge:
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         dictionary = self._dictionary
-        stacks = self._order.view
+        stacks = self._stacks()
         values = self._sums[stacks]
-        is_zero = ~values.any(axis=1)
-        if is_zero.any():
-            stacks, values = stacks[~is_zero], values[~is_zero]
         label_sets, frames, frame_offsets = dictionary.stacks(stacks)
         location_numbers, location_rows = first_appearance(frames)
         locations = dictionary.locations(location_numbers)
@@ -112,6 +117,21 @@ class Merge:
             strings=list(dictionary.strings),
             digest=self._digest.digest(),
         )
+
+    def contributions(self, profiles: Sequence[Traces]) -> list[Contribution]:
+        """What each of these profiles, which were all added, has in `profile()`."""
+        if self._header is None:
+            return []
+        stacks = self._stacks()
+        sample_of = np.full(len(self._sums), -1)
+        sample_of[stacks] = np.arange(len(stacks))
+        return [Contribution(sample_of[traces.stacks], _values(traces, self._header)) for traces in profiles]
+
+    def _stacks(self) -> Int32s:
+        """Those of the samples of the merged profile, in its order: without the ones that add up to 0."""
+        stacks = self._order.view
+        is_zero = ~self._sums[stacks].any(axis=1)
+        return stacks[~is_zero] if is_zero.any() else stacks
 
     def _make_room(self, n_types: int) -> None:
         """For the stacks that have come to the dictionary since."""

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     Int64s = NDArray[np.int64]
     UInt32s = NDArray[np.uint32]
     UInt64s = NDArray[np.uint64]
+    Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
     # Row numbers: columns of them are as wide as their maker found right.
     Ints = NDArray[np.signedinteger[Any]]
     Integers = NDArray[np.integer[Any]]
 else:  # numpy.typing takes longer to import than a profile to merge
-    Bytes = Int32s = Int64s = UInt32s = UInt64s = Bools = Ints = Integers = np.ndarray
+    Bytes = Int32s = Int64s = UInt32s = UInt64s = Floats = Bools = Ints = Integers = np.ndarray
 
 
 class ValueType(NamedTuple):

@@ -38,6 +38,18 @@ class CallEdges:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TracedEdges:
+    """Edges, and the samples that they come from: `edge` is ragged by `offsets` (n_samples + 1).
+
+    An edge is as often in a sample's row as the sample's value is added to it.
+    """
+
+    edges: CallEdges
+    edge: Int64s
+    offsets: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
     """One row a node of Go's call graph: a line of a function at an address. `name` is a rank among names."""
 
@@ -54,11 +66,13 @@ class _Calls:
     """Distinct pairs of a leaf location and its caller's, as the nodes in them, the innermost first.
 
     `node` is flat, and `call` says to which pair each belongs; `weight` (n_calls) is the sum of its samples.
+    `of_sample` (n_samples) is the pair of each sample, n_calls where it doesn't count.
     """
 
     node: Int64s
     call: Int64s
     weight: Int64s
+    of_sample: Int64s
 
 
 def weighing_column(header: Header) -> int:
@@ -75,6 +89,11 @@ def call_edges(profile: Profile) -> CallEdges:
 
     Raises UnfitForFormat where the compiler fails: no sample type that it takes, or no `start_line` at all.
     """
+    return traced_edges(profile).edges
+
+
+def traced_edges(profile: Profile) -> TracedEdges:
+    """The edges as `call_edges` has them, and the samples of each. Raises as it does."""
     values = profile.samples.values[:, weighing_column(profile.header)]
     names, name_of_function = _names(profile)
     nodes, node_of_frame, frame_offsets = _nodes(profile, name_of_function)
@@ -82,19 +101,22 @@ def call_edges(profile: Profile) -> CallEdges:
     kept = _kept(calls, len(nodes))
     if kept.any() and not nodes.has_start_line[kept].any():
         raise UnfitForFormat("no function has a start line; programs built with Go 1.20 or later write them")
-    parent, child, weight = _node_edges(calls, len(nodes))
+    call, parent, child = _steps(calls, len(nodes))
     counted = kept[parent]
-    columns = (nodes.name[parent[counted]], nodes.offset[parent[counted]], nodes.name[child[counted]])
-    edge, first = _distinct(columns)
-    caller, offset, callee = (column[first] for column in columns)
+    call, parent, child = call[counted], parent[counted], child[counted]
+    edge, first = _distinct((nodes.name[parent], nodes.offset[parent], nodes.name[child]))
+    caller, offset, callee = nodes.name[parent[first]], nodes.offset[parent[first]], nodes.name[child[first]]
     used, row = np.unique(np.concatenate((caller, callee)), return_inverse=True)
-    return CallEdges(
+    edges = CallEdges(
         names=[names[rank] for rank in used.tolist()],
         caller=row[: len(caller)],
         offset=offset,
         callee=row[len(caller) :],
-        weight=sums(edge, weight[counted], len(first)),
+        weight=sums(edge, calls.weight[call], len(first)),
     )
+    call_offsets = offsets_of(np.bincount(call, minlength=len(calls.weight) + 1))
+    index, offsets = take_rows(call_offsets, calls.of_sample)
+    return TracedEdges(edges, edge[index], offsets)
 
 
 def sums(groups: Int64s, values: Int64s, n_groups: int) -> Int64s:
@@ -143,10 +165,12 @@ def _calls(samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offset
     caller = np.full(len(leaf), n_locations)
     caller[has_caller] = samples.locations[leaf_at[has_caller] + 1]
     pairs, pair = np.unique(leaf * (n_locations + 1) + caller, return_inverse=True)
+    of_sample = np.full(len(samples), len(pairs))
+    of_sample[counted] = pair
     locations = np.stack(np.divmod(pairs, n_locations + 1), axis=1).ravel()
     frames, offsets = take_rows(np.append(frame_offsets, frame_offsets[-1]), locations)
     call = np.repeat(np.arange(len(pairs)), np.diff(offsets[::2]))
-    return _Calls(node_of_frame[frames], call, sums(pair, values[counted], len(pairs)))
+    return _Calls(node_of_frame[frames], call, sums(pair, values[counted], len(pairs)), of_sample)
 
 
 def _kept(calls: _Calls, n_nodes: int) -> Bools:
@@ -159,14 +183,14 @@ def _kept(calls: _Calls, n_nodes: int) -> Bools:
     return kept
 
 
-def _node_edges(calls: _Calls, n_nodes: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Parent, child and weight of each edge between two nodes; to one of them, a call adds once."""
+def _steps(calls: _Calls, n_nodes: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Each step from a node to another, once a call, in the order of calls: call, parent and child."""
     child, parent = calls.node[:-1], calls.node[1:]
-    is_edge = (np.diff(calls.call) == 0) & (child != parent)
-    edges, edge = np.unique((parent * n_nodes + child)[is_edge], return_inverse=True)
-    once = _sorted_distinct(calls.call[:-1][is_edge] * len(edges) + edge)
-    weight = sums(once % len(edges), calls.weight[once // len(edges)], len(edges))
-    return edges // n_nodes, edges % n_nodes, weight
+    is_step = (np.diff(calls.call) == 0) & (child != parent)
+    pairs, pair = np.unique((parent * n_nodes + child)[is_step], return_inverse=True)
+    once = _sorted_distinct(calls.call[:-1][is_step] * len(pairs) + pair)
+    call, step = np.divmod(once, len(pairs))
+    return call, pairs[step] // n_nodes, pairs[step] % n_nodes
 
 
 def _sorted_distinct(numbers: Int64s) -> Int64s:

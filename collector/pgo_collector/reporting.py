@@ -1,0 +1,49 @@
+"""The report on a series: made anew each time, of all that is live then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.blobs import Series
+from pgo_collector.engine import Reported, Stored, report_blobs
+from pgo_collector.errors import NothingToMerge
+from pgo_collector.store import Store, not_stored
+
+_log = structlog.get_logger()
+
+
+class SeriesReport:
+    """Reports on the merge of all live blobs of one series."""
+
+    def __init__(self, store: Store, series: Series) -> None:
+        self.store = store
+        self._series = series
+
+    async def make(self, symbols: Path | None = None) -> Reported:
+        """The report as of now; `symbols` is a file with the functions of a program.
+
+        Raises SymbolsUnreadable, NothingToMerge, NotStored or WorkerLost.
+        """
+        try:
+            blobs = await asyncio.to_thread(self._live)
+            start = time.perf_counter()
+            made = await self.store.workers.run(report_blobs, blobs, symbols, time.time_ns())
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("report", error) from error
+        _log.info("reported", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
+        if made.report is None:
+            raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
+        return made
+
+    def _live(self) -> list[Stored]:
+        blobs = self.store.catalog.live(self._series)
+        if not blobs:
+            raise NothingToMerge("no profile is stored")
+        return [
+            (str(blob.name), self.store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
+        ]

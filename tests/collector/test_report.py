@@ -1,0 +1,136 @@
+"""The report on what is stored, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pprof_merge import Collection
+from pprof_merge.report import Questions, report
+
+from tests.collector.conftest import PROFILES
+from tests.faults.stacks import profile_of
+from tests.server import Server, bearer
+
+SYMBOLS = b"  4d53a0 T main.main\n  4d5400       1189 t runtime.mallocgc\n"
+
+
+def ask(
+    server: Server, method: str = "GET", key: str = Server.merge_key, content: bytes | None = None
+) -> httpx.Response:
+    return server.client.request(method, "/v1/report", headers=bearer(key), content=content)
+
+
+@pytest.fixture
+def filled(server: Server, go_profiles: list[bytes]) -> Server:
+    for profile in go_profiles:
+        assert server.submit(profile).status_code == 204
+    return server
+
+
+def test_is_the_engines(filled: Server, go_profiles: list[bytes]) -> None:
+    answer = ask(filled)
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["Cache-Control"] == "private, no-store"
+    found = answer.json()
+    collection = Collection()
+    names = dict.fromkeys(collection.extend(go_profiles), "")
+    expected: dict[str, Any] = json.loads(report(collection, names, 0, Questions()).json())  # type: ignore[arg-type]
+    assert found["coverage"] is None
+    for changing in ("times", "outliers"):
+        del found[changing], expected[changing]
+    assert found == expected
+    assert filled.wait_for_log("reported")["blobs"] == len(go_profiles)
+
+
+def test_with_symbols(filled: Server) -> None:
+    answer = ask(filled, "POST", content=SYMBOLS)
+    assert answer.status_code == 200
+    coverage = answer.json()["coverage"]
+    assert coverage["symbols"] == 2
+    assert 0 < coverage["functions"]["present"] < 1
+    assert not [*(filled.data / "incoming").iterdir()]
+
+
+def test_outliers_are_named_as_blobs(filled: Server) -> None:
+    foreign = (PROFILES / "etl-s2-000.pb.gz").read_bytes()
+    before = {*filled.blobs()}
+    filled.submit(foreign)
+    (blob,) = {*filled.blobs()} - before
+    (outlier,) = ask(filled).json()["outliers"]["profiles"]
+    assert outlier["profile"].endswith(blob.name)
+    assert outlier["likeness"] < 0.5
+
+
+def test_it_is_of_what_is_live_now(filled: Server, go_profiles: list[bytes]) -> None:
+    before = ask(filled).json()
+    assert filled.combine().status_code == 200
+    after = ask(filled).json()
+    assert (before["profiles"], after["profiles"]) == (len(go_profiles), 1)
+    assert after["totals"] == before["totals"]
+    assert after["versions"].keys() == before["versions"].keys()
+    assert after["go"] == before["go"]
+
+
+def test_what_cannot_be_read_is_named(filled: Server, go_profiles: list[bytes]) -> None:
+    damaged = filled.blobs()[0]
+    damaged.write_bytes(b"")
+    answer = ask(filled)
+    assert answer.json()["profiles"] == len(go_profiles) - 1
+    assert damaged.name in answer.headers["PGO-Left-Out"]
+    for blob in filled.blobs():
+        blob.write_bytes(b"")
+    assert_problem(ask(filled), 404, f"none of the {len(go_profiles)} stored profiles can be read")
+
+
+def assert_problem(answer: httpx.Response, status: int, detail: str) -> None:
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+    assert answer.json()["detail"] == detail
+
+
+def test_nothing_stored_is_404(server: Server) -> None:
+    for answer in (ask(server), ask(server, "POST", content=SYMBOLS)):
+        assert_problem(answer, 404, "no profile is stored")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@pytest.mark.parametrize("key", ["wrong", Server.submit_key])
+def test_it_takes_a_merge_key(shared: Server, method: str, key: str) -> None:
+    assert ask(shared, method, key).status_code == 403
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+def test_other_methods_are_405(shared: Server, method: str) -> None:
+    assert ask(shared, method).status_code == 405
+
+
+def test_head_has_no_body(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    answer = ask(shared, "HEAD")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_symbols_without_a_function_are_400(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    detail = "there is no function among the symbols; nm finds none in a stripped program"
+    assert_problem(ask(shared, "POST", content=b"  600840 D data\n"), 400, detail)
+    detail = "the body is empty; send what `go tool nm` prints, or a list of functions"
+    assert_problem(ask(shared, "POST", content=b""), 400, detail)
+
+
+def test_symbols_are_bounded_as_other_bodies_are(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_MAX_INFLATED_BYTES": "1000", "PGOF_BODY_TIMEOUT": "1"}) as server:
+        server.submit(profile_of("a"))
+        assert ask(server, "POST", content=b"f\n" * 500).status_code == 200
+        assert_problem(ask(server, "POST", content=b"f\n" * 501), 413, "the body is larger than 1,000 bytes")
+
+
+def test_a_profile_without_calls_is_reported_as_what_it_is(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    found = ask(shared).json()
+    assert found["go"]["verdict"] == "ignored"
+    assert found["times"]["days"] == {"2023-11-14": found["profiles"]}

@@ -1,0 +1,3 @@
+module example.test/names
+
+go 1.21

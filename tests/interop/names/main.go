@@ -1,0 +1,93 @@
+// names profiles itself while it runs code of every kind that the linker names in a way of its own: generic
+// functions, closures, methods, assembly, and a function that is always inlined.
+//
+//	names FILE SECONDS
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+)
+
+type named interface{ name() string }
+
+type point struct{ x, y int }
+
+func (p point) name() string { return fmt.Sprint(p.x, p.y) }
+
+type counter struct{ words map[string]int }
+
+//go:noinline
+func (c *counter) count(words []string) {
+	for _, word := range words {
+		c.words[strings.ToUpper(word)]++
+	}
+}
+
+//go:noinline
+func convert[From, To any](all []From, one func(From) To) []To {
+	converted := make([]To, 0, len(all))
+	for _, each := range all {
+		converted = append(converted, one(each))
+	}
+	return converted
+}
+
+func square(x float64) float64 { return x * x }
+
+//go:noinline
+func hash(words []string) byte {
+	var text []byte
+	for len(text) < 50000 {
+		text = append(text, words[0]...)
+	}
+	sum := sha256.Sum256(text)
+	return sum[0]
+}
+
+func work(duration time.Duration) (total float64) {
+	words := strings.Fields(strings.Repeat("some words to count ", 100))
+	counted := counter{map[string]int{}}
+	numbers := make([]int, 2000)
+	for number := range numbers {
+		numbers[number] = number
+	}
+	for start := time.Now(); time.Since(start) < duration; {
+		counted.count(words)
+		for _, each := range convert(numbers, func(number int) float64 { return float64(number) / 3 }) {
+			for scale := 1.0; scale < 20; scale++ {
+				total += square(each / scale)
+			}
+		}
+		for _, each := range convert(numbers, func(number int) named { return point{number, number} }) {
+			total += float64(len(each.name()))
+		}
+		slices.SortFunc(words, func(a, b string) int { return strings.Compare(a, b) })
+		total += float64(hash(words))
+	}
+	return total
+}
+
+func main() {
+	duration, err := time.ParseDuration(os.Args[2] + "s")
+	check(err)
+	file, err := os.Create(os.Args[1])
+	check(err)
+	check(pprof.StartCPUProfile(file))
+	total := work(duration)
+	pprof.StopCPUProfile()
+	check(file.Close())
+	fmt.Println(total)
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
