@@ -84,6 +84,6 @@ class Rig:
     def _made(self, name: str, sources: list[Path], count: int) -> Path:
         progress(f"making {count} {name} profiles")
         folder = self.scratch / name
-        command = [sys.executable, "-m", "tests.bench.corpus", folder, str(count), *sources]
-        subprocess.run(command, cwd=ROOT, check=True)
+        program = [sys.executable, "-m", "tests.bench.corpus"]
+        subprocess.run([*program, folder, str(count), *sources], cwd=ROOT, check=True)
         return folder
