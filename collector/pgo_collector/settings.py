@@ -70,7 +70,9 @@ class Settings(BaseSettings):
         default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
     )
     max_inflated_bytes: int = Field(
-        default=8 << 20, gt=0, description="The largest protobuf, bare or inflated."
+        default=8 << 20,
+        gt=0,
+        description="The largest protobuf, bare or inflated; the largest list of symbols.",
     )
     workers: int = Field(
         default_factory=default_workers,

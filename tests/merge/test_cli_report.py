@@ -81,7 +81,7 @@ def test_options_that_do_not_go_together(files: list[Path], options: list[str], 
     [
         ("--symbols", b"  600840 D data\n", "there is no function among the symbols"),
         ("--symbols", None, "No such file"),
-        ("--against", b"x", "the string table"),
+        ("--against", b"x\n", "the string table"),
         ("--against", None, "No such file"),
     ],
 )
