@@ -129,17 +129,23 @@ class Server:
         return self.client.post("/v1/submit", content=profile, headers=bearer(key))
 
     def merge(
-        self, method: str = "GET", key: str = merge_key, format_: str | None = None, **headers: str
+        self,
+        method: str = "GET",
+        key: str = merge_key,
+        format_: str | None = None,
+        query: Mapping[str, str] | None = None,
+        **headers: str,
     ) -> httpx.Response:
         """/v1/merge; header names may have underscores in place of hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        query = {} if format_ is None else {"format": format_}
-        return self.client.request(method, "/v1/merge", params=query, headers=bearer(key) | named)
+        every = ({} if format_ is None else {"format": format_}) | dict(query or {})
+        return self.client.request(method, "/v1/merge", params=every, headers=bearer(key) | named)
 
-    def combine(self, key: str = merge_key, format_: str | None = None) -> httpx.Response:
+    def combine(
+        self, key: str = merge_key, format_: str | None = None, query: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         """POST /v1/merge?and_combine=true."""
-        query = {"and_combine": "true"} | ({} if format_ is None else {"format": format_})
-        return self.client.post("/v1/merge", params=query, headers=bearer(key))
+        return self.merge("POST", key, format_, {"and_combine": "true"} | dict(query or {}))
 
     def descendants(self) -> list[int]:
         """The ids of the processes that it started, and those that they did."""

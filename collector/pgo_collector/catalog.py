@@ -72,6 +72,21 @@ _conversions = sa.Table(
     sa.Column("etag", sa.Text, nullable=False),
 )
 
+# The weighted merges that merged/ holds, of the blobs with the fingerprint `inputs`: the last of each format
+# and weight.
+_weighted = sa.Table(
+    "weighted",
+    _metadata,
+    sa.Column("fingerprint", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("inputs", sa.Text, nullable=False),
+    sa.Column("format", sa.Text, nullable=False),
+    sa.Column("weight", sa.Text, nullable=False),
+    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("left_out", sa.Text, nullable=False),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Blob:
@@ -89,6 +104,19 @@ class Merge:
 
     series: Series
     fingerprint: str
+    etag: str
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedMerge:
+    """A row of weighted merges; `inputs` is the fingerprint of the plain merge of the same blobs."""
+
+    series: Series
+    fingerprint: str
+    inputs: str
+    format: str
+    weight: str
     etag: str
     left_out: tuple[LeftOut, ...]
 
@@ -196,8 +224,7 @@ class Catalog:
             ).one_or_none()
         if row is None:
             return None
-        left_out = tuple(LeftOut(**entry) for entry in json.loads(row.left_out))
-        return Merge(Series(row.service, row.type), row.fingerprint, row.etag, left_out)
+        return Merge(Series(row.service, row.type), row.fingerprint, row.etag, _left_out(row.left_out))
 
     def conversion(self, fingerprint: str) -> str | None:
         """The etag of the conversion of that fingerprint, if it is there."""
@@ -205,14 +232,31 @@ class Catalog:
         with self._engine.begin() as connection:
             return connection.execute(query).scalar_one_or_none()
 
+    def weighted(self, fingerprint: str) -> WeightedMerge | None:
+        """The weighted merge of that fingerprint, if it is there."""
+        query = sa.select(_weighted).where(_weighted.c.fingerprint == fingerprint)
+        with self._engine.begin() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        return WeightedMerge(
+            series=Series(row.service, row.type),
+            fingerprint=row.fingerprint,
+            inputs=row.inputs,
+            format=row.format,
+            weight=row.weight,
+            etag=row.etag,
+            left_out=_left_out(row.left_out),
+        )
+
     def fingerprints(self) -> set[str]:
-        """Of all merges and conversions that are remembered."""
-        query = sa.union(sa.select(_merges.c.fingerprint), sa.select(_conversions.c.fingerprint))
+        """Of all merges, conversions and weighted merges that are remembered."""
+        query = sa.union(*(sa.select(table.c.fingerprint) for table in (_merges, _conversions, _weighted)))
         with self._engine.begin() as connection:
             return set(connection.execute(query).scalars())
 
     def remember(self, merge: Merge) -> None:
-        """Takes the place of the merge that its series had before, and of its forms if it is another."""
+        """Takes the place of the merge that its series had before, and of what else was made of others."""
         series = merge.series
         with self._writer.begin() as connection:
             connection.execute(sa.delete(_merges).where(*_of(_merges, series)))
@@ -220,14 +264,10 @@ class Catalog:
                 sa.delete(_conversions).where(*_of(_conversions, series), _conversions.c.merge != merge.etag)
             )
             connection.execute(
-                sa.insert(_merges).values(
-                    fingerprint=merge.fingerprint,
-                    service=series.service,
-                    type=series.type,
-                    etag=merge.etag,
-                    left_out=json.dumps([asdict(entry) for entry in merge.left_out]),
-                )
+                sa.delete(_weighted).where(*_of(_weighted, series), _weighted.c.inputs != merge.fingerprint)
             )
+            row = {"fingerprint": merge.fingerprint, "etag": merge.etag, "left_out": _listed(merge.left_out)}
+            connection.execute(sa.insert(_merges).values(**series._asdict(), **row))
 
     def remember_conversion(self, merge: Merge, format_: str, fingerprint: str, etag: str) -> None:
         """Takes the place of the one that the series of the merge had before in that format."""
@@ -236,6 +276,22 @@ class Catalog:
             connection.execute(sa.delete(_conversions).where(*same))
             row = {"fingerprint": fingerprint, "format": format_, "merge": merge.etag, "etag": etag}
             connection.execute(sa.insert(_conversions).values(**merge.series._asdict(), **row))
+
+    def remember_weighted(self, merge: WeightedMerge) -> None:
+        """Takes the place of those of its series that are of other blobs, or have its format and weight."""
+        alike = (_weighted.c.format == merge.format) & (_weighted.c.weight == merge.weight)
+        gone = alike | (_weighted.c.inputs != merge.inputs)
+        row = {
+            "fingerprint": merge.fingerprint,
+            "inputs": merge.inputs,
+            "format": merge.format,
+            "weight": merge.weight,
+            "etag": merge.etag,
+            "left_out": _listed(merge.left_out),
+        }
+        with self._writer.begin() as connection:
+            connection.execute(sa.delete(_weighted).where(*_of(_weighted, merge.series), gone))
+            connection.execute(sa.insert(_weighted).values(**merge.series._asdict(), **row))
 
     def _select(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[Blob]:
         query = sa.select(_blobs)
@@ -276,6 +332,14 @@ def _count(connection: sa.Connection, blob: int, series: Series, inputs: Iterabl
 def _of(table: sa.Table, series: Series) -> tuple[sa.ColumnElement[bool], ...]:
     """What the rows of a series have in common."""
     return table.c.service == series.service, table.c.type == series.type
+
+
+def _listed(left_out: Iterable[LeftOut]) -> str:
+    return json.dumps([asdict(entry) for entry in left_out])
+
+
+def _left_out(text: str) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(**entry) for entry in json.loads(text))
 
 
 def _name(row: Any) -> BlobName:

@@ -12,11 +12,22 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from pprof_merge import Collection, Limits, Profile, ProfileError, SymbolsInvalid, compress, decode, encode
+from pprof_merge import (
+    Collection,
+    Limits,
+    Profile,
+    ProfileError,
+    SymbolsInvalid,
+    Weighting,
+    compress,
+    decode,
+    encode,
+)
 from pprof_merge.compression import GZIP_MAGIC
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
+from pprof_merge.weights import PLAIN
 
 from pgo_collector.cpu import check_cpu
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
@@ -84,6 +95,14 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a weighted merge made: the sha256 of its file, hex, None if there was no blob to take."""
+
+    digest: str | None
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     """A report as JSON, None if no blob could be read."""
 
@@ -133,6 +152,19 @@ def merge_blobs(blobs: Sequence[Stored], part: Path) -> Merged:
     return Merged(Facts.of(profile, digest, len(content)), collected.left_out)
 
 
+def weigh_blobs(blobs: Sequence[Stored], form: Form, part: Path) -> Weighed:
+    """Merges blobs by the weights of a form into the file `part`, of that form; see `merge_blobs`.
+
+    Left out is also what can't be weighed so. Raises NotOfThisProfile or OSError.
+    """
+    collected = _collect(blobs, form.weighting)
+    if not collected.names:
+        return Weighed(None, collected.left_out)
+    content = _formed(collected.collection.merge(collected.names, form.weighting), form)
+    _write(part, content)
+    return Weighed(hashlib.sha256(content).hexdigest(), collected.left_out)
+
+
 def report_blobs(blobs: Sequence[Stored], symbols: Path | None, now_nanos: int) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions.
 
@@ -149,7 +181,8 @@ def report_blobs(blobs: Sequence[Stored], symbols: Path | None, now_nanos: int) 
     return Reported(made.json(), collected.left_out)
 
 
-def _collect(blobs: Sequence[Stored]) -> Collected:
+def _collect(blobs: Sequence[Stored], weighting: Weighting = PLAIN) -> Collected:
+    """What can be read of blobs, and be weighed so."""
     collection = Collection(STORED)
     unreadable: dict[str, str] = {}
     left_out: list[LeftOut] = []
@@ -166,20 +199,22 @@ def _collect(blobs: Sequence[Stored]) -> Collected:
     for (name, _, digest), taken in zip(blobs, collection.extend(contents()), strict=True):
         if isinstance(taken, ProfileError):
             left_out.append(LeftOut(name, unreadable.get(name, str(taken))))
-        elif unfit := _unfit(collection, taken, digest):
+        elif unfit := _unfit(collection, taken, digest, weighting):
             left_out.append(LeftOut(name, unfit))
         else:
             names[taken] = name
     return Collected(collection, names, tuple(left_out))
 
 
-def _unfit(collection: Collection, number: int, digest: str) -> str:
+def _unfit(collection: Collection, number: int, digest: str, weighting: Weighting) -> str:
     """Why a profile isn't to be merged; empty if it is."""
     try:
         check_cpu(collection.header(number))
     except NotACPUProfile as error:
         return str(error)
-    return "" if collection.digest(number).hex() == digest else "the content is not what its name says"
+    if collection.digest(number).hex() != digest:
+        return "the content is not what its name says"
+    return weighting.refusal(collection.header(number))
 
 
 def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
@@ -193,12 +228,16 @@ def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
         raise MergeDamaged("it has another content")
-    try:
-        content = form.format.write(apply_rules(profile, form.rules))
-    except ProfileError as error:
-        raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
+    content = _formed(profile, form)
     _write(part, content)
     return hashlib.sha256(content).hexdigest()
+
+
+def _formed(profile: Profile, form: Form) -> bytes:
+    try:
+        return form.format.write(apply_rules(profile, form.rules))
+    except ProfileError as error:
+        raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
 
 
 def _write(part: Path, content: bytes) -> None:

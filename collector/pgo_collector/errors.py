@@ -6,6 +6,8 @@
     │   ├── EmptyBody           400
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
+    │   ├── NoSuchWeighting     400
+    │   ├── CombineWeighted     400
     │   ├── KeyRefused          403
     │   ├── NothingToMerge      404
     │   ├── CombineNeedsPost    405
@@ -58,6 +60,18 @@ class EmptyBody(Refusal):
 
 class UnknownFormat(Refusal):
     """Not a name of a format."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class NoSuchWeighting(Refusal):
+    """Not a name of a weight, or not a half-life."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class CombineWeighted(Refusal):
+    """What a combine stores has to be the sum, or the next merge would weigh what is weighted already."""
 
     status = HTTPStatus.BAD_REQUEST
 

@@ -1,28 +1,31 @@
-"""Forms: what a merge is served as, which is a format of what rules leave of it."""
+"""Forms: what a merge is served as, which is a format of what rules leave of it, by weights or without."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pprof_merge import Weighting, WeightingInvalid
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.rules import Rules
+from pprof_merge.weights import PLAIN, parse_half_life, parse_weight
 
-from pgo_collector.errors import UnknownFormat
+from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 
 _PLAIN = "pprof"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A format, of what rules leave of the merge."""
+    """A format, of what rules leave of the merge; and by what the profiles count in that."""
 
     format: Format
     rules: Rules
+    weighting: Weighting = PLAIN
 
     @property
     def is_plain(self) -> bool:
         """Whether it is the merge itself, as it is kept."""
-        return self.format.name == _PLAIN and not self.rules
+        return self.format.name == _PLAIN and not self.rules and self.weighting.is_plain
 
 
 def format_named(name: str = _PLAIN) -> Format:
@@ -31,3 +34,14 @@ def format_named(name: str = _PLAIN) -> Format:
         return FORMATS[name]
     except KeyError:
         raise UnknownFormat(f"format={name[:50]}: there is none; there are {', '.join(FORMATS)}") from None
+
+
+def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
+    """The weighting of two parameters, as far as they are given. Raises NoSuchWeighting."""
+    parameter = "weight"
+    try:
+        by = PLAIN.by if weight is None else parse_weight(weight)
+        parameter = "half_life"
+        return Weighting(by, PLAIN.half_life if half_life is None else parse_half_life(half_life))
+    except WeightingInvalid as error:
+        raise NoSuchWeighting(f"{parameter}: {error}") from None

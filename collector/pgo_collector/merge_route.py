@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from pgo_collector.auth import bearer_of
 from pgo_collector.downloads import Download
-from pgo_collector.errors import CombineNeedsPost
+from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.etags import matches, quoted
-from pgo_collector.forms import Form, format_named
+from pgo_collector.forms import Form, format_named, weighting_named
 from pgo_collector.keys import KeyFile
 from pgo_collector.left_out import HEADER, left_out_header
 from pgo_collector.merging import SeriesMerge
@@ -29,7 +29,10 @@ def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -
     async def merge(request: Request) -> Response:
         service = series_merge.series.service
         wanted = format_named(*request.query_params.getlist("format")[:1])
-        form = Form(wanted, await asyncio.to_thread(rules.of, service))
+        weighting = weighting_named(_first(request, "weight"), _first(request, "half_life"))
+        if _combines(request) and not weighting.is_plain:
+            raise CombineWeighted("a combine stores the sum; combine, or weigh, without the other")
+        form = Form(wanted, await asyncio.to_thread(rules.of, service), weighting)
         made = await (series_merge.combine(form) if _combines(request) else series_merge.current(form))
         request.state.profile = made.etag
         headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
@@ -46,7 +49,12 @@ def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -
 
 def _combines(request: Request) -> bool:
     """Whether the first value of the parameter is exactly `true`, as pgo-fleet reads it."""
-    return request.query_params.getlist("and_combine")[:1] == ["true"]
+    return _first(request, "and_combine") == "true"
+
+
+def _first(request: Request, parameter: str) -> str | None:
+    """The first value of a parameter of the query."""
+    return next(iter(request.query_params.getlist(parameter)), None)
 
 
 async def _check_method(request: Request) -> None:

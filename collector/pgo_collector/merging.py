@@ -6,14 +6,9 @@ A form of it is made of that file, when it or the rules have changed, and kept b
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,27 +16,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.blobs import BlobName, Identity, Series
 from pgo_collector.catalog import Blob, Merge
 from pgo_collector.conversions import Conversions
-from pgo_collector.engine import ENGINE, Facts, LeftOut, merge_blobs
+from pgo_collector.engine import Facts, merge_blobs
 from pgo_collector.errors import MergeDamaged, NothingToMerge
 from pgo_collector.forms import Form
+from pgo_collector.live import files_of, fingerprint_of, live_blobs, sizes_of
+from pgo_collector.open_merge import OpenMerge
 from pgo_collector.retired import delete_retired
 from pgo_collector.store import Store, not_stored
+from pgo_collector.weighted import WeightedMerges
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class OpenMerge:
-    """A merge to be read from its own open file, which stays readable when the next merge replaces it.
-
-    `etag` is the sha256 of the bare protobuf, hex, for the merge itself; for another form of it the sha256
-    of the file, and the format's name. `size` is that of the file, in bytes.
-    """
-
-    etag: str
-    size: int
-    left_out: tuple[LeftOut, ...]
-    file: BinaryIO
 
 
 class SeriesMerge:
@@ -56,12 +40,15 @@ class SeriesMerge:
         self._store = store
         self._conversions = Conversions(store)
         self._merging = asyncio.Lock()
+        self._weighted = WeightedMerges(store, series, self._merging)
 
     async def current(self, form: Form) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
         Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerLost.
         """
+        if not form.weighting.is_plain:
+            return await self._weighted.current(form)
         return await asyncio.to_thread(self._find, form) or await self._make(form, combine=False)
 
     async def combine(self, form: Form) -> OpenMerge:
@@ -73,17 +60,11 @@ class SeriesMerge:
         return await self._make(form, combine=True)
 
     def _live(self) -> list[Blob]:
-        blobs = self._store.catalog.live(self.series)
-        if not blobs:
-            raise NothingToMerge("no profile is stored")
-        return blobs
-
-    def _sizes(self, blobs: Iterable[Blob]) -> dict[BlobName, int]:
-        return {blob.name: self._store.blobs.size(blob.name) for blob in blobs}
+        return live_blobs(self._store, self.series)
 
     def _last(self) -> Merge | None:
         """The last merge, if it is of what is live now."""
-        return self._store.catalog.merge(_fingerprint(self._sizes(self._live())))
+        return self._store.catalog.merge(fingerprint_of(sizes_of(self._store, self._live())))
 
     def _find(self, form: Form) -> OpenMerge | None:
         merge = self._last()
@@ -94,8 +75,7 @@ class SeriesMerge:
 
     def _open(self, merge: Merge, form: Form) -> OpenMerge:
         etag, path = self._conversions.place(merge, form)
-        file = path.open("rb")
-        return OpenMerge(etag, os.fstat(file.fileno()).st_size, merge.left_out, file)
+        return OpenMerge.at(path, etag, merge.left_out)
 
     async def _make(self, form: Form, *, combine: bool) -> OpenMerge:
         """Makes what isn't kept, of the merge and of its form."""
@@ -129,13 +109,10 @@ class SeriesMerge:
     async def _merge(self, *, combine: bool) -> Merge:
         store = self._store
         blobs = await asyncio.to_thread(self._live)
-        sizes = await asyncio.to_thread(self._sizes, blobs)
+        sizes = await asyncio.to_thread(sizes_of, store, blobs)
         async with store.part() as part:
-            paths = [
-                (str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
-            ]
             start = time.perf_counter()
-            merged = await store.workers.run(merge_blobs, paths, part)
+            merged = await store.workers.run(merge_blobs, files_of(store, blobs), part)
             _log.info("merged", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
             for left in merged.left_out:
                 _log.warning("left out of the merge", blob=left.blob, reason=left.reason)
@@ -148,7 +125,7 @@ class SeriesMerge:
                 if combined is not None:
                     sizes = {name: size for name, size in sizes.items() if str(name) in left_out}
                     sizes[combined] = merged.facts.size
-            merge = Merge(self.series, _fingerprint(sizes), merged.facts.digest, merged.left_out)
+            merge = Merge(self.series, fingerprint_of(sizes), merged.facts.digest, merged.left_out)
             await store.write(self._keep, merge, part)
         if combine:
             await delete_retired(store)
@@ -182,12 +159,3 @@ class SeriesMerge:
         part.replace(folder.merged_file(merge.fingerprint))
         catalog.remember(merge)
         folder.sweep_merged(catalog.fingerprints())
-
-
-def _fingerprint(sizes: Mapping[BlobName, int]) -> str:
-    """What a merge of blobs depends on: which they are, and what is there of them on disk, in bytes.
-
-    By its size a blob is noticed that is truncated or missing, and one that is put back too.
-    """
-    lines = sorted(f"{name} {size}\n" for name, size in sizes.items())
-    return hashlib.sha256("".join((f"{ENGINE}\n", *lines)).encode()).hexdigest()

@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.blobs import Series
 from pgo_collector.engine import Reported, Stored, report_blobs
 from pgo_collector.errors import NothingToMerge
+from pgo_collector.live import files_of, live_blobs
 from pgo_collector.store import Store, not_stored
 
 _log = structlog.get_logger()
@@ -41,9 +42,4 @@ class SeriesReport:
         return made
 
     def _live(self) -> list[Stored]:
-        blobs = self.store.catalog.live(self._series)
-        if not blobs:
-            raise NothingToMerge("no profile is stored")
-        return [
-            (str(blob.name), self.store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
-        ]
+        return files_of(self.store, live_blobs(self.store, self._series))

@@ -12,10 +12,13 @@ from pprof_merge.errors import (
     RulesInvalid,
     SymbolsInvalid,
     UnfitForFormat,
+    UnfitForWeight,
+    WeightingInvalid,
 )
 from pprof_merge.limits import Limits
 from pprof_merge.merge import merge
 from pprof_merge.profile import Header, Profile, ValueType
+from pprof_merge.weights import Weighting
 
 __all__ = [
     "Collection",
@@ -29,7 +32,10 @@ __all__ = [
     "RulesInvalid",
     "SymbolsInvalid",
     "UnfitForFormat",
+    "UnfitForWeight",
     "ValueType",
+    "Weighting",
+    "WeightingInvalid",
     "compress",
     "decode",
     "encode",

@@ -9,12 +9,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pprof_merge.errors import ProfileError, RulesInvalid
+from pprof_merge.collection import Collection
+from pprof_merge.errors import ProfileError, RulesInvalid, WeightingInvalid
 from pprof_merge.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.profile import Profile
 from pprof_merge.rules import Rules, apply_rules, parse_rules
 from pprof_merge.shares import collect
+from pprof_merge.weights import PLAIN, WEIGHTS, Weighting, parse_half_life
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130  # what shells give for SIGINT
@@ -44,6 +46,20 @@ def parser() -> argparse.ArgumentParser:
         "--rules",
         metavar="RULES",
         help="a file of functions to drop, or to keep from being inlined",
+    )
+    described.add_argument(
+        "--weight",
+        choices=WEIGHTS,
+        default=PLAIN.by,
+        help="what counts the same: what was measured (sum, the default), each second of profiling, each "
+        "instance or each version",
+    )
+    described.add_argument(
+        "--half-life",
+        metavar="AGE",
+        type=_half_life,
+        default=PLAIN.half_life,
+        help="count a profile half that is so much older than the newest: a number of s, m, h, d or w, as 7d",
     )
     described.add_argument(
         "--report",
@@ -83,6 +99,13 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
+def _half_life(text: str) -> int:
+    try:
+        return parse_half_life(text)
+    except WeightingInvalid as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     command = parser()
@@ -93,12 +116,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _check_report(command, options)
     try:
         rules = _rules(options.rules)
+        weighting = Weighting(options.weight, options.half_life)
         collection = collect(options.files, options.jobs)
+        _check_weighable(options.files, collection, weighting)
         if options.report is not None:
             from pprof_merge.report_file import write_report  # noqa: PLC0415 - only some calls need it
 
             write_report(options.report, collection, options.files, options.symbols, options.against)
-        write(options.output, _formatted(apply_rules(collection.merge(), rules), wanted))
+        merged = apply_rules(collection.merge(weighting=weighting), rules)
+        write(options.output, _formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
         return _BAD_INPUT
@@ -112,6 +138,12 @@ def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace)
         command.error("--symbols and --against are for a --report")
     if options.report == options.output == STANDARD_STREAM:
         command.error("standard output can't take both; name a file with -o or --report")
+
+
+def _check_weighable(names: Sequence[str], collection: Collection, weighting: Weighting) -> None:
+    for number, name in enumerate(names):
+        if refusal := weighting.refusal(collection.header(number)):
+            raise BadInputError(f"{name}: {refusal}")
 
 
 def _rules(name: str | None) -> Rules:

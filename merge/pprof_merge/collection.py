@@ -6,7 +6,8 @@ that all share. A merge is then a sum of traces; no profile is read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
@@ -15,11 +16,15 @@ from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merge import Contribution, Merge
+from pprof_merge.order import place
 from pprof_merge.origins import Origin, origins_of
 from pprof_merge.profile import Header, Profile
+from pprof_merge.weighing import Labels, weighted_sums
+from pprof_merge.weights import PLAIN, Weighting
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
 _BATCH_BYTES = 1 << 21
+_NO_LABELS: Labels = MappingProxyType({})
 
 
 class Collection:
@@ -79,13 +84,29 @@ class Collection:
         """The SHA-256 of a profile's bare protobuf."""
         return self._traces[number].digest
 
-    def merge(self, numbers: Iterable[int] | None = None) -> Profile:
-        """The merge of some profiles, or of all.
+    def merge(
+        self,
+        numbers: Iterable[int] | None = None,
+        weighting: Weighting = PLAIN,
+        labels: Mapping[int, Labels] = MappingProxyType({}),
+    ) -> Profile:
+        """The merge of some profiles, or of all, each as it is or by a factor.
 
-        Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
+        `labels` are what is known of profiles, by their numbers, besides what is in them. Raises
+        IncompatibleProfiles where the types differ, UnfitForWeight where one can't be weighed so, and
+        ProfileError where there is none.
         """
-        if numbers is None:
-            return self._merge_all()
+        if weighting.is_plain:
+            return self._merge_all() if numbers is None else self._merge_some(numbers)
+        chosen = range(len(self)) if numbers is None else numbers
+        ordered = sorted(chosen, key=lambda number: place(self._traces[number]))
+        traces = [self._traces[number] for number in ordered]
+        told = [labels.get(number, _NO_LABELS) for number in ordered]
+        merged = Merge(self._dictionary, weighted_sums(weighting, self._dictionary, traces, told))
+        merged.add(traces)
+        return merged.profile()
+
+    def _merge_some(self, numbers: Iterable[int]) -> Profile:
         merged = Merge(self._dictionary)
         merged.add([self._traces[number] for number in numbers])
         return merged.profile()

@@ -5,10 +5,12 @@ ProfileError                what, where
 ├── MalformedProfile        the bytes are not a pprof profile
 ├── LimitExceeded           they are more than the caller allows
 ├── IncompatibleProfiles    each is a profile, but their values can't be added up
-└── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
+├── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
+└── UnfitForWeight          it is a profile, but lacks what it is to be weighed by
 
 RulesInvalid                what, line
 SymbolsInvalid              what
+WeightingInvalid            what
 """
 
 
@@ -49,6 +51,10 @@ class UnfitForFormat(ProfileError):
     """A profile without what a format needs: the compiler or viewer could make nothing of it."""
 
 
+class UnfitForWeight(ProfileError):
+    """A profile without what it is to be weighed by."""
+
+
 class RulesInvalid(ValueError):
     """A file of rules has a line, counted from 1, that is none: `what` is wrong with it, in words."""
 
@@ -63,3 +69,7 @@ class RulesInvalid(ValueError):
 
 class SymbolsInvalid(ValueError):
     """A list of symbols names no function."""
+
+
+class WeightingInvalid(ValueError):
+    """Not a weight, or not a half-life; the message says what there is."""

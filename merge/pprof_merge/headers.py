@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pprof_merge.errors import IncompatibleProfiles
 from pprof_merge.profile import Header, ValueType
 
+# Go's compiler takes the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
+WEIGHING_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
+
 
 def combine_headers(headers: Sequence[Header]) -> Header:
     """The merged header, of headers in the order of merging; sample types are in the first one's order.

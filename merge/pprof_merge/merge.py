@@ -8,7 +8,7 @@ of first appearance, and some of the header is the first profile's. Here the ord
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,13 +18,12 @@ from pprof_merge.batch import Batch
 from pprof_merge.dictionary import Dictionary, Traces
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
-from pprof_merge.headers import column_order, combine_headers
+from pprof_merge.headers import combine_headers
+from pprof_merge.order import chunks, place, values_of
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
+from pprof_merge.sums import PlainSums, Sums
 from pprof_merge.used_mappings import Mapping
-
-# Traces are summed together up to so many, which bounds what it takes besides the sums.
-_CHUNK_TRACES = 1 << 20
 
 
 def merge(profiles: Iterable[Profile]) -> Profile:
@@ -46,24 +45,27 @@ class Contribution(NamedTuple):
 
 
 class Merge:
-    """A merge that can be added to, as long as what comes is later than what is in it."""
+    """A merge that can be added to, as long as what comes is later than what is in it.
 
-    def __init__(self, dictionary: Dictionary) -> None:
+    It is the sum of all, unless `sums` makes it a weighted one.
+    """
+
+    def __init__(self, dictionary: Dictionary, sums: Sums | None = None) -> None:
         self._dictionary = dictionary
+        self._sums = sums or PlainSums()
         self._header: Header | None = None
         self._last = (-(1 << 63), b"")
         self._digest = hashlib.sha256()
-        # Stacks in the order of first appearance, and which they are; sums by stack.
+        # Stacks in the order of first appearance, and which they are.
         self._order: Growing[np.int32] = Growing(np.int32)
         self._is_in = np.zeros(0, np.bool_)
-        self._sums = np.zeros((0, 0), np.int64)
         # The first profile's first mapping, and the attributes of those used.
         self._main: dict[int, Mapping] = {}
         self._mappings: dict[int, Mapping] = {}
 
     def follows(self, profiles: Sequence[Traces]) -> bool:
         """Whether all of these come after all that are in it."""
-        return all(_place(traces) >= self._last for traces in profiles)
+        return all(place(traces) >= self._last for traces in profiles)
 
     def add(self, profiles: Sequence[Traces]) -> None:
         """Adds the profiles that left these traces, in any order among themselves.
@@ -72,26 +74,28 @@ class Merge:
         """
         if not profiles:
             return
-        profiles = sorted(profiles, key=_place)
+        profiles = sorted(profiles, key=place)
         headers = [traces.header for traces in profiles]
         self._header = combine_headers(headers if self._header is None else [self._header, *headers])
-        self._last = _place(profiles[-1])
+        self._last = place(profiles[-1])
         for traces in profiles:
             self._digest.update(traces.digest)
             self._main = self._main or traces.main
             for number, mapping in traces.mappings.items():
                 self._mappings.setdefault(number, mapping)
         self._make_room(len(self._header.sample_types))
-        for chunk in _chunks(profiles):
-            self._sum(chunk, self._header)
+        for chunk in chunks(profiles, self._header):
+            new, _ = first_appearance(chunk.stacks[~self._is_in[chunk.stacks]])
+            self._is_in[new] = True
+            self._order.append(new.astype(np.int32))
+            self._sums.add(chunk)
 
     def profile(self) -> Profile:
         """The merged profile. Raises ProfileError where nothing was added."""
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         dictionary = self._dictionary
-        stacks = self._stacks()
-        values = self._sums[stacks]
+        stacks, values = self._sampled()
         label_sets, frames, frame_offsets = dictionary.stacks(stacks)
         location_numbers, location_rows = first_appearance(frames)
         locations = dictionary.locations(location_numbers)
@@ -122,34 +126,25 @@ class Merge:
         """What each of these profiles, which were all added, has in `profile()`."""
         if self._header is None:
             return []
-        stacks = self._stacks()
-        sample_of = np.full(len(self._sums), -1)
+        stacks, _ = self._sampled()
+        sample_of = np.full(len(self._is_in), -1)
         sample_of[stacks] = np.arange(len(stacks))
-        return [Contribution(sample_of[traces.stacks], _values(traces, self._header)) for traces in profiles]
+        return [
+            Contribution(sample_of[traces.stacks], values_of(traces, self._header)) for traces in profiles
+        ]
 
-    def _stacks(self) -> Int32s:
-        """Those of the samples of the merged profile, in its order: without the ones that add up to 0."""
+    def _sampled(self) -> tuple[Int32s, Int64s]:
+        """Stacks and sums of the merged profile's samples, in its order: without those that are all 0."""
         stacks = self._order.view
-        is_zero = ~self._sums[stacks].any(axis=1)
-        return stacks[~is_zero] if is_zero.any() else stacks
+        values = self._sums.take(stacks)
+        is_zero = ~values.any(axis=1)
+        return (stacks[~is_zero], values[~is_zero]) if is_zero.any() else (stacks, values)
 
     def _make_room(self, n_types: int) -> None:
         """For the stacks that have come to the dictionary since."""
         n_stacks = self._dictionary.n_stacks
-        sums = np.zeros((n_stacks, n_types), np.int64)
-        if len(self._sums):
-            sums[: len(self._sums)] = self._sums
-        self._sums = sums
+        self._sums.make_room(n_stacks, n_types)
         self._is_in = np.concatenate((self._is_in, np.zeros(n_stacks - len(self._is_in), np.bool_)))
-
-    def _sum(self, profiles: Sequence[Traces], header: Header) -> None:
-        stacks = np.concatenate([traces.stacks for traces in profiles])
-        values = np.concatenate([_values(traces, header) for traces in profiles])
-        new, _ = first_appearance(stacks[~self._is_in[stacks]])
-        self._is_in[new] = True
-        self._order.append(new.astype(np.int32))
-        for column in range(values.shape[1]):  # exact, and wrapping at 64 bits as Go's
-            np.add.at(self._sums[:, column], stacks, values[:, column])
 
     def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
         """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
@@ -170,31 +165,6 @@ class Merge:
             build_id=np.array([mapping.build_id for mapping in chosen], np.int64),
             flags=np.array([mapping.flags for mapping in chosen], np.bool_).reshape(-1, 4),
         ), np.append(row_of, -1)
-
-
-def _place(traces: Traces) -> tuple[int, bytes]:
-    """What profiles are ordered by."""
-    return traces.header.time_nanos, traces.digest
-
-
-def _chunks(profiles: Sequence[Traces]) -> Iterator[list[Traces]]:
-    chunk: list[Traces] = []
-    size = 0
-    for traces in profiles:
-        chunk.append(traces)
-        size += len(traces.stacks)
-        if size >= _CHUNK_TRACES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _values(traces: Traces, header: Header) -> Int64s:
-    """The values, in columns as the header has them."""
-    if traces.header.sample_types == header.sample_types:
-        return traces.values
-    return traces.values[:, column_order(traces.header, header.sample_types)]
 
 
 def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:

@@ -102,6 +102,16 @@ def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, merge: Path) 
     assert "inlining call to circle.area" in with_rule
 
 
+@pytest.mark.parametrize("weight", ["duration", "instance", "version"])
+def test_go_builds_with_a_weighted_merge(weight: str, folder: Path, profiles: list[Path]) -> None:
+    """The runs are alike, so that the compiler finds hot what it finds hot without weights."""
+    weighted = folder / f"{weight}.pgo"
+    assert pprof_merge("--weight", weight, "--half-life", "1h", "-o", weighted, *profiles).returncode == 0
+    said = go("build", f"-pgo={weighted}", "-gcflags=main=-m", "-ldflags=-buildid=", "-o", folder / weight)
+    assert DEVIRTUALIZED in said
+    assert f"-pgo={weighted.name}" in go("version", "-m", folder / weight)
+
+
 def test_pprof_reads_the_merge(merge: Path, profiles: list[Path]) -> None:
     """Takes over 20 s where nothing is in Go's cache: Go builds its pprof on first use."""
     top = go("tool", "pprof", "-top", merge)

@@ -10,9 +10,10 @@ import termios
 from typing import TYPE_CHECKING
 
 import pytest
-from pprof_merge import compress, decode, encode, inflate, merge
+from pprof_merge import Collection, Weighting, compress, decode, encode, inflate, merge
 from pprof_merge.formats import FORMATS
 from pprof_merge.rules import apply_rules, parse_rules
+from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import PPROF_MERGE, pprof_merge
 from tests.merge.differential import merged, read
@@ -171,6 +172,61 @@ def test_bad_rules_are_named_and_nothing_is_left(
     assert finished.returncode == 2
     assert finished.stderr.startswith(f"pprof-merge: {rules}: {words}".encode())
     assert [*out.parent.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "weighting"),
+    [
+        (["--weight", "duration"], Weighting("duration")),
+        (["--weight", "version", "--half-life", "7d"], Weighting("version", 7 * 86_400 * 10**9)),
+        (["--half-life", "90s", "-j", "2"], Weighting("sum", 90 * 10**9)),
+    ],
+)
+def test_weights_go_before_rules_and_formats(
+    options: list[str], weighting: Weighting, files: list[Path], tmp_path: Path
+) -> None:
+    rules = tmp_path / "default.rules"
+    rules.write_bytes(RULES)
+    collection = Collection()
+    for file in files:
+        collection.add(file.read_bytes())
+    weighted = collection.merge(weighting=weighting)
+    assert encode(weighted) != encode(collection.merge())
+    finished = pprof_merge(*options, *reversed(files))
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, compress(encode(weighted)), b"")
+    finished = pprof_merge(*options, "--rules", rules, "--format", "folded", *files)
+    assert finished.stdout == FORMATS["folded"].write(apply_rules(weighted, parse_rules(RULES)))
+
+
+def test_sum_is_the_merge(files: list[Path], expected: bytes) -> None:
+    assert pprof_merge("--weight", "sum", *files).stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--weight", "median", b"argument --weight: invalid choice: 'median'"),
+        ("--half-life", "7", b"argument --half-life: '7' is no age: a number from 1 on, and s, m, h, d or w"),
+    ],
+)
+def test_a_weight_that_is_none_is_refused_by_its_flag(
+    option: str, value: str, words: bytes, files: list[Path]
+) -> None:
+    finished = pprof_merge(option, value, *files)
+    assert finished.returncode == 2
+    assert words in finished.stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_cannot_be_weighed_is_named(jobs: str, files: list[Path], tmp_path: Path) -> None:
+    profile = Profile.FromString(inflate(files[1].read_bytes()))
+    profile.duration_nanos = 0
+    timeless = tmp_path / "timeless"
+    timeless.write_bytes(profile.SerializeToString())
+    finished = pprof_merge("-j", jobs, "--weight", "duration", files[0], timeless, files[2])
+    assert (finished.returncode, finished.stdout) == (2, b"")
+    assert finished.stderr == f"pprof-merge: {timeless}: it has no duration to be weighed by\n".encode()
+    assert pprof_merge("--weight", "instance", files[0], timeless).returncode == 0
 
 
 BAD = {

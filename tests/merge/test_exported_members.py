@@ -12,6 +12,7 @@ from pprof_merge import (
     MalformedProfile,
     ProfileError,
     UnfitForFormat,
+    UnfitForWeight,
 )
 
 
@@ -39,6 +40,7 @@ def test_every_export_says_what_it_is(name: str) -> None:
         LimitExceeded("inflated_bytes", 1 << 20, "gzip"),
         IncompatibleProfiles("their types differ"),
         UnfitForFormat("it has no samples"),
+        UnfitForWeight("it has no duration"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -54,7 +56,9 @@ def test_an_error_says_where_and_what() -> None:
     assert str(LimitExceeded("inflated_bytes", 1 << 20)) == "more than 1,048,576 inflated bytes"
 
 
-@pytest.mark.parametrize("error", [MalformedProfile, LimitExceeded, IncompatibleProfiles, UnfitForFormat])
+@pytest.mark.parametrize(
+    "error", [MalformedProfile, LimitExceeded, IncompatibleProfiles, UnfitForFormat, UnfitForWeight]
+)
 def test_there_is_one_tree_of_errors(error: type[ProfileError]) -> None:
     assert issubclass(error, ProfileError)
     assert issubclass(error, ValueError)

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pprof_merge.errors import UnfitForFormat
-from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples, ValueType
+from pprof_merge.headers import WEIGHING_TYPES
+from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples
 from pprof_merge.ragged import offsets_of, take_rows
-
-# The compiler takes the first sample type that is one of these.
-_WEIGHING = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,9 +76,9 @@ class _Calls:
 def weighing_column(header: Header) -> int:
     """The column of values that the compiler takes. Raises UnfitForFormat where it would take none."""
     for column, sample_type in enumerate(header.sample_types):
-        if sample_type in _WEIGHING:
+        if sample_type in WEIGHING_TYPES:
             return column
-    wanted, found = (" or ".join(map(str, types)) for types in (_WEIGHING, header.sample_types))
+    wanted, found = (" or ".join(map(str, types)) for types in (WEIGHING_TYPES, header.sample_types))
     raise UnfitForFormat(f"Go's compiler needs samples in {wanted}; these are in {found or 'nothing'}")
 
 

@@ -1,0 +1,104 @@
+"""Traces → weighted sums: what is to be known of each profile for its factor."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from operator import mul
+
+import numpy as np
+
+from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.errors import UnfitForWeight
+from pprof_merge.headers import WEIGHING_TYPES, check_compatible
+from pprof_merge.order import chunks
+from pprof_merge.origins import origins_of
+from pprof_merge.profile import Header, Int64s, UInt64s
+from pprof_merge.sums import WeightedSums
+from pprof_merge.weights import Facts, Weighting, factors
+
+Labels = Mapping[str, str]
+
+# Most stacks are sampled once or twice; so that their shares survive rounding, counts are in thousandths.
+_SCALES = {b"count": 1000}
+_HALF = np.uint64(32)
+_LOWER_HALF = np.uint64((1 << 32) - 1)
+
+
+def weighted_sums(
+    weighting: Weighting, dictionary: Dictionary, profiles: Sequence[Traces], labels: Sequence[Labels]
+) -> WeightedSums:
+    """For a merge of these profiles, in the order of merging, with the labels that each has from outside.
+
+    Raises UnfitForWeight where one can't be weighed so, and IncompatibleProfiles where their types differ.
+    """
+    if not profiles:
+        return WeightedSums([], [])
+    for traces in profiles:
+        if refusal := weighting.refusal(traces.header):
+            raise UnfitForWeight(refusal)
+    header = profiles[0].header
+    for traces in profiles:
+        check_compatible(header, traces.header)
+    column = _column(header)
+    scales = [_SCALES.get(sample_type.unit, 1) for sample_type in header.sample_types]
+    facts = [
+        Facts(
+            total=magnitudes[column] if magnitudes else 0,
+            largest=max(map(mul, magnitudes, scales), default=0),
+            time_nanos=traces.header.time_nanos,
+            duration_nanos=traces.header.duration_nanos,
+            group=group,
+        )
+        for traces, magnitudes, group in zip(
+            profiles,
+            _magnitudes(profiles, header),
+            _groups(weighting.label, dictionary, profiles, labels),
+            strict=True,
+        )
+    ]
+    return WeightedSums(factors(weighting, facts), scales)
+
+
+def _column(header: Header) -> int:
+    """The column by which Go's compiler weighs; the first where it finds none."""
+    types = header.sample_types
+    return next((column for column, each in enumerate(types) if each in WEIGHING_TYPES), 0)
+
+
+def _magnitudes(profiles: Sequence[Traces], header: Header) -> Iterator[list[int]]:
+    """Of each profile the sums of its values' magnitudes, one a sample type, in halves of 32 bits."""
+    for chunk in chunks(profiles, header):
+        # As an unsigned number, also the magnitude of -2^63 is right.
+        sizes = np.abs(chunk.values).view(np.uint64)
+        upper, lower = _sums(sizes >> _HALF, chunk.offsets), _sums(sizes & _LOWER_HALF, chunk.offsets)
+        for uppers, lowers in zip(upper.tolist(), lower.tolist(), strict=True):
+            yield [(high << 32) + low for high, low in zip(uppers, lowers, strict=True)]
+
+
+def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
+    """The sums of the rows from each offset to the next."""
+    sums = np.zeros((len(offsets) - 1, rows.shape[1]), np.uint64)
+    filled = np.flatnonzero(np.diff(offsets))
+    for column in range(rows.shape[1]):
+        sums[filled, column] = np.add.reduceat(rows[:, column], offsets[filled])
+    return sums
+
+
+def _groups(
+    label: str, dictionary: Dictionary, profiles: Sequence[Traces], labels: Sequence[Labels]
+) -> list[Hashable]:
+    """Which instances or versions each profile is of: as told from outside, else as it says itself.
+
+    One that doesn't tell of which instance it is is an instance of its own.
+    """
+    if not label:
+        return [None] * len(profiles)
+    origins = origins_of(dictionary, profiles)
+    own: dict[str, list[Hashable]] = {
+        "instance": [origin.instances or number for number, origin in enumerate(origins)],
+        "version": [origin.versions for origin in origins],
+    }
+    return [
+        frozenset([told[label].encode()]) if label in told else group
+        for told, group in zip(labels, own[label], strict=True)
+    ]

@@ -1,0 +1,248 @@
+"""Weighted merges: what is served, what is kept, and that nothing of it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pprof_merge import Collection, Weighting, compress, encode, inflate
+from pprof_merge.formats import FORMATS
+from pprof_merge.rules import apply_rules, parse_rules
+from pprof_proto.profile_pb2 import Profile
+
+from tests.collector.edits import edited
+from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
+from tests.server import Server
+
+WEEK = 7 * DAY
+
+
+def expected(profiles: list[bytes], weighting: Weighting) -> bytes:
+    collection = Collection()
+    for profile in profiles:
+        collection.add(profile)
+    return encode(collection.merge(weighting=weighting))
+
+
+def lasting(profile: bytes, seconds: int) -> bytes:
+    """The profile, as if it had been taken for so long."""
+
+    def edit(parsed: Profile) -> None:
+        parsed.duration_nanos = seconds * SECOND
+
+    return compress(edited(profile, edit))
+
+
+def cpu_of(content: bytes) -> dict[str, int]:
+    """The CPU time of each stack in ns."""
+    profile = Profile.FromString(inflate(content))
+    names = {function.id: profile.string_table[function.name].decode() for function in profile.function}
+    stacks = {location.id: names[location.line[0].function_id] for location in profile.location}
+    types = [profile.string_table[each.type] for each in profile.sample_type]
+    return {stacks[each.location_id[0]]: each.value[types.index(b"cpu")] for each in profile.sample}
+
+
+def kept(server: Server) -> list[Path]:
+    return sorted((server.data / "merged").iterdir())
+
+
+WEIGHTINGS = [
+    ({"weight": "duration"}, Weighting("duration")),
+    ({"weight": "instance"}, Weighting("instance")),
+    ({"weight": "version", "half_life": "7d"}, Weighting("version", WEEK)),
+    ({"half_life": "2s"}, Weighting("sum", 2 * SECOND)),
+]
+
+
+def test_every_weight_is_the_engines(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    plain = server.merge()
+    etags = {plain.headers["ETag"]}
+    for query, weighting in WEIGHTINGS:
+        get, post = server.merge(query=query), server.merge("POST", query=query)
+        assert get.status_code == post.status_code == 200
+        assert get.content == post.content
+        assert inflate(get.content) == expected(go_profiles, weighting)
+        assert get.headers["ETag"] == f'"{hashlib.sha256(get.content).hexdigest()}-pprof"'
+        assert get.headers["Content-Disposition"] == 'attachment; filename="default.pb.gz"'
+        assert server.merge(query=query, If_None_Match=get.headers["ETag"]).status_code == 304
+        etags.add(get.headers["ETag"])
+    assert len(etags) == 5
+    assert len(server.events("weighed")) == 4
+    assert server.merge().content == plain.content
+
+
+def test_sum_is_the_merge_itself(shared: Server) -> None:
+    shared.submit(profile_of("a"))
+    plain, named = shared.merge(), shared.merge(query={"weight": "sum"})
+    assert (named.content, named.headers["ETag"]) == (plain.content, plain.headers["ETag"])
+    assert not shared.events("weighed")
+
+
+def test_an_idle_second_counts_as_a_busy_one(server: Server) -> None:
+    server.submit(lasting(profile_of("a"), 1))
+    server.submit(lasting(profile_of("b"), 3))
+    assert cpu_of(server.merge().content) == {"a": 10_000_000, "b": 10_000_000}
+    assert cpu_of(server.merge(query={"weight": "duration"}).content) == {"a": 5_000_000, "b": 15_000_000}
+
+
+def test_older_counts_less(server: Server) -> None:
+    server.submit(profile_of("old", time_nanos=EPOCH))
+    server.submit(profile_of("new", time_nanos=EPOCH + WEEK))
+    times = cpu_of(server.merge(query={"half_life": "1w"}).content)
+    assert times == {"old": 6_666_667, "new": 13_333_333}
+
+
+def test_rules_and_formats_come_after_weights(stopped: Server, go_profiles: list[bytes]) -> None:
+    folder = stopped.home / "rules"
+    folder.mkdir()
+    text = b"drop runtime.mallocgc\nnoinline /crypto.*/\n"
+    (folder / "default.rules").write_bytes(text)
+    stopped.environment["PGOF_RULES_DIR"] = str(folder)
+    stopped.start()
+    collection = Collection()
+    for profile in go_profiles:
+        stopped.submit(profile)
+        collection.add(profile)
+    ruled = apply_rules(collection.merge(weighting=Weighting("duration", DAY)), parse_rules(text))
+    query = {"weight": "duration", "half_life": "24h"}
+    for name in ("pprof", "folded", "json"):
+        answer = stopped.merge(format_=name, query=query)
+        assert answer.content == FORMATS[name].write(ruled)
+        assert answer.headers["Content-Type"] == FORMATS[name].media_type
+    (folder / "default.rules").unlink()
+    assert stopped.merge(format_="folded", query=query).content != FORMATS["folded"].write(ruled)
+
+
+def test_what_has_no_duration_is_left_out_and_named(server: Server) -> None:
+    server.submit(profile_of("a"))
+    server.submit(lasting(profile_of("b"), 0))
+    assert cpu_of(server.merge().content) == {"a": 10_000_000, "b": 10_000_000}
+    for _ in range(2):  # the second time from what is kept
+        answer = server.merge(query={"weight": "duration"})
+        assert cpu_of(answer.content) == {"a": 10_000_000}
+        assert 'reason="it has no duration to be weighed by"' in answer.headers["PGO-Left-Out"]
+    assert "PGO-Left-Out" not in server.merge().headers
+    assert len(server.events("weighed")) == 1
+    assert "PGO-Left-Out" not in server.merge(query={"weight": "instance"}).headers
+
+
+def test_none_that_can_be_weighed_is_404_with_the_reason(server: Server) -> None:
+    assert server.merge(query={"weight": "instance"}).status_code == 404
+    server.submit(lasting(profile_of("a"), 0))
+    answer = server.merge(query={"weight": "duration"})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
+    assert "it has no duration to be weighed by" in answer.json()["detail"]
+    assert server.merge().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ({"weight": "median"}, "weight: 'median' is no weight; there are sum, duration, instance, version"),
+        ({"weight": ""}, "weight: '' is no weight"),
+        ({"half_life": "7"}, "half_life: '7' is no age: a number from 1 on, and s, m, h, d or w, as in 7d"),
+        ({"half_life": "0d"}, "half_life: '0d' is no age"),
+        ({"half_life": ""}, "half_life: '' is no age"),
+        ({"weight": "duration", "half_life": "x" * 1000}, f"half_life: '{'x' * 50}' is no age"),
+    ],
+)
+@pytest.mark.parametrize("combine", [False, True])
+def test_what_is_no_weight_is_400_and_says_what_is(
+    shared: Server, query: dict[str, str], detail: str, *, combine: bool
+) -> None:
+    for name in ("a", "b"):
+        shared.submit(profile_of(name))
+    blobs = shared.blobs()
+    answer = shared.combine(query=query) if combine else shared.merge(query=query)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert answer.json()["detail"].startswith(detail)
+    assert shared.blobs() == blobs
+
+
+@pytest.mark.parametrize("query", [{"weight": "duration"}, {"half_life": "7d"}])
+def test_a_combine_is_never_weighted(shared: Server, query: dict[str, str]) -> None:
+    for name in ("a", "b"):
+        shared.submit(profile_of(name, time_nanos=EPOCH + len(shared.blobs())))
+    blobs = shared.blobs()
+    answer = shared.combine(query=query)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert answer.json()["detail"] == "a combine stores the sum; combine, or weigh, without the other"
+    assert shared.blobs() == blobs
+    assert shared.merge("HEAD", query={"and_combine": "true", **query}).status_code == 405
+    assert shared.combine(key="wrong", query=query).status_code == 403
+
+
+def test_an_unchanged_merge_is_not_weighed_again(server: Server) -> None:
+    for name in ("a", "b"):
+        server.submit(profile_of(name))
+    query = {"weight": "duration"}
+    first = server.merge(query=query)
+    files = kept(server)
+    server.submit(profile_of("a"))  # is there already
+    assert server.merge(query=query).content == first.content
+    server.wait_for_log("weighed")
+    assert len(server.events("weighed")) == 1
+    server.restart()
+    again = server.merge(query=query)
+    assert (again.content, again.headers["ETag"]) == (first.content, first.headers["ETag"])
+    assert not server.events("weighed")
+    assert kept(server) == files
+    files[0].unlink()
+    assert server.merge(query=query).content == first.content
+
+
+@pytest.mark.parametrize("fetch", [lambda server: server.merge(query={"weight": "instance"}), Server.merge])
+def test_with_its_blobs_a_weighted_merge_goes(server: Server, fetch: Callable[[Server], object]) -> None:
+    server.submit(profile_of("a"))
+    for name in ("pprof", "folded"):
+        server.merge(format_=name, query={"weight": "duration"})
+    before = kept(server)
+    assert len(before) == 2
+    server.submit(profile_of("b"))
+    fetch(server)
+    (after,) = kept(server)
+    assert after not in before
+    assert cpu_of(server.merge(query={"weight": "duration"}).content) == {"a": 10_000_000, "b": 10_000_000}
+
+
+def test_what_is_kept_is_bounded(server: Server) -> None:
+    server.submit(profile_of("a"))
+    for days in range(1, 6):
+        server.merge(query={"half_life": f"{days}d"})
+    assert len(kept(server)) == 1
+
+
+def test_a_combine_makes_one_profile_of_many(server: Server) -> None:
+    server.submit(lasting(profile_of("a"), 1))
+    server.submit(lasting(profile_of("b"), 3))
+    query = {"weight": "duration"}
+    assert cpu_of(server.merge(query=query).content) == {"a": 5_000_000, "b": 15_000_000}
+    plain = server.combine()
+    assert cpu_of(server.merge(query=query).content) == {"a": 10_000_000, "b": 10_000_000}
+    assert server.merge().content == plain.content
+
+
+def test_all_who_wait_share_one_weighing(server: Server, go_profiles: list[bytes]) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    with ThreadPoolExecutor(4) as clients:
+        answers = {*clients.map(lambda _: server.merge(query={"weight": "duration"}).content, range(4))}
+    assert len(answers) == 1
+    assert len(server.events("weighed")) == 1
+
+
+def test_a_format_that_cannot_be_made_of_it_is_422(server: Server) -> None:
+    def without_lines(parsed: Profile) -> None:
+        for location in parsed.location:
+            del location.line[:]
+
+    server.submit(edited(profile_of("a"), without_lines))
+    answer = server.merge(format_="llvm", query={"weight": "duration"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "format=llvm: it has no source lines, so LLVM can't use it"
+    assert not kept(server)

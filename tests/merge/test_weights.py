@@ -1,0 +1,402 @@
+"""Weights: what each profile counts, in exact numbers, and that no value is lost on the way."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pprof_merge import Collection, ProfileError, UnfitForWeight, Weighting, WeightingInvalid, decode, encode
+from pprof_merge.order import Chunk
+from pprof_merge.sums import FACTOR_BITS, WeightedSums
+from pprof_merge.weights import WEIGHTS, Facts, factors, parse_half_life
+from pprof_proto import profile_pb2
+
+from tests.merge.differential import read
+from tests.merge.go_top import go_top
+from tests.oracle.builder import HUGE, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+    from random import Random
+
+SECOND = 1_000_000_000
+DAY = 86_400 * SECOND
+EPOCH = 1_700_000_000 * SECOND
+BY = [name for name in WEIGHTS if name != "sum"]
+
+
+class Told(NamedTuple):
+    """A profile in the making: how often each function was sampled, 10 ms each."""
+
+    samples: dict[str, int]
+    time_nanos: int = EPOCH
+    seconds: int = 10
+    labels: tuple[dict[str, str], ...] = ({},)
+    build_id: str = ""
+    binary: str = "/bin/service"
+    swapped: bool = False
+
+    def bytes(self) -> bytes:
+        profile = profile_pb2.Profile(
+            string_table=[b""], time_nanos=self.time_nanos, duration_nanos=self.seconds * SECOND
+        )
+
+        def string(text: str) -> int:
+            profile.string_table.append(text.encode())
+            return len(profile.string_table) - 1
+
+        step = -1 if self.swapped else 1
+        for name, unit in (("samples", "count"), ("cpu", "nanoseconds"))[::step]:
+            profile.sample_type.add(type=string(name), unit=string(unit))
+        profile.mapping.add(id=1, filename=string(self.binary), build_id=string(self.build_id))
+        for number, (name, count) in enumerate(self.samples.items(), 1):
+            profile.function.add(id=number, name=string(name))
+            profile.location.add(id=number, mapping_id=1, address=number).line.add(function_id=number)
+            sample = profile.sample.add(location_id=[number], value=[count, count * 10_000_000][::step])
+            for key, text in self.labels[(number - 1) % len(self.labels)].items():
+                sample.label.add(key=string(key), str=string(text))
+        return profile.SerializeToString()
+
+
+def collected(inputs: Iterable[bytes]) -> Collection:
+    collection = Collection()
+    refused = [taken for taken in collection.extend(inputs) if isinstance(taken, ProfileError)]
+    assert not refused
+    return collection
+
+
+def cpu(
+    told: Sequence[Told], weighting: Weighting, labels: Mapping[int, Mapping[str, str]] | None = None
+) -> dict[str, float]:
+    """The CPU time of each function, in samples of 10 ms; its count has to say the same."""
+    merged = collected(each.bytes() for each in told).merge(weighting=weighting, labels=labels or {})
+    read_again = profile_pb2.Profile.FromString(encode(merged))
+    strings = [string.decode() for string in read_again.string_table]
+    names = {function.id: strings[function.name] for function in read_again.function}
+    names = {location.id: names[location.line[0].function_id] for location in read_again.location}
+    columns = [strings[each.type] for each in read_again.sample_type]
+    times: dict[str, float] = {}
+    for sample in read_again.sample:
+        value = dict(zip(columns, sample.value, strict=True))
+        assert abs(value["samples"] * 10_000 - value["cpu"]) <= 5_000
+        name = names[sample.location_id[0]]
+        times[name] = times.get(name, 0) + value["cpu"] / 10_000_000
+    return times
+
+
+def test_each_second_counts_the_same() -> None:
+    told = [Told({"busy": 90}, seconds=10), Told({"idle": 5, "more": 5}, seconds=30)]
+    assert cpu(told, Weighting("duration")) == {"busy": 25, "idle": 37.5, "more": 37.5}
+
+
+def test_a_profile_of_nothing_has_nothing_to_be_weighed() -> None:
+    told = [Told({"a": 10}, seconds=10), Told({}, seconds=1000, time_nanos=EPOCH + 1000 * DAY)]
+    for by in WEIGHTS:
+        assert cpu(told, Weighting(by, DAY)) == {"a": 10}
+
+
+VERSIONS = [Told({"one": 30}, build_id="1"), Told({"one": 50}, build_id="1"), Told({"two": 20}, build_id="2")]
+
+
+def test_each_version_counts_the_same() -> None:
+    assert cpu(VERSIONS, Weighting("version")) == {"one": 50, "two": 50}
+
+
+def test_without_a_build_id_the_binary_is_the_version() -> None:
+    told = [Told({"one": 80}, binary="/bin/v1"), Told({"two": 20}, binary="/bin/v2")]
+    assert cpu(told, Weighting("version")) == {"one": 50, "two": 50}
+    same = [each._replace(binary="/bin/v1") for each in told]
+    assert cpu(same, Weighting("version")) == {"one": 80, "two": 20}
+
+
+def test_a_profile_that_names_no_instance_is_one() -> None:
+    assert cpu(VERSIONS, Weighting("instance")) == pytest.approx({"one": 200 / 3, "two": 100 / 3})
+
+
+@pytest.mark.parametrize("key", ["instance", "version"])
+def test_a_label_of_the_samples_is_the_profiles(key: str) -> None:
+    told = [
+        Told({"one": 30, "other": 30}, labels=({key: "a", "region": "eu"},), build_id="1"),
+        Told({"one": 40}, labels=({key: "b"},), build_id="1"),
+        Told({"two": 60}, labels=({key: "b"},), build_id="2"),
+    ]
+    expected = {"one": 40 + 32, "other": 40, "two": 48}
+    assert cpu(told, Weighting(key)) == expected
+    # Go labels no goroutine of its runtime; what is of two instances is of neither.
+    assert cpu([told[0]._replace(labels=({key: "a"}, {})), *told[1:]], Weighting(key)) == expected
+    both = told[0]._replace(labels=({key: "a"}, {key: "b"}))
+    assert cpu([both, *told[1:]], Weighting(key)) == expected
+    assert cpu([told[0]._replace(labels=({key: "b"}, {})), *told[1:]], Weighting(key)) == {
+        "one": 70,
+        "other": 30,
+        "two": 60,
+    }
+
+
+def test_what_the_caller_says_comes_before_what_the_profile_says() -> None:
+    told = [each._replace(labels=({"version": "x"},)) for each in VERSIONS]
+    assert cpu(told, Weighting("version")) == {"one": 80, "two": 20}
+    given = {0: {"version": "1"}, 1: {"version": "2", "instance": "i"}, 2: {"version": "2"}}
+    assert cpu(told, Weighting("version"), given) == pytest.approx({"one": 50 + 250 / 7, "two": 100 / 7})
+    # Said of one alone, it is the same kind of label as that of the others' samples.
+    assert cpu(told, Weighting("version"), {2: {"version": "x"}}) == {"one": 80, "two": 20}
+    assert cpu(told, Weighting("version"), {2: {"version": "y"}}) == {"one": 50, "two": 50}
+
+
+def test_older_counts_less() -> None:
+    told = [Told({name: 10}, time_nanos=EPOCH - days * DAY) for name, days in (("a", 0), ("b", 7), ("c", 14))]
+    expected = {"a": 120 / 7, "b": 60 / 7, "c": 30 / 7}
+    assert cpu(told, Weighting("sum", 7 * DAY)) == pytest.approx(expected, abs=1e-6)
+    # One without a time is as old as the oldest.
+    timeless = [*told[:2], told[2]._replace(time_nanos=0)]
+    assert cpu(timeless, Weighting("sum", 7 * DAY)) == pytest.approx({"a": 15, "b": 7.5, "c": 7.5}, abs=1e-6)
+    all_timeless = [each._replace(time_nanos=0) for each in told]
+    assert cpu(all_timeless, Weighting("sum", 7 * DAY)) == {"a": 10, "b": 10, "c": 10}
+
+
+def test_a_half_life_goes_with_every_weight() -> None:
+    told = [Told({"old": 70}, EPOCH - DAY, build_id="1"), Told({"new": 20}, EPOCH, 20, build_id="2")]
+    assert cpu(told, Weighting("version", DAY)) == pytest.approx({"old": 30, "new": 60})
+    assert cpu(told, Weighting("instance", DAY)) == pytest.approx({"old": 30, "new": 60})
+    assert cpu(told, Weighting("duration", DAY)) == pytest.approx({"old": 18, "new": 72})
+
+
+def test_sample_types_may_come_in_any_order() -> None:
+    told = [VERSIONS[0], VERSIONS[1]._replace(swapped=True), VERSIONS[2]._replace(swapped=True)]
+    for each in (told, told[::-1]):
+        assert cpu(each, Weighting("version")) == {"one": 50, "two": 50}
+
+
+def test_what_has_no_duration_is_refused_by_duration_alone() -> None:
+    for seconds in (0, -1):
+        told = [*VERSIONS, Told({"three": 1}, seconds=seconds)]
+        with pytest.raises(UnfitForWeight, match=r"^it has no duration to be weighed by$"):
+            cpu(told, Weighting("duration"))
+        cpu(told, Weighting("version"))
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_merge_of_nothing_is_refused(by: str) -> None:
+    with pytest.raises(ProfileError, match="no profile to merge"):
+        Collection().merge(weighting=Weighting(by))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1s", 1), ("90m", 5400), ("36h", 129_600), ("7d", 604_800), ("2w", 1_209_600)]
+)
+def test_a_half_life_has_a_unit(text: str, seconds: int) -> None:
+    assert parse_half_life(text) == seconds * SECOND
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "d",
+        "0d",
+        "-7d",
+        "7 d",
+        "7D",
+        "1.5d",
+        "7days",
+        "7d\n",
+        "\N{ARABIC-INDIC DIGIT SEVEN}d",
+        "1234567d",
+    ],
+)
+def test_what_is_no_half_life_is_named(text: str) -> None:
+    with pytest.raises(
+        WeightingInvalid, match="is no age: a number from 1 on, and s, m, h, d or w, as in 7d"
+    ):
+        parse_half_life(text)
+
+
+def test_sum_is_the_merge(profiles: Path) -> None:
+    collection = collected(read(profiles, "*.gz"))
+    assert encode(collection.merge(weighting=Weighting("sum"))) == encode(collection.merge())
+    chosen = range(0, len(collection), 2)
+    assert encode(collection.merge(chosen, Weighting("sum"))) == encode(collection.merge(chosen))
+
+
+@pytest.mark.parametrize("by", BY)
+def test_equal_shares_are_the_merge_with_counts_in_thousandths(by: str) -> None:
+    told = [Told({"a": 3, str(number): 7}, build_id=str(number)) for number in range(9)]
+    collection = collected(each.bytes() for each in told)
+    plain, weighted = collection.merge(), collection.merge(weighting=Weighting(by))
+    assert (weighted.samples.values == plain.samples.values * [1000, 1]).all()
+    assert weighted.header == plain.header
+
+
+@pytest.mark.parametrize("half_life", [0, 3 * SECOND])
+@pytest.mark.parametrize("by", WEIGHTS)
+def test_no_order_changes_a_byte_and_no_stack_is_lost(by: str, half_life: int, profiles: Path) -> None:
+    inputs = read(profiles, "apisvc-*", "etl-*", "big-*")
+    inputs = [each for each in inputs if decode(each).header.duration_nanos > 0]
+    weighting = Weighting(by, half_life)
+    collection = collected(inputs)
+    merged = encode(collection.merge(weighting=weighting))
+    backwards, rotated = collected(inputs[::-1]), collected(inputs[5:] + inputs[:5])
+    assert encode(backwards.merge(weighting=weighting)) == merged
+    assert encode(rotated.merge(range(len(inputs)), weighting)) == merged
+    plain, weighted = collection.merge(), decode(merged)
+    assert len(weighted.samples) == len(plain.samples)
+    assert (weighted.samples.values >= 1).all()
+    assert weighted.samples.locations.tolist() == plain.samples.locations.tolist()
+    assert weighted.header == plain.header
+
+
+@pytest.mark.parametrize("by", BY)
+def test_the_total_stays_and_every_group_has_its_part(by: str, profiles: Path) -> None:
+    """Programs have no stack in common, so that each one's part can be told from the merge."""
+    parts = [read(profiles, pattern) for pattern in ("etl-*", "lintd-*", "apisvc-v2-*")]
+    merges = [collected(part).merge() for part in parts]
+    collection = collected([each for part in parts for each in part])
+    weighted = collection.merge(weighting=Weighting(by))
+    plain_total = sum(int(merge.samples.values[:, 0].sum()) for merge in merges)
+    values = weighted.samples.values[:, 0]
+    assert abs(int(values.sum()) - 1000 * plain_total) <= len(values)
+    expected = {
+        "duration": [sum(decode(each).header.duration_nanos for each in part) for part in parts],
+        "instance": [len(part) for part in parts],
+        "version": [1, 1, 1],
+    }[by]
+    leaves = weighted.samples.locations[weighted.samples.location_offsets[:-1]]
+    binary = weighted.locations.mapping[leaves]
+    totals = np.bincount(binary, values).astype(int).tolist()
+    wanted = sorted(1000 * plain_total * part / sum(expected) for part in expected)
+    assert sorted(totals) == pytest.approx(wanted, abs=len(values))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    random=st.randoms(use_true_random=False),
+    by=st.sampled_from([name for name in WEIGHTS if name != "duration"]),
+    half_life=st.sampled_from([0, 1, DAY, 999_999 * 7 * DAY]),
+)
+def test_generated_profiles_keep_their_stacks_in_any_order(random: Random, by: str, half_life: int) -> None:
+    world = World(random)
+    inputs = [world.profile() for _ in range(4)]
+    weighting = Weighting(by, half_life)
+    merged = encode(collected(inputs).merge(weighting=weighting))
+    assert encode(collected(inputs[::-1]).merge(weighting=weighting)) == merged
+    if not weighting.is_plain:
+        assert np.abs(decode(merged).samples.values.astype(object)).sum(axis=0).max(initial=0) < 1 << 61
+
+
+MAGNITUDES = st.one_of(st.integers(0, 9), st.integers(0, HUGE), st.sampled_from([HUGE, 1 << 62]))
+FACTS = st.builds(
+    lambda total, more, time, duration, group: Facts(total, total + more, time, duration, group),
+    MAGNITUDES,
+    MAGNITUDES,
+    st.sampled_from([0, 1, EPOCH, EPOCH - DAY, EPOCH + 3 * DAY, HUGE]),
+    st.sampled_from([1, SECOND, 30 * SECOND, HUGE]),
+    st.sampled_from(["a", "b"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    profiles=st.lists(FACTS, min_size=1, max_size=8),
+    by=st.sampled_from([*WEIGHTS]),
+    half_life=st.sampled_from([0, DAY, 7 * DAY]),
+    random=st.randoms(use_true_random=False),
+)
+def test_factors_are_the_formulas(profiles: list[Facts], by: str, half_life: int, random: Random) -> None:
+    """Beside a reckoning in fractions, with the powers of two by decimals."""
+    found = factors(Weighting(by, half_life), profiles)
+    order = random.sample(range(len(profiles)), len(profiles))
+    assert factors(Weighting(by, half_life), [profiles[i] for i in order]) == [found[i] for i in order]
+    assert all(factor >= 1 for factor in found)
+    largest = sum(f * profile.largest for f, profile in zip(found, profiles, strict=True))
+    assert largest >> FACTOR_BITS <= (1 << 59) + sum(profile.largest >> 31 for profile in profiles)
+    shares = [share(profile, profiles, by, half_life) for profile in profiles]
+    weighted = sum(s * profile.total for s, profile in zip(shares, profiles, strict=True))
+    if not weighted:
+        return
+    scale = min(
+        sum(profile.total for profile in profiles) / weighted,
+        Fraction(1 << 59) / sum(s * profile.largest for s, profile in zip(shares, profiles, strict=True)),
+    )
+    for factor, exact in zip(found, shares, strict=True):
+        wanted = exact * scale * (1 << FACTOR_BITS)
+        assert abs(factor - wanted) <= max(Fraction(1), wanted / 10**8)
+
+
+def share(profile: Facts, profiles: list[Facts], by: str, half_life: int) -> Fraction:
+    parts = {
+        "sum": (1, 1),
+        "duration": (profile.duration_nanos, profile.total),
+        "instance": (1, sum(each.total for each in profiles if each.group == profile.group)),
+    }
+    numerator, denominator = parts["instance" if by == "version" else by]
+    times = [each.time_nanos for each in profiles if each.time_nanos and each.total]
+    if not denominator:
+        return Fraction(0)
+    if not half_life or not times:
+        return Fraction(numerator, denominator)
+    age = max(0, max(times) - (profile.time_nanos or min(times)))
+    whole, rest = divmod(age, half_life)
+    return Fraction(2 ** -(rest / half_life)) / (1 << whole) * Fraction(numerator, denominator)
+
+
+@settings(max_examples=300, deadline=None)
+@given(random=st.randoms(use_true_random=False), n_profiles=st.integers(1, 6), bits=st.integers(1, 59))
+def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: int) -> None:
+    """Beside Python's integers: any factors and values that keep to the bound."""
+    counts = [random.randrange(6) for _ in range(n_profiles)]
+    large = [random.randrange(1, 1 << random.randrange(1, bits + 30)) for _ in range(n_profiles)]
+    stacks = [random.randrange(3) for _ in range(sum(counts))]
+    exact = [[0, 0] for _ in range(3)]
+    values = []
+    row = 0
+    for factor, count in zip(large, counts, strict=True):
+        bound = min(HUGE, (1 << (bits + FACTOR_BITS)) // (40_000 * factor))
+        for _ in range(count):
+            pair = [random.choice([0, 1, -1, bound, -bound, random.randint(-bound, bound)]) for _ in range(2)]
+            pair = [max(-bound, min(bound, value)) for value in pair]
+            values.append(pair)
+            exact[stacks[row]][0] += factor * pair[0] * 1000
+            exact[stacks[row]][1] += factor * pair[1]
+            row += 1
+    sums = WeightedSums(large, [1000, 1])
+    sums.make_room(3, 2)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    for begin in range(0, n_profiles, 2):  # in chunks
+        end = min(begin + 2, n_profiles)
+        rows = slice(offsets[begin], offsets[end])
+        sums.add(
+            Chunk(
+                np.array(stacks[rows], np.int32),
+                np.array(values[rows], np.int64).reshape(-1, 2),
+                offsets[begin : end + 1] - offsets[begin],
+            )
+        )
+    assert sums.take(np.arange(3)).tolist() == [[rounded(value) for value in row] for row in exact]
+
+
+def rounded(value: int) -> int:
+    nearest = round(Fraction(value, 1 << FACTOR_BITS))  # half to even
+    return nearest or (value > 0) - (value < 0)
+
+
+def test_totals_that_would_not_fit_become_smaller_together() -> None:
+    told = [Told({"huge": 900_000_000_000}, build_id="1"), Told({"small": 1, "tiny": 1}, build_id="2")]
+    times = cpu(told, Weighting("version"))
+    assert times["huge"] == pytest.approx(2 * times["small"]) == pytest.approx(2 * times["tiny"])
+    assert sum(times.values()) * 10_000_000 == pytest.approx(1 << 59)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_pprof_reads_a_weighted_merge(by: str, profiles: Path, tmp_path: Path) -> None:
+    merged = collected(read(profiles, "apisvc-*")).merge(weighting=Weighting(by, 7 * DAY))
+    for column, (name, unit) in enumerate((("samples", "count"), ("cpu", "nanoseconds"))):
+        table = go_top(encode(merged), tmp_path, name, unit)
+        # A sample without a stack is nobody's.
+        framed = np.diff(merged.samples.location_offsets) > 0
+        assert sum(flat for flat, _ in table.values()) == merged.samples.values[framed, column].sum()
