@@ -34,7 +34,7 @@ def test_contributions_add_up_to_the_merge(profiles: Path) -> None:
     for samples, values in contributions:
         there = samples >= 0
         np.add.at(added, samples[there], values[there])
-        n_gone += np.count_nonzero(~there)
+        n_gone += int(np.count_nonzero(~there))
     assert (added == merged.samples.values).all()
     assert n_gone > 0
     column = merged.header.sample_types.index(first.header.sample_types[0])
