@@ -194,6 +194,20 @@ def test_a_merge_of_versions_is_of_each(real: Real) -> None:
     assert len(combined.versions) == 2
 
 
+@pytest.mark.parametrize("file", ["/lib/libc.so.6", "/lib/x.so", "[vdso]"])
+def test_libraries_are_no_versions(real: Real, file: str) -> None:
+    def linked(message: profile_pb2.Profile) -> None:
+        library = message.mapping.add(id=1000, memory_start=1 << 40, memory_limit=1 << 41)
+        library.filename, library.build_id = text(message, file), text(message, "0abc")
+        used = {message.sample[0].location_id[0]}
+        for location in message.location:
+            if location.id in used:
+                location.mapping_id, location.address = 1000, (1 << 40) + 16
+
+    (profile, *_) = real("etl-")
+    assert report_on([edited(profile, linked)]).versions == report_on([profile]).versions
+
+
 def without_build_ids(message: profile_pb2.Profile) -> None:
     for mapping in message.mapping:
         mapping.build_id = 0
