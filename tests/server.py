@@ -147,6 +147,19 @@ class Server:
         """POST /v1/merge?and_combine=true."""
         return self.merge("POST", key, format_, {"and_combine": "true"} | dict(query or {}))
 
+    def release(
+        self, number: int | None = None, method: str = "GET", format_: str | None = None, **headers: str
+    ) -> httpx.Response:
+        """/v1/release, or the profile of the release of a number; headers as for `merge`."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        query = {} if format_ is None else {"format": format_}
+        path = "/v1/release" if number is None else f"/v1/releases/{number}/profile"
+        return self.client.request(method, path, params=query, headers=bearer(self.merge_key) | named)
+
+    def releases(self, path: str = "", method: str = "GET") -> httpx.Response:
+        """/v1/releases, with what comes after it in `path`."""
+        return self.client.request(method, f"/v1/releases{path}", headers=bearer(self.merge_key))
+
     def descendants(self) -> list[int]:
         """The ids of the processes that it started, and those that they did."""
         return descendants(self.process.pid)

@@ -8,8 +8,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LONGEST_PATH = 200
-# What routes note of a request in its state: see `auth`, `submit_route`, `merge_route`.
-_NOTES = ("key", "bytes", "profile")
+# What routes note of a request in its state: see `auth`, `submit_route`, `merge_route`, `release_route`.
+_NOTES = ("key", "bytes", "profile", "release")
 _log = structlog.get_logger()
 
 

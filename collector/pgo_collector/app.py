@@ -8,11 +8,15 @@ from starlette.types import ASGIApp
 from pgo_collector import problems
 from pgo_collector.access_log import AccessLog
 from pgo_collector.blobs import Series
+from pgo_collector.candidates import Candidates
 from pgo_collector.health import health_route
 from pgo_collector.keys import KeyFile
 from pgo_collector.lingering import Lingering
 from pgo_collector.merge_route import merge_routes
 from pgo_collector.merging import SeriesMerge
+from pgo_collector.release_route import release_routes
+from pgo_collector.releases_route import releases_routes
+from pgo_collector.releasing import SeriesRelease
 from pgo_collector.report_route import report_routes
 from pgo_collector.reporting import SeriesReport
 from pgo_collector.rules_folder import RulesFolder
@@ -33,8 +37,11 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     app.router.routes.append(health_route())
     app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
     rules = RulesFolder(settings.rules_dir)
-    app.include_router(merge_routes(SeriesMerge(store, series), rules, merge_keys))
-    limit = settings.max_inflated_bytes
-    app.include_router(report_routes(SeriesReport(store, series), merge_keys, limit, settings.body_timeout))
+    merge, report = SeriesMerge(store, series), SeriesReport(store, series)
+    app.include_router(merge_routes(merge, rules, merge_keys))
+    app.include_router(report_routes(report, merge_keys, settings.max_inflated_bytes, settings.body_timeout))
+    releases = SeriesRelease(store, Candidates(store, merge, rules), report, settings)
+    app.include_router(release_routes(releases, merge_keys))
+    app.include_router(releases_routes(releases, merge_keys))
     problems.install(app)
     return AccessLog(Lingering(app))

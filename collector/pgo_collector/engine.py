@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ from pprof_merge import (
     encode,
 )
 from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
@@ -108,6 +110,21 @@ class Reported:
 
     report: bytes | None
     left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is to be known of a merge before it is released.
+
+    `overlap` is None where there is no release before it, or none that it can be compared with: one is
+    damaged, or Go's compiler would refuse one of the two.
+    """
+
+    digest: str
+    sha256: str
+    size: int
+    samples: int
+    overlap: float | None
 
 
 def reason(error: Exception) -> str:
@@ -238,6 +255,21 @@ def _formed(profile: Profile, form: Form) -> bytes:
         return form.format.write(apply_rules(profile, form.rules))
     except ProfileError as error:
         raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
+
+
+def survey(merge: Path, release: Path | None) -> Survey:
+    """Looks at a merge and compares it with the last release. Raises MergeDamaged, or OSError."""
+    content = merge.read_bytes()
+    try:
+        profile = decode(content, STORED)
+    except ProfileError as error:
+        raise MergeDamaged(str(error)) from error
+    alike = None
+    if release is not None:
+        with suppress(ProfileError, OSError):
+            alike = overlap(profile, decode(release.read_bytes(), STORED))
+    sha256 = hashlib.sha256(content).hexdigest()
+    return Survey(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
 
 
 def _write(part: Path, content: bytes) -> None:

@@ -10,12 +10,14 @@
     │   ├── CombineWeighted     400
     │   ├── KeyRefused          403
     │   ├── NothingToMerge      404
+    │   ├── NoSuchRelease       404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
     │   ├── NotOfThisProfile    422
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
+    │   ├── ReleaseDamaged      500
     │   └── WorkerLost          503
     ├── InputsDamaged           which profiles are inside a combined blob can't be known
     ├── MergeDamaged            the file of a merge isn't what was written
@@ -94,6 +96,12 @@ class NothingToMerge(Refusal):
     status = HTTPStatus.NOT_FOUND
 
 
+class NoSuchRelease(Refusal):
+    """No release has that number, or has it any more."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
 class CombineNeedsPost(Refusal):
     """A combine changes what is stored, which GET and HEAD must not."""
 
@@ -128,6 +136,12 @@ class NotStored(Refusal):
 
 class RulesUnreadable(Refusal):
     """A rules file can't be read, or has a line that is none."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class ReleaseDamaged(Refusal):
+    """A file of a release isn't what was written, and nobody is to build with another."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 

@@ -67,6 +67,7 @@ class DataFolder:
     incoming/*.part   bodies being received and merges being made; swept at start
     merged/*.pb.gz    the last merge, by the fingerprint of what it merges
     merged/*.converted  other forms of it, each by a fingerprint of its own
+    releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     lock              held with flock, so that it goes when the process does, however it ends
     """
@@ -77,6 +78,7 @@ class DataFolder:
         self.blobs = path / "blobs"
         self.incoming = path / "incoming"
         self.merged = path / "merged"
+        self.releases = path / "releases"
         self.catalog = path / "catalog.sqlite3"
         try:
             make_folder(path)
@@ -87,7 +89,7 @@ class DataFolder:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for folder in (self.blobs, self.incoming, self.merged):
+            for folder in (self.blobs, self.incoming, self.merged, self.releases):
                 make_folder(folder)
         except BlockingIOError:
             os.close(self._lock)
@@ -125,26 +127,27 @@ class DataFolder:
             if path.suffix == _PART_SUFFIX:
                 path.unlink()
             else:
-                _warn_of(path)
+                warn_of_stranger(path)
 
     def sweep_merged(self, fingerprints: set[str]) -> None:
         """Removes all merges and forms of them but those of the fingerprints. Raises OSError."""
         for path in self.merged.iterdir():
             fingerprint, dot, suffix = path.name.partition(".")
             if dot + suffix not in {_MERGED_SUFFIX, _CONVERTED_SUFFIX}:
-                _warn_of(path)
+                warn_of_stranger(path)
             elif fingerprint not in fingerprints:
                 path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
         """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
-        ours = {self.blobs, self.incoming, self.merged, self.path / "lock"}
+        ours = {self.blobs, self.incoming, self.merged, self.releases, self.path / "lock"}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path
             elif path not in ours and not path.name.startswith(self.catalog.name):
-                _warn_of(path)
+                warn_of_stranger(path)
 
 
-def _warn_of(path: Path) -> None:
+def warn_of_stranger(path: Path) -> None:
+    """Logs that a file in the data folder isn't the collector's."""
     _log.warning("not ours, ignored", file=str(path))

@@ -15,6 +15,7 @@ from pprof_merge import ProfileError
 from pgo_collector.blobs import BlobName, Identity, Listing
 from pgo_collector.engine import Facts, inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
+from pgo_collector.releases import sweep_releases
 from pgo_collector.retired import delete_retired
 from pgo_collector.store import Store
 
@@ -38,6 +39,7 @@ async def reconcile(store: Store) -> None:
         if row.live and row.name not in listing.blobs:
             _log.error("a stored profile is missing", blob=str(row.name))
     await asyncio.to_thread(_sweep_merged, store)
+    await asyncio.to_thread(sweep_releases, store.folder)
 
 
 def _look(store: Store) -> Listing:

@@ -66,6 +66,25 @@ class Settings(BaseSettings):
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",
     )
+    release_overlap: float = Field(
+        default=0.85,
+        ge=0,
+        le=1,
+        description="A release is replaced when its overlap with the merge falls below this; 0 for never.",
+    )
+    release_days: float = Field(
+        default=30,
+        ge=0,
+        description="A release is replaced when it is older than this, in days; inf for never.",
+    )
+    release_check_seconds: float = Field(
+        default=60,
+        ge=0,
+        description="How long the merge isn't compared again with the release after it was, in seconds.",
+    )
+    releases_kept: int = Field(
+        default=20, gt=0, description="How many releases are kept, the newest; the current one always is."
+    )
     max_compressed_bytes: int = Field(
         default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
     )

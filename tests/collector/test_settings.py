@@ -35,6 +35,10 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "merge_auth_keys_file": Path("/m"),
         "default_service": "shop",
         "rules_dir": Path("/rules"),
+        "release_overlap": 0.5,
+        "release_days": 0.25,
+        "release_check_seconds": 0.0,
+        "releases_kept": 1,
         "max_compressed_bytes": 1,
         "max_inflated_bytes": 2,
         "workers": 3,
@@ -70,8 +74,14 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
         *(("DEFAULT_SERVICE", value) for value in ("", "../up", "a/b", ".hidden", "x" * 64)),
         *(
             (name, value)
-            for name in ("WORKERS", "MAX_INFLATED_BYTES", "BODY_TIMEOUT")
+            for name in ("WORKERS", "MAX_INFLATED_BYTES", "BODY_TIMEOUT", "RELEASES_KEPT")
             for value in ("0", "many")
+        ),
+        *(("RELEASE_OVERLAP", value) for value in ("-0.1", "1.1", "nan", "half")),
+        *(
+            (name, value)
+            for name in ("RELEASE_DAYS", "RELEASE_CHECK_SECONDS")
+            for value in ("-1", "nan", "long")
         ),
         ("LOG_LEVEL", "loud"),
     ],

@@ -1,0 +1,73 @@
+"""Candidates: the merge of a series as of now, by its rules, looked at as what could be released."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from pgo_collector.engine import Survey, survey
+from pgo_collector.errors import MergeDamaged
+from pgo_collector.forms import Form, format_named
+from pgo_collector.merging import OpenMerge, SeriesMerge
+from pgo_collector.rules_folder import RulesFolder
+from pgo_collector.store import Store
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A merge that was looked at: its etag, how many blobs it lacks, and the file `part`, a copy of it."""
+
+    etag: str
+    left_out: int
+    survey: Survey
+    part: Path
+
+
+class Candidates:
+    """Those of one series."""
+
+    def __init__(self, store: Store, merge: SeriesMerge, rules: RulesFolder) -> None:
+        self.series = merge.series
+        self._store = store
+        self._merge = merge
+        self._rules = rules
+
+    async def merged(self) -> OpenMerge:
+        """The merge as of now. Raises as `SeriesMerge.current` does, and RulesUnreadable."""
+        rules = await asyncio.to_thread(self._rules.of, self.series.service)
+        return await self._merge.current(Form(format_named(), rules))
+
+    @asynccontextmanager
+    async def compared(self, merge: OpenMerge, release: Path | None) -> AsyncIterator[Candidate]:
+        """The merge, compared with a release, and made anew if it is damaged; removes its part at the end.
+
+        Raises MergeDamaged, OSError, and as `merged` does.
+        """
+        async with self._store.part() as part:
+            try:
+                candidate = await self._look(merge, release, part)
+            except MergeDamaged as error:
+                _log.warning("the last merge is damaged, made anew", reason=str(error))
+                await self._store.write(self._store.folder.sweep_merged, set())
+                candidate = await self._look(await self.merged(), release, part)
+            yield candidate
+
+    async def _look(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
+        await asyncio.to_thread(_copy, merge, part)
+        found = await self._store.workers.run(survey, part, release)
+        if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
+            raise MergeDamaged("it has another content")
+        return Candidate(merge.etag, len(merge.left_out), found, part)
+
+
+def _copy(merge: OpenMerge, part: Path) -> None:
+    with merge.file as source, part.open("wb") as file:
+        shutil.copyfileobj(source, file)

@@ -1,0 +1,55 @@
+"""GET and HEAD /v1/release and /v1/releases/{number}/profile: what pipelines build with."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends
+from pprof_merge.formats import Format
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.auth import bearer_of
+from pgo_collector.downloads import Download
+from pgo_collector.etags import matches, quoted
+from pgo_collector.forms import format_named
+from pgo_collector.keys import KeyFile
+from pgo_collector.release import number_of
+from pgo_collector.release_forms import OpenRelease
+from pgo_collector.releasing import SeriesRelease
+
+_HEADER = "PGO-Release"
+_METHODS = ["GET", "HEAD"]
+
+
+def release_routes(releases: SeriesRelease, keys: KeyFile) -> APIRouter:
+    """The routes, for the releases of one series."""
+    router = APIRouter(dependencies=[Depends(bearer_of(keys))])
+
+    @router.api_route("/v1/release", methods=_METHODS)
+    async def current(request: Request) -> Response:
+        wanted = _format(request)
+        opened = await releases.current(wanted)
+        return _answer(request, opened, wanted, f"{releases.series.service}{wanted.suffix}")
+
+    @router.api_route("/v1/releases/{number}/profile", methods=_METHODS)
+    async def numbered(request: Request, number: str) -> Response:
+        wanted = _format(request)
+        opened = await releases.numbered(number_of(number), wanted)
+        return _answer(request, opened, wanted, f"{releases.series.service}-{opened.number}{wanted.suffix}")
+
+    return router
+
+
+def _format(request: Request) -> Format:
+    return format_named(*request.query_params.getlist("format")[:1])
+
+
+def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str) -> Response:
+    request.state.profile, request.state.release = opened.etag, opened.number
+    headers = {"ETag": quoted(opened.etag), "Cache-Control": "private, no-cache", _HEADER: str(opened.number)}
+    if matches(request.headers.get("If-None-Match", ""), opened.etag):
+        opened.file.close()
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{filename}"'
+    return Download(opened.file, opened.size, wanted.media_type, headers)

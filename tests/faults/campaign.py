@@ -1,0 +1,120 @@
+"""A server killed at every operation on disk of what it is asked to do, in turn, and looked at afterwards.
+
+Which operations there are, an unharmed run tells. Then each is struck in a run of its own, and each write
+twice: before it and in its middle. Left out is only what can't differ from what is tried: SIGKILL loses
+nothing that the kernel has, so a kill before an fsync leaves what one before the next operation does;
+SQLite's -shm is memory that it makes anew; of writes in a row to one file, as of a commit to the log, the
+first and the last are struck, and the last in its middle.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from tests.faults.killer import Mode, Operation
+from tests.faults.lane import Lane
+
+LANES = 2
+
+Prepare = Callable[[Lane], None]
+# Whether what is done to the lane was done to its end, with the killer striking at one operation of it.
+Strike = Callable[[Lane, Mode, int], bool]
+Check = Callable[[Lane, bool], None]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """Prepares by a kill in another scenario, at its first operation of a name and path after another's."""
+
+    prepare: Prepare
+    strike: Strike
+    at: tuple[str, str]
+    after: tuple[str, str] = ("", "")
+
+    def __call__(self, lane: Lane) -> None:
+        self.prepare(lane)
+        lane.server.kill()
+        template = lane.data.with_name("before")
+        shutil.copytree(lane.data, template)
+        assert self.strike(lane, Mode.COUNT, 0)
+        operations = lane.killer.operations
+        start = next(i for i, operation in enumerate(operations) if matches(operation, *self.after))
+        target = next(
+            i for i, operation in enumerate(operations) if i > start and matches(operation, *self.at)
+        )
+        lane.fill(template)
+        assert not self.strike(lane, Mode.KILL, target + 1)
+
+
+def matches(operation: Operation, name: str, path: str) -> bool:
+    return operation.name.startswith(name) and operation.path.startswith(path)
+
+
+@dataclass
+class Play:
+    """What is done to copies of a template, a lane and a point at a time, and what is wrong afterwards."""
+
+    template: Path
+    strike: Strike
+    check: Check
+    failures: list[Exception] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def point(self, lane: Lane, mode: Mode, target: int) -> list[Operation]:
+        """Operations up to the one that was struck, all if none was. What is wrong then is a failure."""
+        lane.fill(self.template)
+        done = self.strike(lane, mode, target)
+        operations = lane.killer.operations
+        try:
+            self.check(lane, done)
+        except Exception as error:  # noqa: BLE001 (goes on with the other points; all are raised at the end)
+            at = operations[target - 1] if 0 < target <= len(operations) else "the end"
+            error.add_note(f"{mode.name} at {target} of {len(operations)}, {at}")
+            with self.lock:
+                self.failures.append(error)
+        return operations
+
+
+def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
+    """What to strike at, as the module's docstring says."""
+    for number, operation in enumerate(operations, 1):
+        before, after = operations[: number - 1][-1:], operations[number : number + 1]
+        if (operation.syncs and after) or operation.path.endswith("-shm"):
+            continue
+        first, last = before != [operation], after != [operation]
+        if first or last or not operation.writes:
+            yield Mode.KILL, number
+        if last and operation.writes:
+            yield Mode.TORN, number
+
+
+def kill_everywhere(home: Path, library: Path, prepare: Prepare, strike: Strike, check: Check) -> None:
+    """Raises an ExceptionGroup of all that was wrong; `check` is told whether the strike was done."""
+    with ExitStack() as stack:
+        lanes = [stack.enter_context(Lane(home / str(lane), library)) for lane in range(LANES)]
+        lane = lanes[0]
+        prepare(lane)
+        lane.server.kill()
+        play = Play(Path(shutil.copytree(lane.data, home / "template")), strike, check)
+        operations = play.point(lane, Mode.COUNT, 0)
+        free = list(lanes)
+
+        def struck(point: tuple[Mode, int]) -> bool:
+            lane = free.pop()
+            try:
+                return len(play.point(lane, *point)) >= point[1]
+            finally:
+                free.append(lane)
+
+        with ThreadPoolExecutor(LANES) as threads:
+            kills = sum(threads.map(struck, points(operations)))
+        assert kills == len(list(points(operations)))
+        assert len(play.point(lane, Mode.KILL, len(operations) + 1)) == len(operations)
+    if play.failures:
+        raise ExceptionGroup(f"{len(play.failures)} of {kills} kills", play.failures)

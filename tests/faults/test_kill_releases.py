@@ -1,0 +1,183 @@
+"""Pipelines get one release or the other, whole, wherever the server was killed while it changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere
+from tests.faults.killer import Mode
+from tests.faults.lane import Lane, submitted
+from tests.faults.stacks import tally
+from tests.server import Server
+
+Send = Callable[[Server], httpx.Response]
+SETTINGS = {
+    "PGOF_RELEASE_CHECK_SECONDS": "0",
+    "PGOF_RELEASE_DAYS": "0",
+    "PGOF_RELEASES_KEPT": "2",
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """Releases by number, each by its stacks; the current one; whether it is pinned."""
+
+    releases: dict[int, str]
+    current: int
+    pinned: bool = False
+
+
+NONE = State({}, 0)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is sent under the killer, or done instead, with what is there before and afterwards."""
+
+    prepare: Prepare
+    send: Send
+    before: State
+    after: State
+    instead: Strike | None = None
+
+
+def made(server: Server, *stacks: str) -> None:
+    for stack in stacks:
+        submitted(server, stack)
+        assert server.releases(method="POST").status_code == 201
+
+
+def merged_profiles(lane: Lane) -> None:
+    lane.server.environment |= SETTINGS
+    server = lane.start()
+    submitted(server, *"ab")
+    assert server.merge().status_code == 200
+
+
+def two_releases(lane: Lane) -> None:
+    lane.server.environment |= SETTINGS
+    made(lane.start(), *"ab")
+
+
+def a_rollback_past_those_that_are_kept(lane: Lane) -> None:
+    """The newest two, and an old one that was rolled back to; what would be released next is merged."""
+    two_releases(lane)
+    server = lane.server
+    assert server.releases("/1/pin", "PUT").status_code == 200
+    made(server, "c")
+    assert server.release(format_="folded").status_code == 200
+    submitted(server, "d")
+    assert server.merge().status_code == 200
+    assert server.releases("/1/pin", "DELETE").status_code == 200
+
+
+def two_releases_and_a_profile(lane: Lane) -> None:
+    two_releases(lane)
+    submitted(lane.server, "c")
+    assert lane.server.merge().status_code == 200
+
+
+def the_newest_pinned(lane: Lane) -> None:
+    two_releases(lane)
+    assert lane.server.releases("/2/pin", "PUT").status_code == 200
+
+
+def make(server: Server) -> httpx.Response:
+    return server.releases(method="POST")
+
+
+def pin_first(server: Server) -> httpx.Response:
+    return server.releases("/1/pin", "PUT")
+
+
+def unpin_second(server: Server) -> httpx.Response:
+    return server.releases("/2/pin", "DELETE")
+
+
+def fetch_folded(server: Server) -> httpx.Response:
+    return server.release(format_="folded")
+
+
+def struck(send: Send) -> Strike:
+    def strike(lane: Lane, mode: Mode, target: int) -> bool:
+        lane.server.environment |= SETTINGS
+        return lane.struck_request(mode, target, send)
+
+    return strike
+
+
+TWO = State({2: "ab", 1: "a"}, 2)
+SCENARIOS = {
+    "first": Scenario(merged_profiles, Server.release, NONE, State({1: "ab"}, 1)),
+    "new-one-in-place-of-a-rollback": Scenario(
+        a_rollback_past_those_that_are_kept,
+        make,
+        State({3: "abc", 2: "ab", 1: "a"}, 1),
+        State({4: "abcd", 3: "abc"}, 4),
+    ),
+    "format": Scenario(two_releases, fetch_folded, TWO, TWO),
+    "pin": Scenario(two_releases, pin_first, TWO, State(TWO.releases, 1, pinned=True)),
+    "unpin": Scenario(the_newest_pinned, unpin_second, State(TWO.releases, 2, pinned=True), TWO),
+    "restart-after-profile-without-description": Scenario(
+        Killed(two_releases_and_a_profile, struck(make), at=("rename", "releases/default/cpu/3.json")),
+        make,
+        TWO,
+        State({3: "abc", 2: "ab"}, 3),
+        instead=Lane.struck_start,
+    ),
+}
+
+
+def seen(server: Server) -> State:
+    """What there is from outside. Every release is read."""
+    releases: list[dict[str, Any]] = server.releases().json()["releases"]
+    contents = {}
+    for number in (release["number"] for release in releases):
+        answer = server.release(number)
+        assert answer.status_code == 200, answer.text
+        counts = tally(answer.content)
+        assert set(counts.values()) == {1}
+        contents[number] = "".join(sorted(counts))
+    if not releases:
+        return NONE
+    (current,) = (release for release in releases if release["current"])
+    return State(contents, current["number"], current["pinned"])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> None:
+    """Takes up to 40 s: dozens of kills, each with four starts."""
+    scenario = SCENARIOS[name]
+    before, after = scenario.before, scenario.after
+
+    def check(lane: Lane, done: bool) -> None:
+        """One or the other is current, all that may be is whole, and the retry does the rest."""
+        server = lane.start()
+        found = seen(server)
+        assert (found.current, found.pinned) in {(state.current, state.pinned) for state in (before, after)}
+        assert found.releases.items() <= (before.releases | after.releases).items()
+        assert (
+            found.releases.items() >= (after if found.current == after.current else before).releases.items()
+        )
+        assert found == after or not done or scenario.instead is not None
+        assert not list((lane.data / "incoming").iterdir())
+        assert not server.events("release damaged") + server.events("not ours, ignored")
+        assert scenario.send(server).is_success
+        assert seen(server) == after
+        answer = server.release()
+        assert (answer.headers["PGO-Release"], server.release(after.current).content) == (
+            str(after.current),
+            answer.content,
+        )
+        server.kill()
+        lane.drop_catalog()
+        server.reindex()
+        assert seen(lane.start()) == after
+
+    kill_everywhere(tmp_path, library, scenario.prepare, scenario.instead or struck(scenario.send), check)
