@@ -10,9 +10,9 @@ first and the last are struck, and the last in its middle.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -94,27 +94,33 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
             yield Mode.TORN, number
 
 
-def kill_everywhere(home: Path, library: Path, prepare: Prepare, strike: Strike, check: Check) -> None:
-    """Raises an ExceptionGroup of all that was wrong; `check` is told whether the strike was done."""
+@contextmanager
+def lanes_in(home: Path, library: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[Lane]]:
+    """As many as play at a time."""
     with ExitStack() as stack:
-        lanes = [stack.enter_context(Lane(home / str(lane), library)) for lane in range(LANES)]
-        lane = lanes[0]
-        prepare(lane)
-        lane.server.kill()
-        play = Play(Path(shutil.copytree(lane.data, home / "template")), strike, check)
-        operations = play.point(lane, Mode.COUNT, 0)
-        free = list(lanes)
+        yield [stack.enter_context(Lane(home / str(lane), library, settings)) for lane in range(LANES)]
 
-        def struck(point: tuple[Mode, int]) -> bool:
-            lane = free.pop()
-            try:
-                return len(play.point(lane, *point)) >= point[1]
-            finally:
-                free.append(lane)
 
-        with ThreadPoolExecutor(LANES) as threads:
-            kills = sum(threads.map(struck, points(operations)))
-        assert kills == len(list(points(operations)))
-        assert len(play.point(lane, Mode.KILL, len(operations) + 1)) == len(operations)
+def kill_everywhere(lanes: Sequence[Lane], prepare: Prepare, strike: Strike, check: Check) -> None:
+    """Raises an ExceptionGroup of all that was wrong; `check` is told whether the strike was done."""
+    lane = lanes[0]
+    prepare(lane)
+    lane.server.kill()
+    template = shutil.copytree(lane.data, lane.data.with_name("template"))
+    play = Play(Path(template), strike, check)
+    operations = play.point(lane, Mode.COUNT, 0)
+    free = list(lanes)
+
+    def struck(point: tuple[Mode, int]) -> bool:
+        lane = free.pop()
+        try:
+            return len(play.point(lane, *point)) >= point[1]
+        finally:
+            free.append(lane)
+
+    with ThreadPoolExecutor(len(lanes)) as threads:
+        kills = sum(threads.map(struck, points(operations)))
+    assert kills == len(list(points(operations)))
+    assert len(play.point(lane, Mode.KILL, len(operations) + 1)) == len(operations)
     if play.failures:
         raise ExceptionGroup(f"{len(play.failures)} of {kills} kills", play.failures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -22,12 +22,13 @@ Tally = Counter[str]
 class Lane:
     """A server under the killer, whose data folder is filled anew for each play; a context manager."""
 
-    def __init__(self, home: Path, library: Path) -> None:
+    def __init__(self, home: Path, library: Path, settings: Mapping[str, str] | None = None) -> None:
         home.mkdir()
         self.data = home / "data"
         self.killer = Killer(library, home / "control", self.data)
         self._zygote = Zygote(self.killer.environment)
-        self.server = ForkedServer(home, self._zygote, self.killer.environment | {"PGOF_WORKERS": "1"})
+        environment = self.killer.environment | {"PGOF_WORKERS": "1", **(settings or {})}
+        self.server = ForkedServer(home, self._zygote, environment)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, counted, profile_named, submitted
+from tests.faults.stacks import tally
 from tests.server import Server
 
 
@@ -99,3 +100,41 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
     assert done
     assert refused
     check_after_a_restart(lane, stored)
+
+
+@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_releases(tmp_path: Path, library: Path, mode: Mode, method: str) -> None:
+    """Pipelines get the last one while there is no space for the next, and who asked for that is told."""
+    settings = {"PGOF_RELEASE_CHECK_SECONDS": "0", "PGOF_RELEASE_DAYS": "0", "PGOF_RELEASES_KEPT": "3"}
+    with Lane(tmp_path / "lane", library, settings) as lane:
+        server = lane.start()
+        submitted(server, "a")
+        last, stored = server.release(), Counter("a")
+        stayed = 0
+        for target, name in enumerate(islice(profiles(), 1, None), 1):
+            submitted(server, name)
+            stored += Counter(name)
+            lane.killer.arm(mode, target)
+            answer = server.release() if method == "GET" else server.releases(method="POST")
+            lane.killer.disarm()
+            operations = lane.killer.operations
+            at = operations[target - 1 : target]
+            if method == "GET":
+                assert answer.status_code == 200, (at, answer.text)
+                assert tally(answer.content) in (stored, tally(last.content)), at
+                stayed += answer.content == last.content
+            else:
+                assert answer.status_code == 201 or is_a_problem(answer), (at, answer.text)
+                stayed += answer.status_code == 500
+            last = server.release()
+            assert tally(last.content) == stored, at
+            assert server.releases(method="POST").status_code == 200, at
+            assert len(server.releases().json()["releases"]) <= 3, at
+            assert not list((lane.data / "incoming").iterdir()), at
+            if len(operations) < target:
+                break
+        assert stayed > target / 2
+        server.restart()
+        assert not server.events("release damaged")
+        assert server.release().content == last.content

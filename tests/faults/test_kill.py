@@ -10,7 +10,7 @@ from threading import Lock
 
 import pytest
 
-from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere
+from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, counted, merged, profile_named, submitted
 from tests.server import Server
@@ -122,4 +122,5 @@ class Check:
 def test_killed_at_every_operation(tmp_path: Path, library: Path, seen: set[str], name: str) -> None:
     """Takes up to 40 s: a hundred kills and restarts."""
     scenario = SCENARIOS[name]
-    kill_everywhere(tmp_path, library, scenario.prepare, scenario.strike, Check(scenario, seen))
+    with lanes_in(tmp_path, library) as lanes:
+        kill_everywhere(lanes, scenario.prepare, scenario.strike, Check(scenario, seen))

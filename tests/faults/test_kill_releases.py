@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere
+from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, submitted
 from tests.faults.stacks import tally
@@ -54,14 +54,12 @@ def made(server: Server, *stacks: str) -> None:
 
 
 def merged_profiles(lane: Lane) -> None:
-    lane.server.environment |= SETTINGS
     server = lane.start()
     submitted(server, *"ab")
     assert server.merge().status_code == 200
 
 
 def two_releases(lane: Lane) -> None:
-    lane.server.environment |= SETTINGS
     made(lane.start(), *"ab")
 
 
@@ -106,7 +104,6 @@ def fetch_folded(server: Server) -> httpx.Response:
 
 def struck(send: Send) -> Strike:
     def strike(lane: Lane, mode: Mode, target: int) -> bool:
-        lane.server.environment |= SETTINGS
         return lane.struck_request(mode, target, send)
 
     return strike
@@ -180,4 +177,6 @@ def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> 
         server.reindex()
         assert seen(lane.start()) == after
 
-    kill_everywhere(tmp_path, library, scenario.prepare, scenario.instead or struck(scenario.send), check)
+    strike = scenario.instead or struck(scenario.send)
+    with lanes_in(tmp_path, library, SETTINGS) as lanes:
+        kill_everywhere(lanes, scenario.prepare, strike, check)
