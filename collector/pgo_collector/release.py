@@ -18,13 +18,32 @@ _NUMBER = re.compile(NUMBER_PATTERN)
 Reason = Literal["first", "drift", "age", "request"]
 
 
+class Summary(BaseModel):
+    """The most important of a report: what Go's compiler makes of it, and of how many profiles it is.
+
+    `outliers` is how many of them are unlike the rest; None where that can't be known.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    verdict: str
+    profiles: int
+    outliers: int | None
+
+    @classmethod
+    def of(cls, report: dict[str, Any]) -> Summary:
+        """Of a report as `pprof_merge.report` makes it now; those of before may be otherwise."""
+        outliers = report["outliers"] and len(report["outliers"]["profiles"])
+        return cls(verdict=report["go"]["verdict"], profiles=report["profiles"], outliers=outliers)
+
+
 class Release(BaseModel):
     """What is known of a release, as it is written beside its file.
 
     `etag` is that of the merge that it was, `digest` the sha256 of its bare protobuf, `sha256` that of the
     file, `size` the file's in bytes. `overlap` is that with the release it `replaces`; None where there is
     none to be had. `left_out` is how many blobs the merge had to do without, `report`
-    is on all that was stored at the time.
+    is on all that was stored at the time, `summary` on that.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,6 +59,7 @@ class Release(BaseModel):
     size: int
     samples: int
     left_out: int
+    summary: Summary
     report: dict[str, Any]
 
 

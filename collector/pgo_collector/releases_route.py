@@ -27,7 +27,7 @@ def releases_routes(releases: SeriesRelease, keys: KeyFile) -> APIRouter:
     async def listed() -> Response:
         choice = await releases.choice()
         every = [_described(release, choice) for release in await releases.all()]
-        return JSONResponse({"releases": [_summarized(release) for release in every]})
+        return JSONResponse({"releases": [_without_report(release) for release in every]})
 
     @router.post("/v1/releases")
     async def make() -> Response:
@@ -58,9 +58,5 @@ def _described(release: Release, choice: Choice | None) -> dict[str, Any]:
     return {"current": is_current, "pinned": is_pinned, **release.model_dump(mode="json")}
 
 
-def _summarized(release: dict[str, Any]) -> dict[str, Any]:
-    """With the most important of the report in place of all of it."""
-    report = release["report"]
-    outliers = report["outliers"] and len(report["outliers"]["profiles"])
-    summary = {"verdict": report["go"]["verdict"], "profiles": report["profiles"], "outliers": outliers}
-    return {**release, "report": summary}
+def _without_report(release: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in release.items() if name != "report"}

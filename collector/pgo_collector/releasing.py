@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.candidates import Candidate, Candidates
 from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
-from pgo_collector.release import Bounds, Choice, Reason, Release
+from pgo_collector.release import Bounds, Choice, Reason, Release, Summary
 from pgo_collector.release_forms import OpenRelease, ReleaseForms
 from pgo_collector.releases import Releases
 from pgo_collector.reporting import SeriesReport
@@ -174,7 +174,7 @@ class SeriesRelease:
             await self._store.write(self._adopt, every[0], choice)
             return every[0], False
         reported = await self._report.make()
-        report = json.loads(reported.report or b"{}")
+        report = json.loads(reported.report or b"null")
         return await self._store.write(self._add, candidate, current, reason, report, choice), True
 
     def _add(
@@ -192,6 +192,7 @@ class SeriesRelease:
             replaces=None if current is None else current.number,
             etag=candidate.etag,
             left_out=candidate.left_out,
+            summary=Summary.of(report),
             report=report,
             **asdict(candidate.survey),
         )

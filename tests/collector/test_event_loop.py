@@ -37,6 +37,12 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         assert (await client.post("/v1/merge?and_combine=true")).content == merged.content
         assert (await client.head("/v1/merge")).status_code == 200
         assert (await client.get("/v1/merge", headers=bearer("wrong"))).status_code == 403
+        assert (await client.get("/v1/release")).content == merged.content
+        assert (await client.get("/v1/release?format=folded")).status_code == 200
+        assert (await client.post("/v1/releases")).status_code == 200
+        assert (await client.put("/v1/releases/1/pin")).status_code == 200
+        assert (await client.delete("/v1/releases/1/pin")).status_code == 200
+        assert len((await client.get("/v1/releases")).json()["releases"]) == 1
 
     async def serve(folder: DataFolder) -> None:
         async with open_store(settings, folder) as store:

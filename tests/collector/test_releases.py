@@ -16,7 +16,7 @@ from pprof_merge.overlap import overlap
 from tests.collector.conftest import PROFILES
 from tests.collector.edits import edited
 from tests.faults.stacks import profile_of, tally
-from tests.server import Server
+from tests.server import Server, bearer
 
 Known = dict[str, Any]
 SOON = {"PGOF_RELEASE_CHECK_SECONDS": "0"}
@@ -110,7 +110,10 @@ def test_the_first_release_is_the_merge(server: Server) -> None:
         "size": len(merge.content),
         "samples": len(merge_of(VERSION_1).samples),
         "left_out": 0,
+        "summary": {"verdict": "used", "profiles": len(VERSION_1), "outliers": 0},
     }
+    reported = server.client.get("/v1/report", headers=bearer(server.merge_key)).json()
+    assert {**one["report"], "times": None} == {**reported, "times": None}
 
 
 def test_it_stays_the_same_while_the_merge_drifts_within_the_bound(drifting: Server) -> None:

@@ -7,7 +7,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pgo_agent.cli
 import pgo_collector.cli
@@ -16,9 +15,11 @@ import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
 from pgo_collector.app import create_app
+from pgo_collector.folder import DataFolder
 from pgo_collector.keys import KeyFile
 from pgo_collector.settings import PREFIX, Settings
 from pgo_collector.store import Store
+from pgo_collector.workers import Workers
 from starlette.routing import Route
 
 ROOT = Path(__file__).parents[2]
@@ -73,8 +74,8 @@ def routes(tmp_path: Path) -> dict[str, set[str] | None]:
     """The methods of each path; None for all."""
     keys = tmp_path / "keys"
     keys.write_text("")
-    # No request is made, so there is no need of a store.
-    app = create_app(Settings(), cast("Store", None), KeyFile(keys), KeyFile(keys))
+    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1)) as store:
+        app = create_app(Settings(), store, KeyFile(keys), KeyFile(keys))
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
     paths = app.openapi()["paths"]
