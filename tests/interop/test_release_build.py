@@ -22,7 +22,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_what_is_built_is_cached_until_there_is_a_new_release(server: Server, tmp_path: Path) -> None:
     """Takes a minute: with each of two profiles Go compiles all of its library that the program uses."""
-    program, profile = tmp_path / "program", tmp_path / "default.pgo"
+    plain, program, profile = (tmp_path / name for name in ("plain", "program", "default.pgo"))
 
     def build_with_the_release() -> tuple[str, list[str]]:
         """The number of the release, and the packages that Go compiles: it names those that aren't cached."""
@@ -33,10 +33,10 @@ def test_what_is_built_is_cached_until_there_is_a_new_release(server: Server, tm
         return answer.headers["PGO-Release"], compiled
 
     def submit_a_run() -> None:
-        subprocess.run([program, tmp_path / "cpu.pb.gz", "1"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([plain, tmp_path / "cpu.pb.gz", "1"], check=True, stdout=subprocess.DEVNULL)
         assert server.submit((tmp_path / "cpu.pb.gz").read_bytes()).status_code == 204
 
-    go("build", "-pgo=off", "-o", program)
+    go("build", "-pgo=off", "-o", plain)
     for _ in "12":
         submit_a_run()
     number, compiled = build_with_the_release()
