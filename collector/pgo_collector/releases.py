@@ -79,8 +79,9 @@ class Releases:
     def choose(self, choice: Choice) -> None:
         """Makes a release the current one."""
         if choice == Choice(number=self.numbers()[0], pinned=False):
-            (self._root / _CHOICE).unlink(missing_ok=True)
-            sync_folder(self._root)
+            with suppress(FileNotFoundError):
+                (self._root / _CHOICE).unlink()
+                sync_folder(self._root)
         else:
             self._write(self._root / _CHOICE, choice)
 

@@ -187,11 +187,12 @@ def test_the_merge_is_looked_at_no_more_often_than_asked_for(stopped: Server) ->
 
 def test_a_merge_is_compared_once(drifting: Server) -> None:
     submit_all(drifting, VERSION_1)
-    drifting.release()
+    for _ in "12":
+        drifting.release()
     submit_all(drifting, [edited(VERSION_1[0], lambda parsed: setattr(parsed, "time_nanos", 1))])
     for _ in "123":
         drifting.release()
-    drifting.wait_for_log("request", len(VERSION_1) + 5)
+    drifting.wait_for_log("request", len(VERSION_1) + 6)
     (compared,) = drifting.events("compared")
     assert compared["release"] == 1
     assert 0.85 < compared["overlap"] < 1
