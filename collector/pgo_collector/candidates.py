@@ -14,7 +14,8 @@ import structlog
 from pgo_collector.engine import Survey, survey
 from pgo_collector.errors import MergeDamaged
 from pgo_collector.forms import Form, format_named
-from pgo_collector.merging import OpenMerge, SeriesMerge
+from pgo_collector.merging import SeriesMerge
+from pgo_collector.open_merge import OpenMerge
 from pgo_collector.rules_folder import RulesFolder
 from pgo_collector.store import Store
 
