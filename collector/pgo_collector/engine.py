@@ -19,6 +19,7 @@ from pprof_merge import (
     Profile,
     ProfileError,
     SymbolsInvalid,
+    UnfitForFormat,
     Weighting,
     compress,
     decode,
@@ -182,8 +183,11 @@ def weigh_blobs(blobs: Sequence[Stored], form: Form, part: Path) -> Weighed:
     return Weighed(hashlib.sha256(content).hexdigest(), collected.left_out)
 
 
-def report_blobs(blobs: Sequence[Stored], symbols: Path | None, now_nanos: int) -> Reported:
-    """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions.
+def report_blobs(
+    blobs: Sequence[Stored], symbols: Path | None, released: Path | None, now_nanos: int
+) -> Reported:
+    """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
+    profile to compare with, which plays no part if it can't be read or compared.
 
     Raises SymbolsUnreadable, or OSError for that file. What a merge leaves out plays no part.
     """
@@ -194,8 +198,20 @@ def report_blobs(blobs: Sequence[Stored], symbols: Path | None, now_nanos: int) 
     collected = _collect(blobs)
     if not collected.names:
         return Reported(None, collected.left_out)
-    made = report(collected.collection, collected.names, now_nanos, Questions(functions))
+    against = _released(released)
+    try:
+        made = report(collected.collection, collected.names, now_nanos, Questions(functions, against))
+    except UnfitForFormat:
+        made = report(collected.collection, collected.names, now_nanos, Questions(functions))
     return Reported(made.json(), collected.left_out)
+
+
+def _released(release: Path | None) -> Profile | None:
+    """The profile of a release, if it can be read."""
+    if release is not None:
+        with suppress(ProfileError, OSError):
+            return decode(release.read_bytes(), STORED)
+    return None
 
 
 def _collect(blobs: Sequence[Stored], weighting: Weighting = PLAIN) -> Collected:
@@ -264,10 +280,10 @@ def survey(merge: Path, release: Path | None) -> Survey:
         profile = decode(content, STORED)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
-    alike = None
-    if release is not None:
-        with suppress(ProfileError, OSError):
-            alike = overlap(profile, decode(release.read_bytes(), STORED))
+    alike, released = None, _released(release)
+    if released is not None:
+        with suppress(UnfitForFormat):
+            alike = overlap(profile, released)
     sha256 = hashlib.sha256(content).hexdigest()
     return Survey(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
 

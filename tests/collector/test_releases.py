@@ -113,7 +113,9 @@ def test_the_first_release_is_the_merge(server: Server) -> None:
         "summary": {"verdict": "used", "profiles": len(VERSION_1), "outliers": 0},
     }
     reported = server.client.get("/v1/report", headers=bearer(server.merge_key)).json()
-    assert {**one["report"], "times": None} == {**reported, "times": None}
+    # There was no release to compare with; now there is this one.
+    assert one["report"] == {**reported, "times": one["report"]["times"], "against": None}
+    assert reported["against"] == {"overlap": 1.0}
 
 
 def test_it_stays_the_same_while_the_merge_drifts_within_the_bound(drifting: Server) -> None:

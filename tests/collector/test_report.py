@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from pprof_merge import Collection
+from pprof_merge import Collection, decode
+from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 
 from tests.collector.conftest import PROFILES
@@ -54,6 +55,21 @@ def test_with_symbols(filled: Server) -> None:
     assert coverage["symbols"] == 2
     assert 0 < coverage["functions"]["present"] < 1
     assert not [*(filled.data / "incoming").iterdir()]
+
+
+def test_against_the_current_release(filled: Server) -> None:
+    assert ask(filled).json()["against"] is None
+    released = filled.client.get("/v1/release", headers=bearer(Server.merge_key))
+    assert released.status_code == 200
+    assert ask(filled).json()["against"] == {"overlap": 1.0}
+    assert filled.submit((PROFILES / "etl-s2-000.pb.gz").read_bytes()).status_code == 204
+    found = ask(filled).json()["against"]["overlap"]
+    merged = decode(filled.client.get("/v1/merge", headers=bearer(Server.merge_key)).content)
+    assert 0 < found < 1
+    assert found == pytest.approx(overlap(merged, decode(released.content)))
+    for file in (filled.data / "releases").rglob("*.pb.gz"):
+        file.write_bytes(b"damaged")
+    assert ask(filled).json()["against"] is None
 
 
 def test_outliers_are_named_as_blobs(filled: Server) -> None:
