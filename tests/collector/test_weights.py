@@ -210,10 +210,18 @@ def test_with_its_blobs_a_weighted_merge_goes(server: Server, fetch: Callable[[S
     assert cpu_of(server.merge(query={"weight": "duration"}).content) == {"a": 10_000_000, "b": 10_000_000}
 
 
+def test_what_came_in_meanwhile_is_in_the_next(server: Server) -> None:
+    for names in ("a", "ab", "abc"):
+        server.submit(profile_of(names[-1]))
+        assert set(cpu_of(server.merge(query={"weight": "duration"}).content)) == {*names}
+        assert len(kept(server)) == 1
+
+
 def test_what_is_kept_is_bounded(server: Server) -> None:
     server.submit(profile_of("a"))
-    for days in range(1, 6):
-        server.merge(query={"half_life": f"{days}d"})
+    server.submit(profile_of("b", time_nanos=EPOCH + DAY))
+    answers = {server.merge(query={"half_life": f"{days}d"}).content for days in range(1, 6)}
+    assert len(answers) == 5
     assert len(kept(server)) == 1
 
 

@@ -78,16 +78,23 @@ def test_go_builds_another_program_with_the_merge(folder: Path, plain: Path, mer
     subprocess.run([guided, os.devnull, "0.1"], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.fixture(scope="module")
+def imports(folder: Path) -> Path:
+    """Where the compiler finds what the workload imports."""
+    file = folder / "imports"
+    listed = go("list", "-export", "-deps", "-f", "packagefile {{.ImportPath}}={{.Export}}", "-pgo=off", ".")
+    file.write_text("".join(f"{line}\n" for line in listed.splitlines() if not line.endswith("=")))
+    return file
+
+
 def compiled_with(profile: Path, imports: Path) -> str:
     """What Go's compiler says of its decisions on the workload's one file."""
     files = ("-importcfg", imports, "-pgoprofile", profile, "-o", os.devnull)
     return go("tool", "compile", "-p", "main", "-m=2", *files, "main.go")
 
 
-def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, merge: Path) -> None:
-    imports, rules, ruled = folder / "imports", folder / "rules", folder / "ruled.pgo"
-    listed = go("list", "-export", "-deps", "-f", "packagefile {{.ImportPath}}={{.Export}}", "-pgo=off", ".")
-    imports.write_text("".join(f"{line}\n" for line in listed.splitlines() if not line.endswith("=")))
+def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, imports: Path, merge: Path) -> None:
+    rules, ruled = folder / "rules", folder / "ruled.pgo"
     rules.write_text("# too large\nnoinline main.square.area\n")
     assert pprof_merge("--rules", rules, "-o", ruled, merge).returncode == 0
     with_merge, with_rule = (compiled_with(profile, imports) for profile in (merge, ruled))
@@ -103,13 +110,14 @@ def test_a_function_that_a_rule_names_is_not_inlined(folder: Path, merge: Path) 
 
 
 @pytest.mark.parametrize("weight", ["duration", "instance", "version"])
-def test_go_builds_with_a_weighted_merge(weight: str, folder: Path, profiles: list[Path]) -> None:
-    """The runs are alike, so that the compiler finds hot what it finds hot without weights."""
-    weighted = folder / f"{weight}.pgo"
+def test_the_compiler_takes_a_weighted_merge(
+    weight: str, folder: Path, imports: Path, profiles: list[Path]
+) -> None:
+    """As `go build -pgo` hands it over; the runs are alike, so that what is hot is so by any weight."""
+    weighted, prepared = folder / f"{weight}.pgo", folder / f"{weight}.preprofile"
     assert pprof_merge("--weight", weight, "--half-life", "1h", "-o", weighted, *profiles).returncode == 0
-    said = go("build", f"-pgo={weighted}", "-gcflags=main=-m", "-ldflags=-buildid=", "-o", folder / weight)
-    assert DEVIRTUALIZED in said
-    assert f"-pgo={weighted.name}" in go("version", "-m", folder / weight)
+    go("tool", "preprofile", "-o", prepared, "-i", weighted)
+    assert DEVIRTUALIZED in compiled_with(prepared, imports)
 
 
 def test_pprof_reads_the_merge(merge: Path, profiles: list[Path]) -> None:

@@ -380,6 +380,14 @@ def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: 
     assert sums.take(np.arange(3)).tolist() == [[rounded(value) for value in row] for row in exact]
 
 
+def test_halves_go_to_the_even_number() -> None:
+    values = np.array([[1], [3], [5], [7], [-1], [-3], [-5]])
+    sums = WeightedSums([1 << (FACTOR_BITS - 1)], [1])
+    sums.make_room(7, 1)
+    sums.add(Chunk(np.arange(7, dtype=np.int32), values, np.array([0, 7])))
+    assert sums.take(np.arange(7)).ravel().tolist() == [1, 2, 2, 4, -1, -2, -2]
+
+
 def rounded(value: int) -> int:
     nearest = round(Fraction(value, 1 << FACTOR_BITS))  # half to even
     return nearest or (value > 0) - (value < 0)
