@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pprof_merge
@@ -13,50 +12,20 @@ import pytest
 from pprof_merge.formats import FORMATS
 from pprof_merge.overlap import overlap
 
-from tests.collector.conftest import PROFILES
 from tests.collector.edits import edited
+from tests.collector.releases_seen import (
+    OTHER_PROGRAM,
+    SOON,
+    VERSION_1,
+    VERSION_2,
+    listed,
+    merge_of,
+    number_in,
+    state,
+    submit_all,
+)
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
-
-Known = dict[str, Any]
-SOON = {"PGOF_RELEASE_CHECK_SECONDS": "0"}
-
-
-def profiles_of(pattern: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(PROFILES.glob(f"{pattern}.pb.gz"))]
-
-
-VERSION_1, VERSION_2 = profiles_of("apisvc-v1-*"), profiles_of("apisvc-v2-*")
-OTHER_PROGRAM = profiles_of("compile-*")
-
-
-def merge_of(profiles: list[bytes]) -> pprof_merge.Profile:
-    return pprof_merge.merge(map(pprof_merge.decode, profiles))
-
-
-def submit_all(server: Server, profiles: list[bytes]) -> None:
-    for profile in profiles:
-        assert server.submit(profile).status_code == 204
-
-
-def listed(server: Server) -> list[Known]:
-    answer = server.releases()
-    assert answer.status_code == 200, answer.text
-    releases: list[Known] = answer.json()["releases"]
-    return releases
-
-
-def state(server: Server) -> tuple[list[int], int, bool]:
-    """The numbers of all releases, of the current one, and whether that is pinned."""
-    releases = listed(server)
-    (current,) = (release for release in releases if release["current"])
-    return [release["number"] for release in releases], current["number"], current["pinned"]
-
-
-def number_in(server: Server) -> int:
-    answer = server.release()
-    assert answer.status_code == 200, answer.text
-    return int(answer.headers["PGO-Release"])
 
 
 @pytest.fixture
@@ -362,115 +331,6 @@ def test_what_the_format_cannot_do_without_is_said(server: Server) -> None:
     server.submit(edited(profile_of("a"), without_lines))
     assert server.release(format_="llvm").status_code == 422
     assert server.release().status_code == 200
-
-
-@pytest.fixture
-def rules(stopped: Server) -> Path:
-    """The rules of the default service, a file that isn't there; the collector isn't running."""
-    folder = stopped.home / "rules"
-    folder.mkdir()
-    stopped.environment |= SOON | {"PGOF_RULES_DIR": str(folder)}
-    return folder / "default.rules"
-
-
-def test_rules_are_those_of_the_day_of_the_release(stopped: Server, rules: Path) -> None:
-    rules.write_text("drop a\n")
-    stopped.start()
-    for name in "ab":
-        stopped.submit(profile_of(name))
-    first = stopped.release()
-    assert tally(first.content) == {"b": 1}
-    assert first.headers["ETag"] == stopped.merge().headers["ETag"]
-    rules.unlink()
-    assert stopped.release().content == first.content
-    assert stopped.release(format_="folded").text == "b 10000000\n"
-    assert stopped.releases(method="POST").status_code == 201
-    assert tally(stopped.release().content) == {"a": 1, "b": 1}
-
-
-def test_what_keeps_a_merge_from_being_made_keeps_no_pipeline_waiting(stopped: Server, rules: Path) -> None:
-    stopped.start()
-    stopped.submit(profile_of("a"))
-    first = stopped.release()
-    stopped.submit(profile_of("b"))
-    rules.write_text("no rule\n")
-    assert stopped.release().content == first.content
-    assert stopped.wait_for_log("release not compared, it stays")["release"] == 1
-    assert stopped.releases(method="POST").status_code == 500
-    for blob in stopped.blobs():
-        blob.write_bytes(b"")
-    rules.unlink()
-    assert stopped.release().content == first.content
-
-
-def test_a_damaged_merge_is_not_released(server: Server) -> None:
-    server.submit(profile_of("a"))
-    server.merge()
-    (kept,) = (server.data / "merged").iterdir()
-    for damage in (b"", profile_of("another")):
-        kept.write_bytes(damage)
-        server.releases(method="POST")
-        assert tally(server.release().content) == {"a": 1}
-        assert state(server) == ([1], 1, False)
-    server.wait_for_log("the last merge is damaged, made anew", 2)
-
-
-@pytest.mark.parametrize("damage", [b"", b"not json", None])
-@pytest.mark.parametrize("suffix", [".pb.gz", ".json"])
-def test_a_damaged_release_is_nothing_to_build_with(
-    server: Server, suffix: str, damage: bytes | None
-) -> None:
-    for name in "ab":
-        server.submit(profile_of(name))
-        server.releases(method="POST")
-    damaged = server.data / "releases" / "default" / "cpu" / f"2{suffix}"
-    whole = damaged.read_bytes()
-    if damage is None:
-        damaged.unlink()
-    else:
-        damaged.write_bytes(damage)
-    answer = server.release()
-    if damage is None and suffix == ".json":  # as if it had never been
-        assert answer.headers["PGO-Release"] == "1"
-        return
-    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
-    assert server.release(format_="folded").status_code == 500
-    assert server.releases("/2/pin", "PUT").status_code == 500
-    assert server.releases().status_code == 200
-    server.restart()
-    assert server.events("release damaged")[0]["release"] == 2
-    damaged.write_bytes(whole)
-    assert tally(server.release().content) == {"a": 1, "b": 1}
-    damaged.write_bytes(b"")
-    server.submit(profile_of("c"))
-    assert server.releases(method="POST").status_code == 201
-    assert server.release().headers["PGO-Release"] == "3"
-
-
-def test_a_damaged_choice_is_no_choice_of_another(server: Server) -> None:
-    for name in "ab":
-        server.submit(profile_of(name))
-        server.releases(method="POST")
-    server.releases("/1/pin", "PUT")
-    (server.data / "releases" / "default" / "cpu" / "choice.json").write_bytes(b"{")
-    for answer in (server.release(), server.releases(), server.releases(method="POST")):
-        assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
-    assert server.releases("/1/pin", "PUT").status_code == 200
-    assert tally(server.release().content) == {"a": 1}
-
-
-def test_a_start_sweeps_what_is_no_release_and_leaves_what_is_not_ours(server: Server) -> None:
-    server.submit(profile_of("a"))
-    server.release()
-    folder = server.data / "releases" / "default" / "cpu"
-    left = [folder / "2.pb.gz", folder / f"2.{'0' * 64}-folded"]
-    strangers = [folder / "note.txt", folder.parent / "1.pb.gz", folder / "02.pb.gz"]
-    for path in left + strangers:
-        path.write_bytes(b"hello")
-    server.restart()
-    assert not [path for path in left if path.exists()]
-    assert {line["file"] for line in server.events("not ours, ignored")} == {str(path) for path in strangers}
-    assert state(server) == ([1], 1, False)
 
 
 def test_without_a_catalog_all_is_as_before(eager: Server) -> None:

@@ -1,0 +1,123 @@
+"""Releases and what is around them go wrong: nobody builds with something else than was released."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.collector.releases_seen import (
+    SOON,
+    state,
+)
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+
+@pytest.fixture
+def rules(stopped: Server) -> Path:
+    """The rules of the default service, a file that isn't there; the collector isn't running."""
+    folder = stopped.home / "rules"
+    folder.mkdir()
+    stopped.environment |= SOON | {"PGOF_RULES_DIR": str(folder)}
+    return folder / "default.rules"
+
+
+def test_rules_are_those_of_the_day_of_the_release(stopped: Server, rules: Path) -> None:
+    rules.write_text("drop a\n")
+    stopped.start()
+    for name in "ab":
+        stopped.submit(profile_of(name))
+    first = stopped.release()
+    assert tally(first.content) == {"b": 1}
+    assert first.headers["ETag"] == stopped.merge().headers["ETag"]
+    rules.unlink()
+    assert stopped.release().content == first.content
+    assert stopped.release(format_="folded").text == "b 10000000\n"
+    assert stopped.releases(method="POST").status_code == 201
+    assert tally(stopped.release().content) == {"a": 1, "b": 1}
+
+
+def test_what_keeps_a_merge_from_being_made_keeps_no_pipeline_waiting(stopped: Server, rules: Path) -> None:
+    stopped.start()
+    stopped.submit(profile_of("a"))
+    first = stopped.release()
+    stopped.submit(profile_of("b"))
+    rules.write_text("no rule\n")
+    assert stopped.release().content == first.content
+    assert stopped.wait_for_log("release not compared, it stays")["release"] == 1
+    assert stopped.releases(method="POST").status_code == 500
+    for blob in stopped.blobs():
+        blob.write_bytes(b"")
+    rules.unlink()
+    assert stopped.release().content == first.content
+
+
+def test_a_damaged_merge_is_not_released(server: Server) -> None:
+    server.submit(profile_of("a"))
+    server.merge()
+    (kept,) = (server.data / "merged").iterdir()
+    for damage in (b"", profile_of("another")):
+        kept.write_bytes(damage)
+        server.releases(method="POST")
+        assert tally(server.release().content) == {"a": 1}
+        assert state(server) == ([1], 1, False)
+    server.wait_for_log("the last merge is damaged, made anew", 2)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not json", None])
+@pytest.mark.parametrize("suffix", [".pb.gz", ".json"])
+def test_a_damaged_release_is_nothing_to_build_with(
+    server: Server, suffix: str, damage: bytes | None
+) -> None:
+    for name in "ab":
+        server.submit(profile_of(name))
+        server.releases(method="POST")
+    damaged = server.data / "releases" / "default" / "cpu" / f"2{suffix}"
+    whole = damaged.read_bytes()
+    if damage is None:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(damage)
+    answer = server.release()
+    if damage is None and suffix == ".json":  # as if it had never been
+        assert answer.headers["PGO-Release"] == "1"
+        return
+    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
+    assert server.release(format_="folded").status_code == 500
+    assert server.releases("/2/pin", "PUT").status_code == 500
+    assert server.releases().status_code == 200
+    server.restart()
+    assert server.events("release damaged")[0]["release"] == 2
+    damaged.write_bytes(whole)
+    assert tally(server.release().content) == {"a": 1, "b": 1}
+    damaged.write_bytes(b"")
+    server.submit(profile_of("c"))
+    assert server.releases(method="POST").status_code == 201
+    assert server.release().headers["PGO-Release"] == "3"
+
+
+def test_a_damaged_choice_is_no_choice_of_another(server: Server) -> None:
+    for name in "ab":
+        server.submit(profile_of(name))
+        server.releases(method="POST")
+    server.releases("/1/pin", "PUT")
+    (server.data / "releases" / "default" / "cpu" / "choice.json").write_bytes(b"{")
+    for answer in (server.release(), server.releases(), server.releases(method="POST")):
+        assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
+    assert server.releases("/1/pin", "PUT").status_code == 200
+    assert tally(server.release().content) == {"a": 1}
+
+
+def test_a_start_sweeps_what_is_no_release_and_leaves_what_is_not_ours(server: Server) -> None:
+    server.submit(profile_of("a"))
+    server.release()
+    folder = server.data / "releases" / "default" / "cpu"
+    left = [folder / "2.pb.gz", folder / f"2.{'0' * 64}-folded"]
+    strangers = [folder / "note.txt", folder.parent / "1.pb.gz", folder / "02.pb.gz"]
+    for path in left + strangers:
+        path.write_bytes(b"hello")
+    server.restart()
+    assert not [path for path in left if path.exists()]
+    assert {line["file"] for line in server.events("not ours, ignored")} == {str(path) for path in strangers}
+    assert state(server) == ([1], 1, False)
