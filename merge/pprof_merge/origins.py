@@ -7,12 +7,14 @@ was built with a build id has that in its mapping.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.label_sets import Label
+from pprof_merge.ragged import first_appearance
 
 _INSTANCE = b"instance"
 _VERSION = b"version"
@@ -35,22 +37,31 @@ class Origin:
 def origins_of(dictionary: Dictionary, profiles: Sequence[Traces]) -> list[Origin]:
     """The origin of each profile that left these traces."""
     strings = list(dictionary.strings)
-    numbers = [np.unique(dictionary.label_sets_of(traces.stacks)) for traces in profiles]
-    used = np.unique(np.concatenate([*numbers, np.zeros(0, np.int64)]))
-    sets = dict(zip(used.tolist(), dictionary.label_sets(used), strict=True))
-
-    def texts(label_sets: Iterable[int], key: bytes) -> frozenset[bytes]:
-        labels = (label for number in label_sets for label in sets[number])
-        found = (strings[label.text] for label in labels if label.text >= 0 and strings[label.key] == key)
-        return frozenset(found) - {b""}
-
+    instances: list[set[bytes]] = [set() for _ in profiles]
+    versions: list[set[bytes]] = [set() for _ in profiles]
+    found = {_INSTANCE: instances, _VERSION: versions}
+    for profile, labels in _labels(dictionary, profiles):
+        for label in labels:
+            if label.text >= 0 and strings[label.text] and strings[label.key] in found:
+                found[strings[label.key]][profile].add(strings[label.text])
     return [
-        Origin(
-            instances=texts(label_sets.tolist(), _INSTANCE),
-            versions=texts(label_sets.tolist(), _VERSION) or _binaries(traces, strings),
-        )
-        for traces, label_sets in zip(profiles, numbers, strict=True)
+        Origin(frozenset(of_instances), frozenset(of_versions) or _binaries(traces, strings))
+        for traces, of_instances, of_versions in zip(profiles, instances, versions, strict=True)
     ]
+
+
+def _labels(dictionary: Dictionary, profiles: Sequence[Traces]) -> Iterator[tuple[int, tuple[Label, ...]]]:
+    """The label sets that the samples of each profile have, with the profile's place."""
+    counts = [len(traces.stacks) for traces in profiles]
+    stacks = np.concatenate([np.zeros(0, np.int32), *(traces.stacks for traces in profiles)])
+    label_sets = dictionary.label_sets_of(stacks)
+    labelled = np.flatnonzero(label_sets)  # number 0 is the empty set, which most samples have
+    used, place = first_appearance(label_sets[labelled])
+    sets = dictionary.label_sets(used)
+    profile = np.repeat(np.arange(len(profiles)), counts)[labelled]
+    pairs = np.unique(profile * max(len(used), 1) + place[label_sets[labelled]])
+    for pair in pairs.tolist():
+        yield pair // len(used), sets[pair % len(used)]
 
 
 def _binaries(traces: Traces, strings: Sequence[bytes]) -> frozenset[bytes]:
