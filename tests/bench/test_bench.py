@@ -46,7 +46,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Memory",
     ]
     assert text.count("| 2,000, 2 processes |") == 2
-    assert text.count("| real") == 5
+    assert text.count("| real") == 7
 
 
 def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:
