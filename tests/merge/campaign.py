@@ -175,6 +175,8 @@ def main() -> int:
     for words, count in [*outcomes.most_common(), *differences.most_common()]:
         print(f"{count:6} {words}")  # noqa: T201
     print(f"{sum(differences.values())} differences; seed {options.seed}")  # noqa: T201
+    if not differences:
+        kept.rmdir()
     return 1 if differences else 0
 
 
