@@ -26,6 +26,7 @@ class Batch:
     mappings: Mappings
     mapping_offsets: Int64s
     locations: Locations
+    location_offsets: Int64s
     functions: Functions
     strings: list[bytes]
 
@@ -43,6 +44,7 @@ class Batch:
             mappings=profile.mappings,
             mapping_offsets=np.array([0, len(profile.mappings)]),
             locations=profile.locations,
+            location_offsets=np.array([0, len(profile.locations)]),
             functions=profile.functions,
             strings=profile.strings,
         )

@@ -56,8 +56,8 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, texts, reader)
     bodies, offsets = _joined([records.functions for records in each])
     functions, function_rows = decode_functions(bodies, offsets, texts, reader)
-    bodies, offsets = _joined([records.locations for records in each])
-    locations, location_rows = decode_locations(bodies, offsets, mapping_rows, function_rows, reader)
+    bodies, location_offsets = _joined([records.locations for records in each])
+    locations, location_rows = decode_locations(bodies, location_offsets, mapping_rows, function_rows, reader)
     bodies, offsets = _joined([records.samples for records in each])
     samples = decode_samples(bodies, offsets, location_rows, texts, reader, n_types=n_types)
     return Batch(
@@ -68,6 +68,7 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
         mappings=mappings,
         mapping_offsets=mapping_offsets,
         locations=locations,
+        location_offsets=location_offsets,
         functions=functions,
         strings=strings,
     )

@@ -30,12 +30,16 @@ from pprof_merge.used_mappings import Mapping, UsedMappings
 _ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
 
 
+InnerColumns = dict[int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Traces:
     """What is left of a profile once it is interned: (k,) stacks and (k, n_types) values of its k samples.
 
     Samples whose values are all 0 are gone. `mappings` are the ones that samples use, by their number in
     the dictionary, with the attributes at first use; `main` is the profile's first mapping, used or not.
+    `inner_columns` are those of a location's lines, by its number, where they are more than its key has.
     """
 
     header: Header
@@ -44,6 +48,7 @@ class Traces:
     values: Int64s
     main: dict[int, Mapping]
     mappings: dict[int, Mapping]
+    inner_columns: InnerColumns
 
 
 class LocationRows(NamedTuple):
@@ -68,9 +73,6 @@ class Dictionary:
         # label set; locations
         self._stacks = RowTable([np.int32], [np.int32])
         self._label_sets = LabelSets()
-        # Columns of the lines that aren't in a location's key; few profilers write any. Go keeps those it
-        # sees first; the largest do not depend on the order.
-        self._inner_columns: dict[int, tuple[int, ...]] = {}
 
     def intern(self, batch: Batch) -> list[Traces]:
         """Takes in some profiles, as `decode` makes them."""
@@ -78,6 +80,7 @@ class Dictionary:
         mappings, mapping_numbers = self._intern_mappings(batch.mappings, texts)
         functions = self._intern_functions(batch.functions, texts)
         locations = self._intern_locations(batch, mapping_numbers, functions)
+        inner_columns = _inner_columns(batch, locations)
         label_sets = self._label_sets.intern(batch.samples.labels, texts, self.strings)
         samples, sample_offsets = batch.samples, batch.sample_offsets
         values, frames, frame_offsets = samples.values, samples.locations, samples.location_offsets
@@ -98,6 +101,7 @@ class Dictionary:
                 values=values[begin:end],
                 main=used.main(profile),
                 mappings=used.at_first_use(profile),
+                inner_columns=inner_columns[profile],
             )
             for profile, (begin, end) in enumerate(pairwise(sample_offsets.tolist()))
         ]
@@ -142,21 +146,7 @@ class Dictionary:
             locations.folded.astype(np.int64),
             last_column,
         ]
-        numbers = self._locations.intern(Rows(fixed, [functions[lines.function], lines.line], lines.offsets))
-        self._keep_inner_columns(lines, numbers)
-        return numbers
-
-    def _keep_inner_columns(self, lines: Lines, numbers: Int64s) -> None:
-        if not lines.column.any():
-            return
-        inner = lines.column != 0
-        inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
-        for row in np.unique(rows_at(lines.offsets, np.flatnonzero(inner))).tolist():
-            columns = lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist()
-            self._keep_columns(int(numbers[row]), tuple(columns))
-
-    def _keep_columns(self, number: int, columns: tuple[int, ...]) -> None:
-        self._inner_columns[number] = max(columns, self._inner_columns.get(number, ()))
+        return self._locations.intern(Rows(fixed, [functions[lines.function], lines.line], lines.offsets))
 
     @property
     def n_stacks(self) -> int:
@@ -177,15 +167,11 @@ class Dictionary:
         return self._label_sets.take(numbers)
 
     def locations(self, numbers: Ints) -> LocationRows:
-        """Of some locations: all columns."""
+        """Of some locations: all columns, but of the lines' columns only each location's last."""
         (mapping, address, folded, last_column), (function, line), offsets = self._locations.take(numbers)
         column = np.zeros(len(line), np.int64)
         has_lines = np.flatnonzero(np.diff(offsets))
         column[offsets[has_lines + 1] - 1] = last_column[has_lines]
-        if self._inner_columns:
-            for row, number in enumerate(numbers.tolist()):
-                if number in self._inner_columns:
-                    column[offsets[row] : offsets[row + 1]] = self._inner_columns[number]
         return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
 
     def absorb(self, other: Dictionary, traces: Sequence[Traces]) -> list[Traces]:
@@ -199,8 +185,6 @@ class Dictionary:
         (mapping, *rest), (function, line), offsets = other._locations.rows
         fixed = [np.append(mappings, -1)[mapping], *rest]
         locations = self._locations.intern(Rows(fixed, [functions[function], line], offsets))
-        for number, columns in other._inner_columns.items():
-            self._keep_columns(int(locations[number]), columns)
         label_sets = self._label_sets.absorb(other._label_sets, texts)
         (label_set,), (frames,), offsets = other._stacks.rows
         stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets))
@@ -214,6 +198,9 @@ class Dictionary:
                 stacks=stacks.astype(np.int32)[left.stacks],
                 main=translated(left.main),
                 mappings=translated(left.mappings),
+                inner_columns={
+                    int(locations[number]): columns for number, columns in left.inner_columns.items()
+                },
             )
             for left in traces
         ]
@@ -221,3 +208,24 @@ class Dictionary:
     def functions(self, numbers: Ints) -> Functions:
         """Of some functions: all columns."""
         return Functions(*self._functions.take(numbers).fixed)
+
+
+def _inner_columns(batch: Batch, numbers: Int64s) -> list[InnerColumns]:
+    """Of each profile of a batch, whose locations have these numbers. Few profilers write any."""
+    lines = batch.locations.lines
+    columns: list[InnerColumns] = [{} for _ in range(len(batch))]
+    if not lines.column.any():
+        return columns
+    is_inner = lines.column != 0
+    is_inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
+    rows = np.unique(rows_at(lines.offsets, np.flatnonzero(is_inner)))
+    for row, profile in zip(rows.tolist(), rows_at(batch.location_offsets, rows).tolist(), strict=True):
+        own = tuple(lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist())
+        add_inner_columns(columns[profile], {int(numbers[row]): own})
+    return columns
+
+
+def add_inner_columns(columns: InnerColumns, more: InnerColumns) -> None:
+    """Go keeps those it sees first; the largest do not depend on the order."""
+    for number, own in more.items():
+        columns[number] = max(own, columns.get(number, ()))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.batch import Batch
-from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.dictionary import Dictionary, InnerColumns, Traces, add_inner_columns
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
 from pprof_merge.headers import combine_headers
@@ -62,6 +62,7 @@ class Merge:
         # The first profile's first mapping, and the attributes of those used.
         self._main: dict[int, Mapping] = {}
         self._mappings: dict[int, Mapping] = {}
+        self._inner_columns: InnerColumns = {}
 
     def follows(self, profiles: Sequence[Traces]) -> bool:
         """Whether all of these come after all that are in it."""
@@ -83,6 +84,7 @@ class Merge:
             self._main = self._main or traces.main
             for number, mapping in traces.mappings.items():
                 self._mappings.setdefault(number, mapping)
+            add_inner_columns(self._inner_columns, traces.inner_columns)
         self._make_room(len(self._header.sample_types))
         for chunk in chunks(profiles, self._header):
             new, _ = first_appearance(chunk.stacks[~self._is_in[chunk.stacks]])
@@ -99,6 +101,10 @@ class Merge:
         label_sets, frames, frame_offsets = dictionary.stacks(stacks)
         location_numbers, location_rows = first_appearance(frames)
         locations = dictionary.locations(location_numbers)
+        for number, columns in self._inner_columns.items():
+            if number < len(location_rows) and (row := location_rows[number]) >= 0:
+                lines = slice(*locations.lines.offsets[row : row + 2])
+                locations.lines.column[lines] = columns
         mappings, mapping_rows = self._used_mappings(locations.mapping)
         mapping = mapping_rows[locations.mapping]
         function_numbers, function_rows = first_appearance(locations.lines.function)

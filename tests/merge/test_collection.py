@@ -70,6 +70,35 @@ def test_a_merge_after_each_profile_is_that_of_all_so_far(random: Random, count:
     assert encode(collection.merge()) == merged_at_once(inputs)
 
 
+@settings(max_examples=60, deadline=None)
+@given(random=st.randoms(use_true_random=False), count=st.integers(2, 6))
+def test_what_isnt_selected_plays_no_part(random: Random, count: int) -> None:
+    world = World(random, empty_strings=True)
+    world.columns = random.random() < 0.7
+    inputs = [world.profile() for _ in range(count)]
+    collection = Collection()
+    list(collection.extend(inputs))
+    part = random.sample(range(count), random.randint(1, count))
+    assert encode(collection.merge(part)) == merged_at_once([inputs[number] for number in part])
+
+
+def test_columns_of_inlined_lines_are_those_of_the_selected() -> None:
+    def at(column: int) -> bytes:
+        lines = [messages.Line(function_id=1, line=3, column=column), messages.Line(function_id=1, line=9)]
+        return messages.Profile(
+            sample_type=[messages.ValueType()],
+            sample=[messages.Sample(location_id=[1], value=[1])],
+            location=[messages.Location(id=1, line=lines)],
+            function=[messages.Function(id=1)],
+            string_table=[b""],
+        ).SerializeToString()
+
+    collection = Collection()
+    assert list(collection.extend([at(7), at(8), at(3)])) == [0, 1, 2]
+    columns = [collection.merge(part).locations.lines.column.tolist() for part in ([0, 2], [1, 2], [2], None)]
+    assert columns == [[7, 0], [8, 0], [3, 0], [8, 0]]
+
+
 def test_what_comes_later_but_is_older_is_merged_in_its_place(profiles: Path) -> None:
     inputs = canonical(read(profiles, "apisvc-*"))
     times = [decode(profile).header.time_nanos for profile in inputs]
