@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pprof_merge import Limits
 
 from tests.faults.connections import chunk, connect, head
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server
 
 MIB = 1 << 20
-LIMIT = 16 * MIB  # of what a body inflates to, by default
+LIMIT = Limits().inflated_bytes
 CHUNKED = "Transfer-Encoding: chunked"
 
 
