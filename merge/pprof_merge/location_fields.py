@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.fields import IrregularLayout, Kind, Pairs, Varints, read, scatter
+from pprof_merge.fields import (
+    IrregularLayout,
+    Kind,
+    Pairs,
+    Varints,
+    offsets_joined,
+    read,
+    rows_joined,
+    scatter,
+)
 from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of, spans
 from pprof_merge.records import Bodies
@@ -36,13 +45,10 @@ def read_locations(table: Bodies, reader: StrictReader) -> LocationColumns:
         n_lines += len(chunk.lines)
         reader.limits.check("lines", n_lines)
         chunks.append(chunk)
-    if len(chunks) == 1:
-        return chunks[0]
-    counts = [np.diff(chunk.line_offsets) for chunk in chunks]
     return LocationColumns(
-        np.concatenate([chunk.scalars for chunk in chunks]),
-        np.concatenate([chunk.lines for chunk in chunks]),
-        offsets_of(np.concatenate(counts)),
+        rows_joined([chunk.scalars for chunk in chunks]),
+        rows_joined([chunk.lines for chunk in chunks]),
+        offsets_joined([np.diff(chunk.line_offsets) for chunk in chunks]),
     )
 
 

@@ -157,9 +157,7 @@ class Merge:
 
         The attributes are those of the profile that uses the mapping first.
         """
-        attributes = self._main | {
-            number: mapping for number, mapping in self._mappings.items() if number not in self._main
-        }
+        attributes = self._mappings | self._main
         main = np.array(list(self._main), np.int64)
         numbers, row_of = first_appearance(np.concatenate((main, used[used >= 0])))
         chosen = [attributes[number] for number in numbers.tolist()]

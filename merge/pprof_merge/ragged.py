@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pprof_merge.profile import Int64s, Integers, Ints
+from pprof_merge.profile import Bools, Int64s, Integers, Ints
 
 
-def offsets_of(counts: Integers) -> Int64s:
-    """Offsets (n + 1) of rows of these lengths (n)."""
+def offsets_of(counts: Integers | Bools) -> Int64s:
+    """Offsets (n + 1) of rows of these lengths (n); of flags, how many are set before each."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets

@@ -14,13 +14,12 @@ import numpy as np
 
 from pprof_merge.growing import Growing
 from pprof_merge.profile import Bools, Int32s, Int64s, Ints, UInt64s
-from pprof_merge.ragged import rows_at, spans
+from pprof_merge.ragged import offsets_of, rows_at, spans
 
 _Type = type[np.int32] | type[np.int64]
 
 _FEWEST_SLOTS = 1 << 10
 _FREE = np.int32(-1)
-_ZERO = np.zeros(1, np.int64)
 _NO_INDEX = np.zeros(0, np.int64)
 
 # So many steps from where its hash points no honest row lies; one that somebody has contrived goes to a dict.
@@ -119,7 +118,7 @@ class RowTable:
         return Rows(
             [column.view[numbers] for column in self._fixed],
             [column.view[index] for column in self._ragged],
-            np.concatenate((_ZERO, np.cumsum(counts))),
+            offsets_of(counts),
         )
 
     def intern(self, rows: Rows) -> Int64s:
@@ -230,7 +229,7 @@ class RowTable:
         for kept, column in zip(self._ragged, rows.ragged, strict=True):
             different = np.flatnonzero(kept.view[kept_index] != column[index])
             if different.size:
-                equal[rows_at(np.concatenate((_ZERO, np.cumsum(counts))), different)] = False
+                equal[rows_at(offsets_of(counts), different)] = False
         return equal
 
     def _intern_far(self, rows: Rows, hashes: UInt64s, row: int) -> int:

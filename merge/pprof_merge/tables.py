@@ -15,7 +15,7 @@ from pprof_merge.errors import MalformedProfile
 from pprof_merge.fields import read_scalars
 from pprof_merge.location_fields import read_locations
 from pprof_merge.profile import Bools, Functions, Int64s, Ints, Labels, Lines, Locations, Mappings, Samples
-from pprof_merge.ragged import rows_at
+from pprof_merge.ragged import offsets_of, rows_at
 from pprof_merge.records import Bodies
 from pprof_merge.sample_fields import SampleColumns, read_samples
 from pprof_merge.wire import FUNCTION, MAPPING, StrictReader
@@ -204,7 +204,7 @@ def _labels(columns: SampleColumns, offsets: Int64s, texts: Texts) -> Labels:
     # Row 0 is the empty string, whichever profile it came from.
     unit = np.where(is_text | texts.are_empty(unit), 0, unit)
     says_something = np.where(is_text, ~texts.are_empty(text), (number != 0) | (unit != 0))
-    kept = np.concatenate(([0], np.cumsum(says_something)))[columns.label_offsets]
+    kept = offsets_of(says_something)[columns.label_offsets]
     text = np.where(is_text, text, -1)
     number = np.where(is_text, 0, number)
     return Labels(

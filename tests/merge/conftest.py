@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pprof_merge import compress
 
+from tests.merge.differential import merged
 from tests.oracle.oracle import Oracle, running
 
 if TYPE_CHECKING:
@@ -21,3 +23,15 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 def profiles() -> Path:
     """The folder of real profiles."""
     return Path(__file__).parents[1] / "testdata" / "profiles"
+
+
+@pytest.fixture
+def files(profiles: Path) -> list[Path]:
+    """Real profiles of one program."""
+    return sorted(profiles.glob("etl-*"))
+
+
+@pytest.fixture
+def expected(files: list[Path]) -> bytes:
+    """Their merge, gzipped."""
+    return compress(merged([file.read_bytes() for file in files]))

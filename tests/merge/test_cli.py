@@ -16,21 +16,10 @@ from pprof_merge.rules import apply_rules, parse_rules
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import PPROF_MERGE, pprof_merge
-from tests.merge.differential import merged, read
 from tests.merge.malformed import WHOLE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def files(profiles: Path) -> list[Path]:
-    return sorted(profiles.glob("etl-*"))
-
-
-@pytest.fixture
-def expected(profiles: Path) -> bytes:
-    return compress(merged(read(profiles, "etl-*")))
 
 
 def test_output_goes_to_standard_output(files: list[Path], expected: bytes) -> None:

@@ -7,23 +7,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from pprof_merge import compress, decode, encode
+from pprof_merge import decode, encode
 
 from tests.merge.command import pprof_merge
-from tests.merge.differential import merged, read
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def files(profiles: Path) -> list[Path]:
-    return sorted(profiles.glob("etl-*"))
-
-
-@pytest.fixture
-def expected(profiles: Path) -> bytes:
-    return compress(merged(read(profiles, "etl-*")))
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
