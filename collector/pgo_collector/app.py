@@ -5,24 +5,24 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from pgo_collector import problems
-from pgo_collector.access_log import AccessLog
-from pgo_collector.blobs import Series
-from pgo_collector.candidates import Candidates
-from pgo_collector.health import health_route
-from pgo_collector.keys import KeyFile
-from pgo_collector.lingering import Lingering
-from pgo_collector.merge_route import merge_routes
-from pgo_collector.merging import SeriesMerge
-from pgo_collector.release_route import release_routes
-from pgo_collector.releases_route import releases_routes
-from pgo_collector.releasing import SeriesRelease
-from pgo_collector.report_route import report_routes
-from pgo_collector.reporting import SeriesReport
-from pgo_collector.rules_folder import RulesFolder
+from pgo_collector.http import problems
+from pgo_collector.http.access_log import AccessLog
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.lingering import Lingering
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.series_merge import SeriesMerge
+from pgo_collector.merges.series_report import SeriesReport
+from pgo_collector.releases.candidates import Candidates
+from pgo_collector.releases.series_release import SeriesRelease
+from pgo_collector.routes.health import health_route
+from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.release import release_routes
+from pgo_collector.routes.releases import releases_routes
+from pgo_collector.routes.report import report_routes
+from pgo_collector.routes.submit import submit_routes
 from pgo_collector.settings import Settings
-from pgo_collector.store import Store
-from pgo_collector.submit_route import submit_routes
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.store import Store
 
 
 def series_of(settings: Settings) -> Series:

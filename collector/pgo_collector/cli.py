@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from pgo_collector.errors import CannotStart
-from pgo_collector.keys import append_key, fingerprint, new_key
+from pgo_collector.http.keys import append_key, fingerprint, new_key
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
 

@@ -13,15 +13,15 @@ import uvicorn
 import uvloop
 
 from pgo_collector.app import create_app, series_of
+from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
-from pgo_collector.folder import DataFolder
-from pgo_collector.keys import KeyFile
-from pgo_collector.legacy import take_in_legacy
-from pgo_collector.reconcile import reconcile
-from pgo_collector.rules_folder import RulesFolder
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.settings import Settings, split_address
-from pgo_collector.store import Store
-from pgo_collector.workers import Workers
+from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.legacy import take_in_legacy
+from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.store import Store
 
 _GRACE_SECONDS = 30
 _BACKLOG = 2048

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 from blockbuster import blockbuster_ctx
 from pgo_collector.app import create_app
-from pgo_collector.folder import DataFolder
-from pgo_collector.keys import KeyFile
+from pgo_collector.http.keys import KeyFile
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
+from pgo_collector.store.folder import DataFolder
 from structlog.testing import capture_logs
 
 from tests.faults.stacks import profile_of, tally

@@ -5,7 +5,7 @@ import stat
 import time
 
 import pytest
-from pgo_collector.keys import KeySet, fingerprint
+from pgo_collector.http.keys import KeySet, fingerprint
 
 from tests.faults.stacks import profile_of
 from tests.server import Server

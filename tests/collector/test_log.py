@@ -6,7 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from pgo_collector.keys import fingerprint
+from pgo_collector.http.keys import fingerprint
 
 from tests.faults.stacks import profile_of
 from tests.server import Server

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_collector.blobs import BlobName, Blobs, Identity, Series
-from pgo_collector.engine import LeftOut
+from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.errors import InputsDamaged
-from pgo_collector.etags import matches, quoted
-from pgo_collector.folder import DataFolder
-from pgo_collector.left_out import left_out_header
+from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.left_out import left_out_header
+from pgo_collector.store.blobs import BlobName, Blobs, Identity, Series
+from pgo_collector.store.folder import DataFolder
 
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)

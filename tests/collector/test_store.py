@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pgo_collector.app import series_of
-from pgo_collector.blobs import BlobName, Identity
-from pgo_collector.engine import Facts, receive
-from pgo_collector.folder import DataFolder
-from pgo_collector.forms import Form, format_named
-from pgo_collector.merging import SeriesMerge
-from pgo_collector.retired import delete_retired
+from pgo_collector.engine.forms import Form, format_named
+from pgo_collector.engine.tasks import Facts, receive
+from pgo_collector.merges.series_merge import SeriesMerge
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
-from pgo_collector.store import Store
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.retired import delete_retired
+from pgo_collector.store.store import Store
 from pprof_merge.rules import Rules
 
 from tests.faults.stacks import profile_of, tally

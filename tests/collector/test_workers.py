@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import WorkerLost
-from pgo_collector.workers import Workers
 
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, descendants

@@ -15,11 +15,11 @@ import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
 from pgo_collector.app import create_app
-from pgo_collector.folder import DataFolder
-from pgo_collector.keys import KeyFile
+from pgo_collector.engine.workers import Workers
+from pgo_collector.http.keys import KeyFile
 from pgo_collector.settings import PREFIX, Settings
-from pgo_collector.store import Store
-from pgo_collector.workers import Workers
+from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.store import Store
 from starlette.routing import Route
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_every_verb_of_make_is_in_contributing() -> None:
 
 
 def test_every_event_of_the_log_is_in_operations() -> None:
-    sources = (Path(pgo_collector.cli.__file__).parent).glob("*.py")
+    sources = (Path(pgo_collector.cli.__file__).parent).rglob("*.py")
     events = {
         (event, level.replace("exception", "error"))
         for source in sources

@@ -14,9 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from pgo_collector.blobs import BlobName, Identity, Series
-from pgo_collector.engine import Facts, LeftOut
+from pgo_collector.engine.tasks import Facts, LeftOut
 from pgo_collector.errors import CatalogUnreadable
+from pgo_collector.store.blobs import BlobName, Identity, Series
 
 _metadata = sa.MetaData()
 

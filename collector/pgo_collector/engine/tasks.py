@@ -32,10 +32,10 @@ from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
 from pprof_merge.weights import PLAIN
 
-from pgo_collector.cpu import check_cpu
+from pgo_collector.engine.cpu import check_cpu
+from pgo_collector.engine.forms import Form
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
-from pgo_collector.folder import gzipped_part
-from pgo_collector.forms import Form
+from pgo_collector.store.folder import gzipped_part
 
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
 # that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.

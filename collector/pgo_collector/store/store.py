@@ -12,12 +12,12 @@ from typing import ParamSpec, Self, TypeVar
 from pprof_merge import Limits
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.blobs import MISSING, BlobName, Blobs, Identity, Series
-from pgo_collector.catalog import Catalog
-from pgo_collector.engine import Facts, receive
+from pgo_collector.engine.tasks import Facts, receive
+from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import NotStored
-from pgo_collector.folder import DataFolder, remove_part
-from pgo_collector.workers import Workers
+from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity, Series
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.folder import DataFolder, remove_part
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import structlog
 
-from pgo_collector.engine import Survey, survey
+from pgo_collector.engine.forms import Form, format_named
+from pgo_collector.engine.tasks import Survey, survey
 from pgo_collector.errors import MergeDamaged
-from pgo_collector.forms import Form, format_named
-from pgo_collector.merging import SeriesMerge
-from pgo_collector.open_merge import OpenMerge
-from pgo_collector.rules_folder import RulesFolder
-from pgo_collector.store import Store
+from pgo_collector.merges.open_merge import OpenMerge
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.series_merge import SeriesMerge
+from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 

@@ -9,14 +9,14 @@ from pprof_merge.formats import Format
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.auth import bearer_of
-from pgo_collector.downloads import Download
-from pgo_collector.etags import matches, quoted
-from pgo_collector.forms import format_named
-from pgo_collector.keys import KeyFile
-from pgo_collector.release import number_of
-from pgo_collector.release_forms import OpenRelease
-from pgo_collector.releasing import SeriesRelease
+from pgo_collector.engine.forms import format_named
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.downloads import Download
+from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.releases.forms import OpenRelease
+from pgo_collector.releases.release import number_of
+from pgo_collector.releases.series_release import SeriesRelease
 
 _HEADER = "PGO-Release"
 _METHODS = ["GET", "HEAD"]

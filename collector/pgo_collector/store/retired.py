@@ -7,8 +7,8 @@ import asyncio
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog import Blob
-from pgo_collector.store import Store
+from pgo_collector.store.catalog import Blob
+from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import structlog
 
-from pgo_collector.catalog import Merge
-from pgo_collector.engine import ENGINE, convert
-from pgo_collector.forms import Form
-from pgo_collector.store import Store
+from pgo_collector.engine.forms import Form
+from pgo_collector.engine.tasks import ENGINE, convert
+from pgo_collector.store.catalog import Merge
+from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 

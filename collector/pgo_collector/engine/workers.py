@@ -62,7 +62,7 @@ class Workers:
         # Workers are the threads here; the libraries' own would only compete with them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pgo_collector.engine"])
+        context.set_forkserver_preload(["pgo_collector.engine.tasks"])
         return ProcessPoolExecutor(self._count, context, _set_up)
 
 

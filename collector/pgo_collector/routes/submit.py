@@ -5,11 +5,11 @@ from pprof_merge import Limits
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.auth import bearer_of
-from pgo_collector.blobs import Series
-from pgo_collector.body import write_body
-from pgo_collector.keys import KeyFile
-from pgo_collector.store import Store
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.body import write_body
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.store import Store
 
 _BODY = "a profile, gzip or bare protobuf"
 

@@ -20,9 +20,10 @@ from typing import BinaryIO, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from pgo_collector.blobs import Series
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
-from pgo_collector.folder import (
+from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.folder import (
     DataFolder,
     make_folder,
     remove_part,
@@ -30,7 +31,6 @@ from pgo_collector.folder import (
     sync_folder,
     warn_of_stranger,
 )
-from pgo_collector.release import NUMBER_PATTERN, Choice, Release
 
 _CHOICE = "choice.json"
 _NAME = re.compile(

@@ -10,12 +10,12 @@ from pathlib import Path
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.blobs import Series
-from pgo_collector.engine import Reported, Stored, report_blobs
+from pgo_collector.engine.tasks import Reported, Stored, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.live import files_of, live_blobs
-from pgo_collector.releases import Releases
-from pgo_collector.store import Store, not_stored
+from pgo_collector.merges.live import files_of, live_blobs
+from pgo_collector.releases.folder import Releases
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()
 

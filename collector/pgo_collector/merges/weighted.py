@@ -11,14 +11,14 @@ from pathlib import Path
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.blobs import Series
-from pgo_collector.catalog import WeightedMerge
-from pgo_collector.engine import weigh_blobs
+from pgo_collector.engine.forms import Form
+from pgo_collector.engine.tasks import weigh_blobs
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.forms import Form
-from pgo_collector.live import files_of, fingerprint_of, live_blobs, sizes_of
-from pgo_collector.open_merge import OpenMerge
-from pgo_collector.store import Store, not_stored
+from pgo_collector.merges.live import files_of, fingerprint_of, live_blobs, sizes_of
+from pgo_collector.merges.open_merge import OpenMerge
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.catalog import WeightedMerge
+from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()
 

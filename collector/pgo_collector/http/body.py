@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody
-from pgo_collector.store import not_stored
+from pgo_collector.store.store import not_stored
 
 _WRITE_BYTES = 64 << 10
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 
 from pgo_collector.errors import KeyRefused
-from pgo_collector.keys import KeyFile
+from pgo_collector.http.keys import KeyFile
 
 
 def bearer_of(key_file: KeyFile) -> Callable[[Request], Awaitable[None]]:

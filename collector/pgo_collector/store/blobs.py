@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pgo_collector.errors import InputsDamaged
-from pgo_collector.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
+from pgo_collector.store.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
 
 BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"

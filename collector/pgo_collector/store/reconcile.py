@@ -12,12 +12,12 @@ from collections import Counter
 import structlog
 from pprof_merge import ProfileError
 
-from pgo_collector.blobs import BlobName, Identity, Listing
-from pgo_collector.engine import Facts, inspect
+from pgo_collector.engine.tasks import Facts, inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
-from pgo_collector.releases import sweep_releases
-from pgo_collector.retired import delete_retired
-from pgo_collector.store import Store
+from pgo_collector.releases.folder import sweep_releases
+from pgo_collector.store.blobs import BlobName, Identity, Listing
+from pgo_collector.store.retired import delete_retired
+from pgo_collector.store.store import Store
 
 _BATCH = 64
 _log = structlog.get_logger()

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import APIRouter, Depends
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.auth import bearer_of
-from pgo_collector.keys import KeyFile
-from pgo_collector.release import Choice, Release, number_of
-from pgo_collector.releasing import SeriesRelease
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.releases.release import Choice, Release, number_of
+from pgo_collector.releases.series_release import SeriesRelease
 
 _READ = ["GET", "HEAD"]
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.blobs import BlobName, Identity, Series
-from pgo_collector.catalog import Blob, Merge
-from pgo_collector.conversions import Conversions
-from pgo_collector.engine import Facts, merge_blobs
+from pgo_collector.engine.forms import Form
+from pgo_collector.engine.tasks import Facts, merge_blobs
 from pgo_collector.errors import MergeDamaged, NothingToMerge
-from pgo_collector.forms import Form
-from pgo_collector.live import files_of, fingerprint_of, live_blobs, sizes_of
-from pgo_collector.open_merge import OpenMerge
-from pgo_collector.retired import delete_retired
-from pgo_collector.store import Store, not_stored
-from pgo_collector.weighted import WeightedMerges
+from pgo_collector.merges.conversions import Conversions
+from pgo_collector.merges.live import files_of, fingerprint_of, live_blobs, sizes_of
+from pgo_collector.merges.open_merge import OpenMerge
+from pgo_collector.merges.weighted import WeightedMerges
+from pgo_collector.store.blobs import BlobName, Identity, Series
+from pgo_collector.store.catalog import Blob, Merge
+from pgo_collector.store.retired import delete_retired
+from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()
 

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.auth import bearer_of
-from pgo_collector.downloads import Download
+from pgo_collector.engine.forms import Form, format_named, weighting_named
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted
-from pgo_collector.etags import matches, quoted
-from pgo_collector.forms import Form, format_named, weighting_named
-from pgo_collector.keys import KeyFile
-from pgo_collector.left_out import HEADER, left_out_header
-from pgo_collector.merging import SeriesMerge
-from pgo_collector.rules_folder import RulesFolder
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.downloads import Download
+from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.left_out import HEADER, left_out_header
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.series_merge import SeriesMerge
 
 
 def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -> APIRouter:

@@ -4,12 +4,12 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.auth import bearer_of
-from pgo_collector.body import write_body
-from pgo_collector.engine import Reported
-from pgo_collector.keys import KeyFile
-from pgo_collector.left_out import HEADER, left_out_header
-from pgo_collector.reporting import SeriesReport
+from pgo_collector.engine.tasks import Reported
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.body import write_body
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.left_out import HEADER, left_out_header
+from pgo_collector.merges.series_report import SeriesReport
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 

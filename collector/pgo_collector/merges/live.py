@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from pgo_collector.blobs import BlobName, Series
-from pgo_collector.catalog import Blob
-from pgo_collector.engine import ENGINE, Stored
+from pgo_collector.engine.tasks import ENGINE, Stored
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.store import Store
+from pgo_collector.store.blobs import BlobName, Series
+from pgo_collector.store.catalog import Blob
+from pgo_collector.store.store import Store
 
 
 def live_blobs(store: Store, series: Series) -> list[Blob]:

@@ -16,11 +16,11 @@ import structlog
 from pprof_merge.formats import Format
 from pprof_merge.rules import Rules
 
-from pgo_collector.engine import convert
-from pgo_collector.forms import Form
-from pgo_collector.release import Release
-from pgo_collector.releases import Releases
-from pgo_collector.store import Store
+from pgo_collector.engine.forms import Form
+from pgo_collector.engine.tasks import convert
+from pgo_collector.releases.folder import Releases
+from pgo_collector.releases.release import Release
+from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import structlog
 from pprof_merge import ProfileError
 
-from pgo_collector.blobs import Series
-from pgo_collector.engine import STORED
+from pgo_collector.engine.tasks import STORED
 from pgo_collector.errors import Refusal
-from pgo_collector.store import Store
+from pgo_collector.store.blobs import Series
+from pgo_collector.store.store import Store
 
 _BATCH = 64
 _log = structlog.get_logger()

@@ -1,0 +1,1 @@
+"""What worker processes do with profiles."""

@@ -1,0 +1,1 @@
+"""What every request goes through, on its way to a route and back."""

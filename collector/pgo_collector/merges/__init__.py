@@ -1,0 +1,1 @@
+"""Merges of what is stored: made, kept, and served in any form."""

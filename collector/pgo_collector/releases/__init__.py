@@ -1,0 +1,1 @@
+"""The merge that pipelines build with, the same until it pays to change it."""
