@@ -11,9 +11,9 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.series_merge import SeriesMerge
-from pgo_collector.merges.series_report import SeriesReport
 from pgo_collector.releases.candidates import Candidates
 from pgo_collector.releases.series_release import SeriesRelease
+from pgo_collector.releases.series_report import SeriesReport
 from pgo_collector.routes.health import health_route
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.release import release_routes

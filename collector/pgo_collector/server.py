@@ -17,6 +17,7 @@ from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.settings import Settings, split_address
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
@@ -44,6 +45,7 @@ async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[St
     async with Workers(settings.workers) as workers:
         with Store(folder, workers) as store:
             await reconcile(store)
+            await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, series_of(settings))
             yield store
 

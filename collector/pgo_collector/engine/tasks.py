@@ -35,7 +35,6 @@ from pprof_merge.weights import PLAIN
 from pgo_collector.engine.cpu import check_cpu
 from pgo_collector.engine.forms import Form
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
-from pgo_collector.store.folder import gzipped_part
 
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
 # that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
@@ -133,8 +132,8 @@ def reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def receive(part: Path, limits: Limits) -> Facts:
-    """Checks a body as it was received, and makes gzip of a bare one.
+def receive(part: Path, gzipped: Path, limits: Limits) -> Facts:
+    """Checks a body as it was received, and makes gzip of a bare one, in the file `gzipped` on the way.
 
     Raises ProfileError or NotACPUProfile. A worker may die at any point here and the call be repeated.
     """
@@ -142,7 +141,6 @@ def receive(part: Path, limits: Limits) -> Facts:
     profile = decode(body, limits)
     check_cpu(profile.header)
     if not body.startswith(GZIP_MAGIC):
-        gzipped = gzipped_part(part)
         gzipped.write_bytes(compress(body))
         gzipped.replace(part)
     return Facts.of(profile, profile.digest.hex(), part.stat().st_size)

@@ -21,11 +21,11 @@ from pprof_merge.formats import Format
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
-from pgo_collector.merges.series_report import SeriesReport
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.forms import OpenRelease, ReleaseForms
 from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summary
+from pgo_collector.releases.series_report import SeriesReport
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store, not_stored
 

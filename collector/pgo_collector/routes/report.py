@@ -9,7 +9,7 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import write_body
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
-from pgo_collector.merges.series_report import SeriesReport
+from pgo_collector.releases.series_report import SeriesReport
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 

@@ -14,7 +14,6 @@ from pprof_merge import ProfileError
 
 from pgo_collector.engine.tasks import Facts, inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
-from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.store.blobs import BlobName, Identity, Listing
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.store import Store
@@ -39,7 +38,6 @@ async def reconcile(store: Store) -> None:
         if row.live and row.name not in listing.blobs:
             _log.error("a stored profile is missing", blob=str(row.name))
     await asyncio.to_thread(_sweep_merged, store)
-    await asyncio.to_thread(sweep_releases, store.folder)
 
 
 def _look(store: Store) -> Listing:

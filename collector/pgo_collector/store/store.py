@@ -17,7 +17,7 @@ from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import NotStored
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity, Series
 from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.folder import DataFolder, remove_part
+from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Store:
         Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
-            facts = await self.workers.run(receive, part, limits)
+            facts = await self.workers.run(receive, part, gzipped_part(part), limits)
             await self.write(self.count, part, series, facts)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
