@@ -124,9 +124,11 @@ class Server:
         finished = self.run("reindex")
         assert finished.returncode == 0, finished.stderr
 
-    def submit(self, profile: bytes, key: str = submit_key) -> httpx.Response:
+    def submit(
+        self, profile: bytes, key: str = submit_key, query: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         """POST /v1/submit."""
-        return self.client.post("/v1/submit", content=profile, headers=bearer(key))
+        return self.client.post("/v1/submit", content=profile, params=dict(query or {}), headers=bearer(key))
 
     def merge(
         self,

@@ -9,11 +9,10 @@ from pgo_collector.http import problems
 from pgo_collector.http.access_log import AccessLog
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
+from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.merges.series_merge import SeriesMerge
-from pgo_collector.releases.candidates import Candidates
-from pgo_collector.releases.series_release import SeriesRelease
-from pgo_collector.releases.series_report import SeriesReport
+from pgo_collector.releases.all_releases import AllReleases
+from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.health import health_route
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.release import release_routes
@@ -21,27 +20,20 @@ from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
 from pgo_collector.settings import Settings
-from pgo_collector.store.blobs import Series
 from pgo_collector.store.store import Store
-
-
-def series_of(settings: Settings) -> Series:
-    """The series of pgo-fleet's routes, whose clients name none."""
-    return Series(settings.default_service, "cpu")
 
 
 def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_keys: KeyFile) -> ASGIApp:
     """The whole of the HTTP interface. Paths are exact, and there are no pages but these."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    series = series_of(settings)
     app.router.routes.append(health_route())
-    app.include_router(submit_routes(store, series, submit_keys, settings.limits, settings.body_timeout))
+    app.include_router(submit_routes(store, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
-    merge, report = SeriesMerge(store, series), SeriesReport(store, series)
-    app.include_router(merge_routes(merge, rules, merge_keys))
-    app.include_router(report_routes(report, merge_keys, settings.max_inflated_bytes, settings.body_timeout))
-    releases = SeriesRelease(store, Candidates(store, merge, rules), report, settings)
-    app.include_router(release_routes(releases, merge_keys))
-    app.include_router(releases_routes(releases, merge_keys))
+    merges, reports = Merges(store, settings.merges_kept), Reports(store)
+    app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
+    app.include_router(report_routes(reports, merge_keys, settings))
+    releases = AllReleases(merges, reports, rules, settings)
+    app.include_router(release_routes(releases, merge_keys, settings.default_service))
+    app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     problems.install(app)
     return AccessLog(Lingering(app))

@@ -60,6 +60,16 @@ class EmptyBody(Refusal):
     status = HTTPStatus.BAD_REQUEST
 
 
+class ParameterInvalid(Refusal):
+    """A parameter of the query has a value that it doesn't take."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class LabelsInvalid(ParameterInvalid):
+    """Not labels, or too many."""
+
+
 class UnknownFormat(Refusal):
     """Not a name of a format."""
 

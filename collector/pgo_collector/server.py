@@ -12,7 +12,8 @@ import structlog
 import uvicorn
 import uvloop
 
-from pgo_collector.app import create_app, series_of
+from pgo_collector.app import create_app
+from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.http.keys import KeyFile
@@ -22,6 +23,7 @@ from pgo_collector.settings import Settings, split_address
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
 from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 
 _GRACE_SECONDS = 30
@@ -42,11 +44,11 @@ def reindex(settings: Settings) -> int:
 @asynccontextmanager
 async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[Store]:
     """The store of a locked data folder, in line with what is on disk."""
-    async with Workers(settings.workers) as workers:
+    async with Workers(settings.workers, settings.rows_megabytes << 20) as workers:
         with Store(folder, workers) as store:
             await reconcile(store)
             await asyncio.to_thread(sweep_releases, folder)
-            await take_in_legacy(store, series_of(settings))
+            await take_in_legacy(store, Series(settings.default_service, CPU))
             yield store
 
 

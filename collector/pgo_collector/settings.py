@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
+from pgo_collector.store.series import SERVICE_PATTERN
 
 PREFIX = "PGOF_"
 
@@ -59,7 +60,7 @@ class Settings(BaseSettings):
     )
     default_service: str = Field(
         default="default",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        pattern=rf"^{SERVICE_PATTERN}$",
         description="The service of profiles from clients that name none.",
     )
     rules_dir: Path = Field(
@@ -98,6 +99,14 @@ class Settings(BaseSettings):
         gt=0,
         description="Processes that decode and merge. Default: the number of cores, at least 2.",
     )
+    rows_megabytes: int = Field(
+        default=1024,
+        gt=0,
+        description="How much memory the workers may use, together, to keep decoded profiles, in MiB.",
+    )
+    merges_kept: int = Field(
+        default=500, gt=0, description="How many merges are kept on disk, in all their forms; the newest are."
+    )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."
     )
@@ -109,6 +118,11 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """What one submitted profile may be."""
         return Limits(compressed_bytes=self.max_compressed_bytes, inflated_bytes=self.max_inflated_bytes)
+
+    @property
+    def largest_body(self) -> int:
+        """How many bytes a submit may have, whichever way it is encoded."""
+        return max(self.max_compressed_bytes, self.max_inflated_bytes)
 
 
 def read_settings() -> Settings:

@@ -24,6 +24,8 @@ from pprof_merge.weights import PLAIN, Weighting
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
 _BATCH_BYTES = 1 << 21
+# A profile takes so much besides its traces: header, digest, used mappings.
+_PROFILE_BYTES = 2048
 _NO_LABELS: Labels = MappingProxyType({})
 
 
@@ -75,6 +77,12 @@ class Collection:
         first = len(self._traces)
         self._traces.extend(self._dictionary.absorb(other._dictionary, other._traces))
         return range(first, len(self._traces))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that all of it takes, about."""
+        of_traces = sum(traces.stacks.nbytes + traces.values.nbytes for traces in self._traces)
+        return self._dictionary.nbytes + of_traces + _PROFILE_BYTES * len(self._traces)
 
     def header(self, number: int) -> Header:
         """The header of a profile."""

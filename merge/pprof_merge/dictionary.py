@@ -27,6 +27,8 @@ from pprof_merge.ragged import offsets_of, rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
 from pprof_merge.used_mappings import Mapping, UsedMappings
 
+# What a string takes besides its bytes, with its place in the dict.
+_STRING_BYTES = 130
 _ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
 
 
@@ -147,6 +149,13 @@ class Dictionary:
             last_column,
         ]
         return self._locations.intern(Rows(fixed, [functions[lines.function], lines.line], lines.offsets))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory it takes, about."""
+        tables = (self._functions, self._locations, self._stacks)
+        texts = sum(map(len, self.strings)) + _STRING_BYTES * len(self.strings)
+        return texts + sum(table.nbytes for table in tables)
 
     @property
     def n_stacks(self) -> int:

@@ -39,6 +39,11 @@ class Growing(Generic[Scalar]):
         self._room, self._size = values, len(values)
 
     @property
+    def nbytes(self) -> int:
+        """The memory it takes."""
+        return self._room.nbytes
+
+    @property
     def view(self) -> NDArray[Scalar]:
         """All values; not to be kept, since the next `append` may move them."""
         return self._room[: self._size]

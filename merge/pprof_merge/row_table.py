@@ -101,6 +101,12 @@ class RowTable:
         return len(self._hashes.view)
 
     @property
+    def nbytes(self) -> int:
+        """The memory it takes."""
+        columns = sum(column.nbytes for column in (*self._fixed, *self._ragged))
+        return columns + self._ends.nbytes + self._hashes.nbytes + self._slots.nbytes
+
+    @property
     def rows(self) -> Rows:
         """All rows; not to be kept, since the next `intern` may move them."""
         return Rows(

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pgo_collector.engine.tasks import LeftOut
-from pgo_collector.errors import InputsDamaged
+from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.left_out import left_out_header
-from pgo_collector.store.blobs import BlobName, Blobs, Identity, Series
+from pgo_collector.store.blobs import BlobName, Blobs, Identity
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.series import Series, labels_text, parse_labels
 
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
-NAMES = st.builds(
-    BlobName,
-    st.builds(Series, st.from_regex(r"[a-z][a-z._-]{0,9}", fullmatch=True), st.just("cpu")),
-    IDENTITIES,
-)
+PARTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+LABELS = st.dictionaries(PARTS.filter(str.strip), PARTS, max_size=3)
+SERVICES = st.from_regex(r"[a-z][a-z._-]{0,9}", fullmatch=True)
 
 
-@given(NAMES)
-def test_a_blob_name_reads_back(name: BlobName) -> None:
+@given(SERVICES, LABELS, IDENTITIES)
+def test_a_blob_name_reads_back(service: str, given_labels: dict[str, str], identity: Identity) -> None:
+    pairs = [f"{quote(key)}={quote(value)}" for key, value in given_labels.items()]
+    try:
+        labels = parse_labels(",".join(pairs))
+    except LabelsInvalid:
+        assume(False)
+    wanted = {key.strip(): value.strip() for key, value in given_labels.items()}
+    assert dict(labels) == {key: value for key, value in wanted.items() if value}
+    assert parse_labels(labels_text(labels)) == labels == tuple(sorted(labels))
+    name = BlobName(Series(service, "cpu", labels), identity)
     assert BlobName.parse(str(name)) == name
+    assert all(len(part.encode()) <= 255 for part in str(name).split("/"))
 
 
 @given(st.text())
@@ -41,6 +51,10 @@ def test_what_is_not_a_blob_name_is_none(text: str) -> None:
         f"default/cpu/1970-01-01/1-{'AB' * 32}.pb.gz",
         f"default/cpu/1970-01-01/1-{'ab' * 31}.pb.gz",
         f"../cpu/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/b=1/a=1/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/a=1/a=2/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/a=/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/a=%2f/1970-01-01/1-{'ab' * 32}.pb.gz",
         f"default/cpu/2262-04-11/9223372036854775808-{'ab' * 32}.pb.gz",
     ],
 )

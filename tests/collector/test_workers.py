@@ -76,7 +76,7 @@ def ignores_ctrl_c(pid: int) -> bool:
 
 def test_a_task_that_kills_its_worker_each_time_is_given_up() -> None:
     async def run() -> int:
-        async with Workers(1) as workers:
+        async with Workers(1, 1 << 30) as workers:
             with pytest.raises(WorkerLost):
                 await workers.run(os._exit, 1)
             return await workers.run(os.getpid)

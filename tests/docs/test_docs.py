@@ -74,7 +74,7 @@ def routes(tmp_path: Path) -> dict[str, set[str] | None]:
     """The methods of each path; None for all."""
     keys = tmp_path / "keys"
     keys.write_text("")
-    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1)) as store:
+    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, 1 << 30)) as store:
         app = create_app(Settings(), store, KeyFile(keys), KeyFile(keys))
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from pprof_merge import (
     Collection,
+    Header,
+    IncompatibleProfiles,
     Limits,
     Profile,
     ProfileError,
@@ -26,14 +29,16 @@ from pprof_merge import (
     encode,
 )
 from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.headers import check_compatible
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
 from pprof_merge.weights import PLAIN
 
-from pgo_collector.engine.cpu import check_cpu
 from pgo_collector.engine.forms import Form
+from pgo_collector.engine.rows import Shelf, Stored
+from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
@@ -46,11 +51,11 @@ STORED = replace(
     inflated_bytes=1 << 30,
 )
 
-# A blob: name, file and digest.
-Stored = tuple[str, Path, str]
-
 # What a merge depends on besides its blobs.
 ENGINE = version("pprof-merge")
+
+# What this process has read.
+SHELF = Shelf(STORED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +85,25 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """Blobs that were read: `names` by number in the collection, of those that are fit to be merged."""
+class Chosen:
+    """What is to be merged: blobs of one service and type, which are the rows' `owner`."""
 
-    collection: Collection
-    names: dict[int, str]
-    left_out: tuple[LeftOut, ...]
+    service: str
+    type: str
+    blobs: tuple[Stored, ...]
+
+    @property
+    def owner(self) -> str:
+        """The name under which a worker keeps their rows."""
+        return f"{self.service}/{self.type}"
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge made: the facts of the profile, None if no blob could be read."""
+    """What a merge made: its etag, and the facts of the profile; None if there was no blob to take."""
 
+    etag: str
     facts: Facts | None
-    left_out: tuple[LeftOut, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """What a weighted merge made: the sha256 of its file, hex, None if there was no blob to take."""
-
-    digest: str | None
     left_out: tuple[LeftOut, ...]
 
 
@@ -127,63 +130,55 @@ class Survey:
     overlap: float | None
 
 
-def reason(error: Exception) -> str:
-    """What went wrong, without the path that an OSError puts in front of it."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def receive(part: Path, gzipped: Path, limits: Limits) -> Facts:
+def receive(part: Path, gzipped: Path, type_: str, limits: Limits) -> Facts:
     """Checks a body as it was received, and makes gzip of a bare one, in the file `gzipped` on the way.
 
     Raises ProfileError or NotACPUProfile. A worker may die at any point here and the call be repeated.
     """
     body = part.read_bytes()
     profile = decode(body, limits)
-    check_cpu(profile.header)
+    TYPES[type_](profile.header)
     if not body.startswith(GZIP_MAGIC):
         gzipped.write_bytes(compress(body))
         gzipped.replace(part)
     return Facts.of(profile, profile.digest.hex(), part.stat().st_size)
 
 
-def inspect(blob: Path) -> Facts:
+def inspect(blob: Path, type_: str) -> Facts:
     """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
-    profile = _read(blob)
+    profile = decode(blob.read_bytes(), STORED)
+    TYPES[type_](profile.header)
     return Facts.of(profile, profile.digest.hex(), blob.stat().st_size)
 
 
-def merge_blobs(blobs: Sequence[Stored], part: Path) -> Merged:
-    """Merges blobs into the gzip file `part`.
+def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
+    """Merges blobs into the file `part`, in a form.
 
-    What can't be read, is damaged or of another kind is left out. If that is all, there is no file.
+    What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
+    is all, there is no file. Raises NotOfThisProfile or OSError.
     """
-    collected = _collect(blobs)
+    collected = _collect(chosen, form.weighting)
     if not collected.names:
-        return Merged(None, collected.left_out)
-    profile = collected.collection.merge(collected.names)
-    protobuf = encode(profile)
-    content = compress(protobuf)
+        return Merged("", None, collected.left_out)
+    profile = collected.merge(form.weighting)
+    if form.is_plain:
+        protobuf = encode(profile)
+        content = compress(protobuf)
+        etag = digest = hashlib.sha256(protobuf).hexdigest()
+    else:
+        content = _formed(profile, form)
+        digest = hashlib.sha256(content).hexdigest()
+        etag = f"{digest}-{form.format.name}"
     _write(part, content)
-    digest = hashlib.sha256(protobuf).hexdigest()
-    return Merged(Facts.of(profile, digest, len(content)), collected.left_out)
+    return Merged(etag, Facts.of(profile, digest, len(content)), collected.left_out)
 
 
-def weigh_blobs(blobs: Sequence[Stored], form: Form, part: Path) -> Weighed:
-    """Merges blobs by the weights of a form into the file `part`, of that form; see `merge_blobs`.
-
-    Left out is also what can't be weighed so. Raises NotOfThisProfile or OSError.
-    """
-    collected = _collect(blobs, form.weighting)
-    if not collected.names:
-        return Weighed(None, collected.left_out)
-    content = _formed(collected.collection.merge(collected.names, form.weighting), form)
-    _write(part, content)
-    return Weighed(hashlib.sha256(content).hexdigest(), collected.left_out)
+def forget(service: str, type_: str) -> None:
+    """Drops what is known of the blobs of a service, most of which are gone."""
+    SHELF.drop(Chosen(service, type_, ()).owner)
 
 
-def report_blobs(
-    blobs: Sequence[Stored], symbols: Path | None, released: Path | None, now_nanos: int
-) -> Reported:
+def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
 
@@ -193,7 +188,7 @@ def report_blobs(
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
-    collected = _collect(blobs)
+    collected = _collect(chosen)
     if not collected.names:
         return Reported(None, collected.left_out)
     against = _released(released)
@@ -212,40 +207,61 @@ def _released(release: Path | None) -> Profile | None:
     return None
 
 
-def _collect(blobs: Sequence[Stored], weighting: Weighting = PLAIN) -> Collected:
-    """What can be read of blobs, and be weighed so."""
-    collection = Collection(STORED)
-    unreadable: dict[str, str] = {}
-    left_out: list[LeftOut] = []
-    names: dict[int, str] = {}
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """Blobs that were read: the `numbers` in the collection of those that are fit to be merged, and the names
+    of the blobs that have them.
+    """
 
-    def contents() -> Iterator[bytes]:
-        for name, path, _ in blobs:
-            try:
-                yield path.read_bytes()
-            except OSError as error:
-                unreadable[name] = reason(error)
-                yield b""
+    collection: Collection
+    numbers: list[int]
+    names: dict[int, str]
+    left_out: tuple[LeftOut, ...]
 
-    for (name, _, digest), taken in zip(blobs, collection.extend(contents()), strict=True):
-        if isinstance(taken, ProfileError):
-            left_out.append(LeftOut(name, unreadable.get(name, str(taken))))
-        elif unfit := _unfit(collection, taken, digest, weighting):
+    def merge(self, weighting: Weighting) -> Profile:
+        is_all = len(self.numbers) == len(self.names) == len(self.collection)
+        # The merge of all is the last one, and what has come since.
+        return self.collection.merge(None if is_all else self.numbers, weighting)
+
+
+def _collect(chosen: Chosen, weighting: Weighting = PLAIN) -> _Collected:
+    """What can be read of blobs, and be merged and weighed so."""
+    rows = SHELF.rows(chosen.owner)
+    unreadable = rows.take_in(chosen.blobs)
+    left_out = [LeftOut(name, why) for name, why in unreadable.items()]
+    read = [(rows.number(blob.digest), blob.name) for blob in chosen.blobs if blob.name not in unreadable]
+    most = _most_common(rows.collection, [number for number, _ in read])
+    taken = []
+    for number, name in read:
+        if unfit := _unfit(rows.collection.header(number), chosen.type, most, weighting):
             left_out.append(LeftOut(name, unfit))
         else:
-            names[taken] = name
-    return Collected(collection, names, tuple(left_out))
+            taken.append((number, name))
+    SHELF.make_room()
+    return _Collected(rows.collection, [number for number, _ in taken], dict(taken), tuple(left_out))
 
 
-def _unfit(collection: Collection, number: int, digest: str, weighting: Weighting) -> str:
+def _most_common(collection: Collection, numbers: Sequence[int]) -> Header | None:
+    """A header of the kind that most profiles have; of kinds as common as another, that which came first."""
+    headers = [collection.header(number) for number in numbers]
+    kinds = Counter((header.period_type, tuple(sorted(header.sample_types))) for header in headers)
+    if not kinds:
+        return None
+    (kind, _), *_ = kinds.most_common(1)
+    return next(
+        header for header in headers if (header.period_type, tuple(sorted(header.sample_types))) == kind
+    )
+
+
+def _unfit(header: Header, type_: str, most: Header | None, weighting: Weighting) -> str:
     """Why a profile isn't to be merged; empty if it is."""
     try:
-        check_cpu(collection.header(number))
-    except NotACPUProfile as error:
+        TYPES[type_](header)
+        if most is not None:
+            check_compatible(most, header)
+    except (NotACPUProfile, IncompatibleProfiles) as error:
         return str(error)
-    if collection.digest(number).hex() != digest:
-        return "the content is not what its name says"
-    return weighting.refusal(collection.header(number))
+    return weighting.refusal(header)
 
 
 def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
@@ -291,9 +307,3 @@ def _write(part: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _read(blob: Path) -> Profile:
-    profile = decode(blob.read_bytes(), STORED)
-    check_cpu(profile.header)
-    return profile

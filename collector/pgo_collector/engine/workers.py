@@ -11,9 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import ParamSpec, Self, TypeVar
+from zlib import crc32
 
 import structlog
 
+from pgo_collector.engine.tasks import SHELF
 from pgo_collector.errors import WorkerLost
 
 P = ParamSpec("P")
@@ -24,28 +26,55 @@ _log = structlog.get_logger()
 
 
 class Workers:
-    """A pool of processes, as an async context manager.
+    """Processes, as an async context manager; together they keep `rows_bytes` of rows.
 
-    The processes come from a fork server that has the engine loaded and, unlike this process, no
-    threads: a new one is there in milliseconds.
+    They come from a fork server that has the engine loaded and, unlike this process, no threads: a new
+    one is there in milliseconds.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool = self._new_pool()
+    def __init__(self, count: int, rows_bytes: int) -> None:
+        self._workers = [_Worker(rows_bytes // count) for _ in range(count)]
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self._pool.submit, _nothing)
+        await self.run(_nothing)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function of the engine in a worker; again, once, if the worker is killed meanwhile.
+        """Calls a function of the engine in the worker that has least to do; see `run_for`."""
+        worker = min(self._workers, key=lambda worker: worker.waiting)
+        return await worker.run(function, *args, **kwargs)
 
-        Raises what the function raises, and WorkerLost.
+    async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a function of the engine in the worker that has the rows of `owner`, if any has them.
+
+        It is called again, once, if the worker is killed meanwhile. Raises what the function raises, and
+        WorkerLost.
         """
+        return await self._workers[crc32(owner.encode()) % len(self._workers)].run(function, *args, **kwargs)
+
+
+class _Worker:
+    """A process, and the one that takes its place when it dies."""
+
+    def __init__(self, rows_bytes: int) -> None:
+        self.waiting = 0
+        self._rows_bytes = rows_bytes
+        self._pool = self._new_pool()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.waiting += 1
+        try:
+            return await self._run(function, *args, **kwargs)
+        finally:
+            self.waiting -= 1
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(_ATTEMPTS):
             pool = self._pool
             try:
@@ -53,22 +82,23 @@ class Workers:
                 return await asyncio.wrap_future(future)
             except BrokenProcessPool:
                 if pool is self._pool:
-                    _log.error("a worker process died, starting new ones", task=function.__name__)
+                    _log.error("a worker process died, starting a new one", task=function.__name__)
                     self._pool = self._new_pool()
                     await asyncio.to_thread(pool.shutdown, wait=False)
-        raise WorkerLost("the worker processes died under this request, twice")
+        raise WorkerLost("the worker process died under this request, twice")
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # Workers are the threads here; the libraries' own would only compete with them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["pgo_collector.engine.tasks"])
-        return ProcessPoolExecutor(self._count, context, _set_up)
+        return ProcessPoolExecutor(1, context, _set_up, (self._rows_bytes,))
 
 
-def _set_up() -> None:
+def _set_up(rows_bytes: int) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    SHELF.most_bytes = rows_bytes
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Candidates: the merge of a series as of now, by its rules, looked at as what could be released."""
+"""Candidates: the merge of a service as of now, by its rules, looked at as what could be released."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import structlog
 
 from pgo_collector.engine.forms import Form, format_named
 from pgo_collector.engine.tasks import Survey, survey
+from pgo_collector.engine.types import CPU
 from pgo_collector.errors import MergeDamaged
+from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.open_merge import OpenMerge
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.merges.series_merge import SeriesMerge
-from pgo_collector.store.store import Store
+from pgo_collector.store.selection import Selection
 
 _log = structlog.get_logger()
 
@@ -33,18 +34,18 @@ class Candidate:
 
 
 class Candidates:
-    """Those of one series."""
+    """Those of one service."""
 
-    def __init__(self, store: Store, merge: SeriesMerge, rules: RulesFolder) -> None:
-        self.series = merge.series
-        self._store = store
-        self._merge = merge
+    def __init__(self, merges: Merges, service: str, rules: RulesFolder) -> None:
+        self._store = merges.store
+        self._merges = merges
+        self._selection = Selection(service, CPU)
         self._rules = rules
 
     async def merged(self) -> OpenMerge:
-        """The merge as of now. Raises as `SeriesMerge.current` does, and RulesUnreadable."""
-        rules = await asyncio.to_thread(self._rules.of, self.series.service)
-        return await self._merge.current(Form(format_named(), rules))
+        """The merge as of now. Raises as `Merges.current` does, and RulesUnreadable."""
+        rules = await asyncio.to_thread(self._rules.of, self._selection.service)
+        return await self._merges.current(self._selection, Form(format_named(), rules))
 
     @asynccontextmanager
     async def compared(self, merge: OpenMerge, release: Path | None) -> AsyncIterator[Candidate]:

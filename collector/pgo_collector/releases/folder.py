@@ -22,7 +22,6 @@ from pydantic import ValidationError
 
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
-from pgo_collector.store.blobs import Series
 from pgo_collector.store.folder import (
     DataFolder,
     make_folder,
@@ -31,6 +30,7 @@ from pgo_collector.store.folder import (
     sync_folder,
     warn_of_stranger,
 )
+from pgo_collector.store.series import Series
 
 _CHOICE = "choice.json"
 _NAME = re.compile(
@@ -43,7 +43,7 @@ Known = TypeVar("Known", Release, Choice)
 
 
 class Releases:
-    """The releases of one series. Methods block, and raise OSError; one thread at a time makes changes."""
+    """The releases of a service. Methods block, and raise OSError; one thread at a time makes changes."""
 
     def __init__(self, folder: DataFolder, series: Series) -> None:
         self._root = folder.releases / series.service / series.type

@@ -1,4 +1,4 @@
-"""GET, HEAD and POST /v1/merge: one profile made of all that are stored, and the combine of them."""
+"""GET, HEAD and POST /v1/merge: one profile made of all that are selected, and the combine of them."""
 
 import asyncio
 
@@ -13,12 +13,13 @@ from pgo_collector.http.downloads import Download
 from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
+from pgo_collector.http.selections import first, selection_of
+from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.merges.series_merge import SeriesMerge
 
 
-def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -> APIRouter:
-    """The route, for the merge of one series."""
+def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_service: str) -> APIRouter:
+    """The route."""
     router = APIRouter()
 
     @router.api_route(
@@ -27,13 +28,15 @@ def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -
         dependencies=[Depends(_check_method), Depends(bearer_of(keys))],
     )
     async def merge(request: Request) -> Response:
-        service = series_merge.series.service
+        selection = selection_of(request, default_service)
+        service = request.state.service = selection.service
         wanted = format_named(*request.query_params.getlist("format")[:1])
-        weighting = weighting_named(_first(request, "weight"), _first(request, "half_life"))
+        weighting = weighting_named(first(request, "weight"), first(request, "half_life"))
         if _combines(request) and not weighting.is_plain:
             raise CombineWeighted("a combine stores the sum; combine, or weigh, without the other")
         form = Form(wanted, await asyncio.to_thread(rules.of, service), weighting)
-        made = await (series_merge.combine(form) if _combines(request) else series_merge.current(form))
+        make = merges.combine if _combines(request) else merges.current
+        made = await make(selection, form)
         request.state.profile = made.etag
         headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
         if made.left_out:
@@ -49,12 +52,7 @@ def merge_routes(series_merge: SeriesMerge, rules: RulesFolder, keys: KeyFile) -
 
 def _combines(request: Request) -> bool:
     """Whether the first value of the parameter is exactly `true`, as pgo-fleet reads it."""
-    return _first(request, "and_combine") == "true"
-
-
-def _first(request: Request, parameter: str) -> str | None:
-    """The first value of a parameter of the query."""
-    return next(iter(request.query_params.getlist(parameter)), None)
+    return first(request, "and_combine") == "true"
 
 
 async def _check_method(request: Request) -> None:

@@ -14,29 +14,30 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.downloads import Download
 from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.selections import service_of
+from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.forms import OpenRelease
 from pgo_collector.releases.release import number_of
-from pgo_collector.releases.series_release import SeriesRelease
 
 _HEADER = "PGO-Release"
 _METHODS = ["GET", "HEAD"]
 
 
-def release_routes(releases: SeriesRelease, keys: KeyFile) -> APIRouter:
-    """The routes, for the releases of one series."""
+def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
+    """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys))])
 
     @router.api_route("/v1/release", methods=_METHODS)
     async def current(request: Request) -> Response:
-        wanted = _format(request)
+        releases, wanted = await every.of(service_of(request, default_service)), _format(request)
         opened = await releases.current(wanted)
-        return _answer(request, opened, wanted, f"{releases.series.service}{wanted.suffix}")
+        return _answer(request, opened, wanted, f"{releases.service}{wanted.suffix}")
 
     @router.api_route("/v1/releases/{number}/profile", methods=_METHODS)
     async def numbered(request: Request, number: str) -> Response:
-        wanted = _format(request)
+        releases, wanted = await every.of(service_of(request, default_service)), _format(request)
         opened = await releases.numbered(number_of(number), wanted)
-        return _answer(request, opened, wanted, f"{releases.series.service}-{opened.number}{wanted.suffix}")
+        return _answer(request, opened, wanted, f"{releases.service}-{opened.number}{wanted.suffix}")
 
     return router
 

@@ -1,52 +1,60 @@
 """/v1/releases: the list of releases, and how people have a say in which one pipelines get."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
+from starlette.datastructures import URL
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.selections import service_of
+from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.release import Choice, Release, number_of
-from pgo_collector.releases.series_release import SeriesRelease
+from pgo_collector.releases.service_releases import ServiceReleases
 
 _READ = ["GET", "HEAD"]
 
 
-def releases_routes(releases: SeriesRelease, keys: KeyFile) -> APIRouter:
-    """The routes, for the releases of one series."""
+def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
+    """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys))])
 
-    async def described(release: Release) -> dict[str, Any]:
+    async def releases_of(request: Request) -> ServiceReleases:
+        request.state.service = service_of(request, default_service)
+        return await every.of(request.state.service)
+
+    Releases = Annotated[ServiceReleases, Depends(releases_of)]  # noqa: N806 - a type
+
+    async def described(releases: ServiceReleases, release: Release) -> dict[str, Any]:
         return _described(release, await releases.choice())
 
     @router.api_route("/v1/releases", methods=_READ)
-    async def listed() -> Response:
+    async def listed(releases: Releases) -> Response:
         choice = await releases.choice()
-        every = [_described(release, choice) for release in await releases.all()]
-        return JSONResponse({"releases": [_without_report(release) for release in every]})
+        kept = [_described(release, choice) for release in await releases.all()]
+        return JSONResponse({"releases": [_without_report(release) for release in kept]})
 
     @router.post("/v1/releases")
-    async def make() -> Response:
+    async def make(request: Request, releases: Releases) -> Response:
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
-        location = {"Location": f"/v1/releases/{release.number}"}
-        return JSONResponse(await described(release), status, location)
+        location = str(URL(f"/v1/releases/{release.number}").replace(query=request.url.query))
+        return JSONResponse(await described(releases, release), status, {"Location": location})
 
     @router.api_route("/v1/releases/{number}", methods=_READ)
-    async def one(number: str) -> Response:
-        return JSONResponse(await described(await releases.release(number_of(number))))
+    async def one(number: str, releases: Releases) -> Response:
+        return JSONResponse(await described(releases, await releases.release(number_of(number))))
 
     @router.put("/v1/releases/{number}/pin")
-    async def pin(number: str) -> Response:
-        return JSONResponse(await described(await releases.pin(number_of(number))))
+    async def pin(number: str, releases: Releases) -> Response:
+        return JSONResponse(await described(releases, await releases.pin(number_of(number))))
 
     @router.delete("/v1/releases/{number}/pin")
-    async def unpin(number: str) -> Response:
-        return JSONResponse(await described(await releases.unpin(number_of(number))))
+    async def unpin(number: str, releases: Releases) -> Response:
+        return JSONResponse(await described(releases, await releases.unpin(number_of(number))))
 
     return router
 

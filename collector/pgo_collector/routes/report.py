@@ -9,26 +9,35 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import write_body
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
-from pgo_collector.releases.series_report import SeriesReport
+from pgo_collector.http.selections import selection_of
+from pgo_collector.releases.reports import Reports
+from pgo_collector.settings import Settings
+from pgo_collector.store.selection import Selection
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 
 
-def report_routes(
-    series_report: SeriesReport, keys: KeyFile, largest_body: int, body_seconds: float
-) -> APIRouter:
-    """The routes, for the report on one series."""
+def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRouter:
+    """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys))])
 
     @router.api_route("/v1/report", methods=["GET", "HEAD"])
-    async def report() -> Response:
-        return _answer(await series_report.make())
+    async def report(request: Request) -> Response:
+        return _answer(await reports.make(_selection(request)))
 
     @router.post("/v1/report")
     async def report_with_symbols(request: Request) -> Response:
-        async with series_report.store.part() as part:
-            request.state.bytes = await write_body(request, part, largest_body, body_seconds, _BODY)
-            return _answer(await series_report.make(part))
+        selection = _selection(request)
+        async with reports.store.part() as part:
+            request.state.bytes = await write_body(
+                request, part, settings.max_inflated_bytes, settings.body_timeout, _BODY
+            )
+            return _answer(await reports.make(selection, part))
+
+    def _selection(request: Request) -> Selection:
+        selection = selection_of(request, settings.default_service)
+        request.state.service = selection.service
+        return selection
 
     return router
 

@@ -1,31 +1,32 @@
 """POST /v1/submit: a body becomes a stored profile."""
 
 from fastapi import APIRouter, Depends
-from pprof_merge import Limits
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import write_body
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.store.blobs import Series
+from pgo_collector.http.selections import series_of
+from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 
 _BODY = "a profile, gzip or bare protobuf"
 
 
-def submit_routes(
-    store: Store, series: Series, keys: KeyFile, limits: Limits, body_seconds: float
-) -> APIRouter:
-    """The route, for profiles of one series."""
+def submit_routes(store: Store, keys: KeyFile, settings: Settings) -> APIRouter:
+    """The route."""
     router = APIRouter()
-    largest_body = max(limits.compressed_bytes, limits.inflated_bytes)
 
     @router.post("/v1/submit", dependencies=[Depends(bearer_of(keys))])
     async def submit(request: Request) -> Response:
+        series = series_of(request, settings.default_service)
+        request.state.service = series.service
         async with store.part() as part:
-            request.state.bytes = await write_body(request, part, largest_body, body_seconds, _BODY)
-            facts = await store.submit(part, series, limits)
+            request.state.bytes = await write_body(
+                request, part, settings.largest_body, settings.body_timeout, _BODY
+            )
+            facts, _ = await store.submit(part, series, settings.limits)
         request.state.profile = facts.digest
         return Response(status_code=204)
 

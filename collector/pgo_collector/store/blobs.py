@@ -1,7 +1,9 @@
 """Blobs: the stored bytes of profiles, immutable files on the local disk, written create-only.
 
-    <service>/<type>/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
+    <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
     <same stem>.inputs      beside a combined blob: the profiles inside it, by time and sha256
+
+Labels are percent-encoded, and in the order of their keys.
 
 A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
 """
@@ -17,24 +19,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pgo_collector.errors import InputsDamaged
+from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.store.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
+from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels
 
 BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
 _NAME = re.compile(
-    r"(?P<service>[A-Za-z0-9][A-Za-z0-9._-]{0,62})/(?P<type>[a-z]+)/\d{4}-\d{2}-\d{2}/"
+    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z]+)/(?P<labels>(?:[^/=]+=[^/=]+/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
     r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Series(NamedTuple):
-    """What belongs together: the profiles of one type of one service."""
-
-    service: str
-    type: str
 
 
 class Identity(NamedTuple):
@@ -54,7 +50,7 @@ class BlobName:
     def __str__(self) -> str:
         day = _EPOCH + timedelta(microseconds=self.identity.time_nanos // 1000)
         stem = f"{self.identity.time_nanos}-{self.identity.digest}"
-        return f"{self.series.service}/{self.series.type}/{day:%Y-%m-%d}/{stem}{BLOB_SUFFIX}"
+        return f"{self.series.folders}/{day:%Y-%m-%d}/{stem}{BLOB_SUFFIX}"
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
@@ -62,7 +58,11 @@ class BlobName:
         match = _NAME.fullmatch(text)
         if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
             return None
-        series = Series(match["service"], match["type"])
+        try:
+            labels = parse_labels(match["labels"].rstrip("/").replace("/", ","))
+        except LabelsInvalid:
+            return None
+        series = Series(match["service"], match["type"], labels)
         name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
         return name if str(name) == text else None
 

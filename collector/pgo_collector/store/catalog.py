@@ -5,87 +5,94 @@ Every function is one transaction. It can be lost: `reconcile` rebuilds it from 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy import event
 
 from pgo_collector.engine.tasks import Facts, LeftOut
 from pgo_collector.errors import CatalogUnreadable
-from pgo_collector.store.blobs import BlobName, Identity, Series
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.selection import Matcher, Selection
+from pgo_collector.store.series import Series, labels_text, parse_labels
 
 _metadata = sa.MetaData()
+
+_series = sa.Table(
+    "series",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False),
+    sa.UniqueConstraint("service", "type", "labels"),
+)
+
+# The labels again, one a row, to be looked for.
+_labels = sa.Table(
+    "labels",
+    _metadata,
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Index("labels_value", "key", "value", "series_id"),
+)
 
 _blobs = sa.Table(
     "blobs",
     _metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False, unique=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
     sa.Column("time_nanos", sa.BigInteger, nullable=False),
-    sa.Column("duration_nanos", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
+    # The time of the last profile inside; of a blob that isn't a combined one, its own.
+    sa.Column("end_nanos", sa.BigInteger, nullable=False),
+    sa.Column("duration_nanos", sa.BigInteger, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
     # The size of the .inputs beside it, and so 0 unless the blob is a combined one.
     sa.Column("inputs_size", sa.BigInteger, nullable=False),
     sa.Column("live", sa.Boolean, nullable=False),
-    sa.Index("blobs_live", "service", "type", "live"),
+    # Sums of these tell sets of blobs apart: see `fingerprint`.
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("second_mark", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("series_id", "time_nanos", "digest"),
+    sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
+    sa.Index("blobs_combined", "series_id", "live", sqlite_where=sa.text("inputs_size > 0")),
+    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
 # Every profile that was ever answered for, and the one live blob that counts it now.
 _profiles = sa.Table(
     "profiles",
     _metadata,
-    sa.Column("service", sa.Text, primary_key=True),
-    sa.Column("type", sa.Text, primary_key=True),
-    sa.Column("time_nanos", sa.BigInteger, primary_key=True),
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
     sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("time_nanos", sa.BigInteger, primary_key=True),
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
 
-# The merge that merged/ holds, by the fingerprint of what it merges.
+# What merged/ holds: merges in the forms that were asked for, by the fingerprint of both.
 _merges = sa.Table(
     "merges",
     _metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
     sa.Column("etag", sa.Text, nullable=False),
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
-# What merged/ holds beside that merge: of each format asked for the last form, with its etag and the merge's.
-_conversions = sa.Table(
-    "conversions",
-    _metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("format", sa.Text, nullable=False),
-    sa.Column("merge", sa.Text, nullable=False),
-    sa.Column("etag", sa.Text, nullable=False),
-)
-
-# The weighted merges that merged/ holds, of the blobs with the fingerprint `inputs`: the last of each format
-# and weight.
-_weighted = sa.Table(
-    "weighted",
-    _metadata,
-    sa.Column("fingerprint", sa.Text, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("inputs", sa.Text, nullable=False),
-    sa.Column("format", sa.Text, nullable=False),
-    sa.Column("weight", sa.Text, nullable=False),
-    sa.Column("etag", sa.Text, nullable=False),
-    sa.Column("left_out", sa.Text, nullable=False),
-)
+# Of the tables above; to be raised with every change of them.
+_VERSION = 2
+_MARK_BITS = 40
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +107,9 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A row of merges; `etag` is the sha256 of the merged protobuf, hex."""
+    """A row of merges; for `etag` see `OpenMerge`."""
 
-    series: Series
     fingerprint: str
-    etag: str
-    left_out: tuple[LeftOut, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedMerge:
-    """A row of weighted merges; `inputs` is the fingerprint of the plain merge of the same blobs."""
-
-    series: Series
-    fingerprint: str
-    inputs: str
-    format: str
-    weight: str
     etag: str
     left_out: tuple[LeftOut, ...]
 
@@ -132,7 +125,7 @@ class Catalog:
         self._writer = self._engine.execution_options(writes=True)
         try:
             with self._writer.begin() as connection:
-                _metadata.create_all(connection)
+                _make_tables(connection)
         except sa.exc.DatabaseError as error:
             self.close()
             raise CatalogUnreadable(
@@ -143,39 +136,62 @@ class Catalog:
         """Closes the file."""
         self._engine.dispose()
 
-    def live(self, series: Series) -> list[Blob]:
+    def live(self, selection: Selection) -> list[Blob]:
         """The blobs that count, in canonical order: by time, then by digest."""
-        where = (_blobs.c.service == series.service) & (_blobs.c.type == series.type) & _blobs.c.live
-        return self._select(where, _blobs.c.time_nanos, _blobs.c.digest)
+        return self.state(selection)[1]
+
+    def live_in(self, series: Series) -> list[Blob]:
+        """The blobs that count in that very series."""
+        with self._engine.begin() as connection:
+            return _rows(connection, (_blobs.c.series_id == _id(series)) & _blobs.c.live)
+
+    def state(self, selection: Selection) -> tuple[str, list[Blob]]:
+        """The fingerprint, and the blobs that it is of."""
+        with self._engine.begin() as connection:
+            blobs = _rows(connection, _selected(selection), _blobs.c.time_nanos, _blobs.c.digest)
+            return _fingerprint(connection, selection), blobs
+
+    def fingerprint(self, selection: Selection) -> str:
+        """One text for the same live blobs."""
+        with self._engine.begin() as connection:
+            return _fingerprint(connection, selection)
+
+    def services(self) -> list[str]:
+        """Those with live blobs, in the order of their names."""
+        has_live = sa.exists().where(_blobs.c.series_id == _series.c.id, _blobs.c.live)
+        query = sa.select(_series.c.service).distinct().where(has_live).order_by(_series.c.service)
+        with self._engine.begin() as connection:
+            return list(connection.execute(query).scalars())
 
     def rows(self) -> list[Blob]:
         """Every row, live or not."""
-        return self._select(sa.true())
+        with self._engine.begin() as connection:
+            return _rows(connection, sa.true())
 
     def retired(self) -> list[Blob]:
         """The blobs that count no more and are still to be deleted."""
-        return self._select(~_blobs.c.live)
+        with self._engine.begin() as connection:
+            return _rows(connection, ~_blobs.c.live)
 
     def counting(self, series: Series, identity: Identity) -> BlobName | None:
         """The blob that counts a profile; None if none does."""
-        query = (
-            sa.select(_blobs)
-            .join(_profiles)
-            .where(
-                _profiles.c.service == series.service,
-                _profiles.c.type == series.type,
-                _profiles.c.time_nanos == identity.time_nanos,
-                _profiles.c.digest == identity.digest,
-            )
-        )
         with self._engine.begin() as connection:
+            where = (_profiles.c.series_id == _id(series), *_is(identity))
+            counted = _NAMED_BLOBS.join(_profiles, _profiles.c.blob_id == _blobs.c.id)
+            query = sa.select(_blobs, *_NAMED).select_from(counted).where(*where)
             row = connection.execute(query).one_or_none()
         return None if row is None else _name(row)
+
+    def times(self, series: Series, digest: str) -> list[int]:
+        """Of the profiles that are counted, the times of those with that digest."""
+        where = (_profiles.c.series_id == _id(series), _profiles.c.digest == digest)
+        with self._engine.begin() as connection:
+            return list(connection.execute(sa.select(_profiles.c.time_nanos).where(*where)).scalars())
 
     def owners(self, series: Series) -> dict[Identity, int]:
         """Of every profile that is counted, the id of the blob that counts it."""
         query = sa.select(_profiles.c.time_nanos, _profiles.c.digest, _profiles.c.blob_id).where(
-            _profiles.c.service == series.service, _profiles.c.type == series.type
+            _profiles.c.series_id == _id(series)
         )
         with self._engine.begin() as connection:
             return {Identity(time, digest): blob for time, digest, blob in connection.execute(query)}
@@ -184,7 +200,8 @@ class Catalog:
         """Blobs with one profile each are live and count it."""
         with self._writer.begin() as connection:
             for name, facts in blobs:
-                _count(connection, _put(connection, name, facts, 0), name.series, [name.identity])
+                blob = _put(connection, name, facts, name.identity.time_nanos, 0)
+                _count(connection, blob, name.series, [name.identity])
 
     def replace(
         self,
@@ -199,8 +216,10 @@ class Catalog:
         `inputs` are the profiles that it counts from now on: its own, and all that the retired ones
         counted. It may itself have been live, with fewer.
         """
+        inputs = list(inputs)
+        end = max(identity.time_nanos for identity in (*inputs, name.identity))
         with self._writer.begin() as connection:
-            new = _put(connection, name, facts, inputs_size)
+            new = _put(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
             connection.execute(sa.delete(_profiles).where(_profiles.c.blob_id == sa.bindparam("blob")), every)
             connection.execute(
@@ -217,121 +236,138 @@ class Catalog:
                 connection.execute(sa.delete(_blobs).where(_blobs.c.id == sa.bindparam("blob")), every)
 
     def merge(self, fingerprint: str) -> Merge | None:
-        """The merge of that fingerprint, if it is the last one made."""
+        """The merge of that fingerprint, if it is kept."""
         with self._engine.begin() as connection:
-            row = connection.execute(
-                sa.select(_merges).where(_merges.c.fingerprint == fingerprint)
-            ).one_or_none()
-        if row is None:
-            return None
-        return Merge(Series(row.service, row.type), row.fingerprint, row.etag, _left_out(row.left_out))
-
-    def conversion(self, fingerprint: str) -> str | None:
-        """The etag of the conversion of that fingerprint, if it is there."""
-        query = sa.select(_conversions.c.etag).where(_conversions.c.fingerprint == fingerprint)
-        with self._engine.begin() as connection:
-            return connection.execute(query).scalar_one_or_none()
-
-    def weighted(self, fingerprint: str) -> WeightedMerge | None:
-        """The weighted merge of that fingerprint, if it is there."""
-        query = sa.select(_weighted).where(_weighted.c.fingerprint == fingerprint)
-        with self._engine.begin() as connection:
+            query = sa.select(_merges).where(_merges.c.fingerprint == fingerprint)
             row = connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        return WeightedMerge(
-            series=Series(row.service, row.type),
-            fingerprint=row.fingerprint,
-            inputs=row.inputs,
-            format=row.format,
-            weight=row.weight,
-            etag=row.etag,
-            left_out=_left_out(row.left_out),
+        return None if row is None else Merge(row.fingerprint, row.etag, _left_out(row.left_out))
+
+    def merges(self) -> set[str]:
+        """The fingerprints of all that are kept."""
+        with self._engine.begin() as connection:
+            return set(connection.execute(sa.select(_merges.c.fingerprint)).scalars())
+
+    def remember(self, merge: Merge, most: int) -> set[str]:
+        """Keeps a merge, in place of the oldest where there are more than so many; returns what goes."""
+        newest = sa.select(_merges.c.number).order_by(_merges.c.number.desc()).limit(most)
+        gone = sa.delete(_merges).where(_merges.c.number.not_in(newest)).returning(_merges.c.fingerprint)
+        row = {"fingerprint": merge.fingerprint, "etag": merge.etag, "left_out": _listed(merge.left_out)}
+        with self._writer.begin() as connection:
+            connection.execute(sa.delete(_merges).where(_merges.c.fingerprint == merge.fingerprint))
+            connection.execute(sa.insert(_merges).values(row))
+            return set(connection.execute(gone).scalars())
+
+    def forget_merges(self) -> None:
+        """Keeps none."""
+        with self._writer.begin() as connection:
+            connection.execute(sa.delete(_merges))
+
+
+_NAMED_BLOBS = _blobs.join(_series, _blobs.c.series_id == _series.c.id)
+_NAMED = (_series.c.service, _series.c.type, _series.c.labels)
+
+
+def _rows(
+    connection: sa.Connection, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]
+) -> list[Blob]:
+    query = sa.select(_blobs, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order)
+    return [Blob(row.id, _name(row), row.inputs_size, row.live) for row in connection.execute(query).all()]
+
+
+def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
+    sums = sa.select(sa.func.count(), sa.func.sum(_blobs.c.mark), sa.func.sum(_blobs.c.second_mark))
+    return "-".join(str(total) for total in connection.execute(sums.where(_selected(selection))).one())
+
+
+def _selected(selection: Selection) -> sa.ColumnElement[bool]:
+    series = sa.select(_series.c.id).where(
+        _series.c.service == selection.service,
+        _series.c.type == selection.type,
+        *map(_matched, selection.matchers),
+    )
+    chosen = _blobs.c.series_id.in_(series) & _blobs.c.live
+    if selection.begin is None and selection.end is None:
+        return chosen
+    begin = sa.true() if selection.begin is None else _blobs.c.time_nanos >= selection.begin
+    end = sa.true() if selection.end is None else _blobs.c.time_nanos < selection.end
+    # A combined one begins before and goes on until then; there are few.
+    reaching = sa.select(_blobs.c.id).where(
+        _blobs.c.series_id.in_(series), _blobs.c.live, _blobs.c.inputs_size > 0, end,
+        sa.false() if selection.begin is None else _blobs.c.end_nanos >= selection.begin,
+    )  # fmt: skip
+    return (chosen & begin & end) | _blobs.c.id.in_(reaching)
+
+
+def _matched(matcher: Matcher) -> sa.ColumnElement[bool]:
+    """Whether the labels of a row of series fit."""
+    same_key = (_labels.c.series_id == _series.c.id) & (_labels.c.key == matcher.key)
+    fits: sa.ColumnElement[bool] = sa.exists().where(same_key, _labels.c.value.in_(matcher.values))
+    if "" in matcher.values:
+        fits = fits | ~sa.exists().where(same_key)
+    return ~fits if matcher.is_negated else fits
+
+
+def _is(identity: Identity) -> tuple[sa.ColumnElement[bool], ...]:
+    return _profiles.c.time_nanos == identity.time_nanos, _profiles.c.digest == identity.digest
+
+
+def _id(series: Series) -> sa.ScalarSelect[int]:
+    return (
+        sa.select(_series.c.id)
+        .where(
+            _series.c.service == series.service,
+            _series.c.type == series.type,
+            _series.c.labels == labels_text(series.labels),
         )
-
-    def fingerprints(self) -> set[str]:
-        """Of all merges, conversions and weighted merges that are remembered."""
-        query = sa.union(*(sa.select(table.c.fingerprint) for table in (_merges, _conversions, _weighted)))
-        with self._engine.begin() as connection:
-            return set(connection.execute(query).scalars())
-
-    def remember(self, merge: Merge) -> None:
-        """Takes the place of the merge that its series had before, and of what else was made of others."""
-        series = merge.series
-        with self._writer.begin() as connection:
-            connection.execute(sa.delete(_merges).where(*_of(_merges, series)))
-            connection.execute(
-                sa.delete(_conversions).where(*_of(_conversions, series), _conversions.c.merge != merge.etag)
-            )
-            connection.execute(
-                sa.delete(_weighted).where(*_of(_weighted, series), _weighted.c.inputs != merge.fingerprint)
-            )
-            row = {"fingerprint": merge.fingerprint, "etag": merge.etag, "left_out": _listed(merge.left_out)}
-            connection.execute(sa.insert(_merges).values(**series._asdict(), **row))
-
-    def remember_conversion(self, merge: Merge, format_: str, fingerprint: str, etag: str) -> None:
-        """Takes the place of the one that the series of the merge had before in that format."""
-        with self._writer.begin() as connection:
-            same = (*_of(_conversions, merge.series), _conversions.c.format == format_)
-            connection.execute(sa.delete(_conversions).where(*same))
-            row = {"fingerprint": fingerprint, "format": format_, "merge": merge.etag, "etag": etag}
-            connection.execute(sa.insert(_conversions).values(**merge.series._asdict(), **row))
-
-    def remember_weighted(self, merge: WeightedMerge) -> None:
-        """Takes the place of those of its series that are of other blobs, or have its format and weight."""
-        alike = (_weighted.c.format == merge.format) & (_weighted.c.weight == merge.weight)
-        gone = alike | (_weighted.c.inputs != merge.inputs)
-        row = {
-            "fingerprint": merge.fingerprint,
-            "inputs": merge.inputs,
-            "format": merge.format,
-            "weight": merge.weight,
-            "etag": merge.etag,
-            "left_out": _listed(merge.left_out),
-        }
-        with self._writer.begin() as connection:
-            connection.execute(sa.delete(_weighted).where(*_of(_weighted, merge.series), gone))
-            connection.execute(sa.insert(_weighted).values(**merge.series._asdict(), **row))
-
-    def _select(self, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]) -> list[Blob]:
-        query = sa.select(_blobs)
-        with self._engine.begin() as connection:
-            rows = connection.execute(query.where(where).order_by(*order)).all()
-        return [Blob(row.id, _name(row), row.inputs_size, row.live) for row in rows]
+        .scalar_subquery()
+    )
 
 
-def _put(connection: sa.Connection, name: BlobName, facts: Facts, inputs_size: int) -> int:
+def _put_series(connection: sa.Connection, series: Series) -> int:
+    """The id of the row of a series, made if it is missing."""
+    known: int | None = connection.execute(sa.select(_id(series))).scalar_one()
+    if known is not None:
+        return int(known)
+    values = {"service": series.service, "type": series.type, "labels": labels_text(series.labels)}
+    added = int(connection.execute(sa.insert(_series).values(values).returning(_series.c.id)).scalar_one())
+    if series.labels:
+        rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
+        connection.execute(sa.insert(_labels), rows)
+    return added
+
+
+def _put(connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int) -> int:
     """The id of the row of that name, made or made live."""
+    named = {"series_id": _put_series(connection, name.series), **name.identity._asdict()}
     values = {
-        "service": name.series.service,
-        "type": name.series.type,
-        "time_nanos": facts.time_nanos,
+        "end_nanos": end_nanos,
         "duration_nanos": facts.duration_nanos,
-        "digest": facts.digest,
         "size": facts.size,
         "samples": facts.samples,
         "inputs_size": inputs_size,
         "live": True,
     }
-    known = connection.execute(sa.select(_blobs.c.id).where(_blobs.c.name == str(name))).scalar_one_or_none()
+    same = (_blobs.c[column] == value for column, value in named.items())
+    known = connection.execute(sa.select(_blobs.c.id).where(*same)).scalar_one_or_none()
     if known is None:
-        added = sa.insert(_blobs).values(name=str(name), **values).returning(_blobs.c.id)
-        return int(connection.execute(added).scalar_one())
+        mark, second_mark = _marks(name)
+        row = {**named, **values, "mark": mark, "second_mark": second_mark}
+        return int(connection.execute(sa.insert(_blobs).values(row).returning(_blobs.c.id)).scalar_one())
     connection.execute(sa.update(_blobs).where(_blobs.c.id == known).values(values))
     return int(known)
 
 
+def _marks(name: BlobName) -> tuple[int, int]:
+    """Two random numbers, the same ones for the same name; millions of them add up within 63 bits."""
+    number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
+    mask = (1 << _MARK_BITS) - 1
+    return number & mask, number >> _MARK_BITS & mask
+
+
 def _count(connection: sa.Connection, blob: int, series: Series, inputs: Iterable[Identity]) -> None:
-    rows = [
-        {"service": series.service, "type": series.type, "blob_id": blob, **identity._asdict()}
-        for identity in inputs
-    ]
+    series_id = _put_series(connection, series)
+    rows = [{"series_id": series_id, "blob_id": blob, **identity._asdict()} for identity in inputs]
     connection.execute(sa.insert(_profiles), rows)
-
-
-def _of(table: sa.Table, series: Series) -> tuple[sa.ColumnElement[bool], ...]:
-    """What the rows of a series have in common."""
-    return table.c.service == series.service, table.c.type == series.type
 
 
 def _listed(left_out: Iterable[LeftOut]) -> str:
@@ -343,7 +379,29 @@ def _left_out(text: str) -> tuple[LeftOut, ...]:
 
 
 def _name(row: Any) -> BlobName:
-    return BlobName(Series(row.service, row.type), Identity(row.time_nanos, row.digest))
+    series = Series(row.service, row.type, _labels_of(row.labels))
+    return BlobName(series, Identity(row.time_nanos, row.digest))
+
+
+_labels_of = lru_cache(maxsize=1 << 14)(parse_labels)
+
+
+def _make_tables(connection: sa.Connection) -> None:
+    """Makes what is missing; what another version made goes, and `reconcile` fills it again."""
+    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    if version != _VERSION:
+        _drop_tables(connection)
+        connection.exec_driver_sql(f"PRAGMA user_version={_VERSION}")
+    _metadata.create_all(connection)
+
+
+def _drop_tables(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+    old = sa.MetaData()
+    old.reflect(connection)
+    if old.tables:
+        _log.warning("the catalog is another version's, made anew from the blobs")
+        old.drop_all(connection)
 
 
 def _set_up(connection: Any, _: object) -> None:

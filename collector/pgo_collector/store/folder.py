@@ -16,8 +16,8 @@ from pgo_collector.errors import FolderUnusable
 
 LEGACY_SUFFIX = ".pgo"
 _PART_SUFFIX = ".part"
-_MERGED_SUFFIX = ".pb.gz"
-_CONVERTED_SUFFIX = ".converted"
+_MERGED_SUFFIX = ".merge"
+_FORMER_SUFFIXES = (".gz", ".converted")  # of merges that versions before this one kept
 _MODE = 0o750
 _log = structlog.get_logger()
 
@@ -65,8 +65,7 @@ class DataFolder:
 
     blobs/            what is stored, see `blobs`
     incoming/*.part   bodies being received and merges being made; swept at start
-    merged/*.pb.gz    the last merge, by the fingerprint of what it merges
-    merged/*.converted  other forms of it, each by a fingerprint of its own
+    merged/*.merge    merges, by the fingerprint of what they merge and of their form
     releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     lock              held with flock, so that it goes when the process does, however it ends
@@ -109,12 +108,8 @@ class DataFolder:
         return self.incoming / f"{secrets.token_hex(16)}{_PART_SUFFIX}"
 
     def merged_file(self, fingerprint: str) -> Path:
-        """Where the merge of that fingerprint is kept."""
+        """Where the merge of that fingerprint is."""
         return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
-
-    def converted_file(self, fingerprint: str) -> Path:
-        """Where the form of a merge with that fingerprint is kept."""
-        return self.merged / f"{fingerprint}{_CONVERTED_SUFFIX}"
 
     def drop_catalog(self) -> None:
         """Removes the catalog, with the files that SQLite has beside it. Raises OSError."""
@@ -130,12 +125,11 @@ class DataFolder:
                 warn_of_stranger(path)
 
     def sweep_merged(self, fingerprints: set[str]) -> None:
-        """Removes all merges and forms of them but those of the fingerprints. Raises OSError."""
+        """Removes all merges but those of the fingerprints. Raises OSError."""
         for path in self.merged.iterdir():
-            fingerprint, dot, suffix = path.name.partition(".")
-            if dot + suffix not in {_MERGED_SUFFIX, _CONVERTED_SUFFIX}:
+            if path.suffix not in {_MERGED_SUFFIX, *_FORMER_SUFFIXES}:
                 warn_of_stranger(path)
-            elif fingerprint not in fingerprints:
+            elif path.suffix != _MERGED_SUFFIX or path.stem not in fingerprints:
                 path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from pprof_merge import ProfileError
 
 from pgo_collector.engine.tasks import STORED
 from pgo_collector.errors import Refusal
-from pgo_collector.store.blobs import Series
+from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 
 _BATCH = 64
@@ -29,7 +29,7 @@ async def _take_in(store: Store, series: Series, path: Path) -> None:
     try:
         async with store.part() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)
-            facts = await store.submit(part, series, STORED)
+            facts, _ = await store.submit(part, series, STORED)
         await asyncio.to_thread(path.unlink)
     except (ProfileError, Refusal, OSError) as error:
         _log.warning("not taken in, stays", file=str(path), reason=str(error))

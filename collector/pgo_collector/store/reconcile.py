@@ -52,7 +52,7 @@ def _look(store: Store) -> Listing:
 
 
 def _sweep_merged(store: Store) -> None:
-    store.folder.sweep_merged(store.catalog.fingerprints())
+    store.folder.sweep_merged(store.catalog.merges())
 
 
 async def _adopt_combined(
@@ -129,11 +129,11 @@ async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs:
 async def _read(store: Store, name: BlobName) -> Facts | None:
     """The facts of a blob, None if it can't be read or isn't what its name says."""
     try:
-        facts = await store.workers.run(inspect, store.blobs.path(name))
+        facts = await store.workers.run(inspect, store.blobs.path(name), name.series.type)
     except (ProfileError, NotACPUProfile, WorkerLost, OSError) as error:
         _log.warning("stored profile can't be read", blob=str(name), reason=str(error))
         return None
-    if (facts.time_nanos, facts.digest) != name.identity:
+    if facts.digest != name.identity.digest or facts.time_nanos not in {0, name.identity.time_nanos}:
         _log.warning("stored profile isn't what its name says", blob=str(name))
         return None
     return facts

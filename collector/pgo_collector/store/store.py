@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -15,9 +16,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.engine.tasks import Facts, receive
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import NotStored
-from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity, Series
+from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
+from pgo_collector.store.series import Series
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,32 +59,38 @@ class Store:
         finally:
             await asyncio.to_thread(remove_part, part)
 
-    async def submit(self, part: Path, series: Series, limits: Limits) -> Facts:
+    async def submit(
+        self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
+    ) -> tuple[Facts, BlobName]:
         """Stores the profile in the file `part`, durably, and counts it, unless it is counted already.
 
-        Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Returns also the
+        name of its blob. Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
-            facts = await self.workers.run(receive, part, gzipped_part(part), limits)
-            await self.write(self.count, part, series, facts)
+            facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
+            return facts, await self.write(self.count, part, series, facts, created_nanos)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
-        return facts
 
     def counted(self, series: Series) -> set[Identity]:
         """The profiles that are counted by a blob that is really there."""
-        there = {blob.id for blob in self.catalog.live(series) if self.blobs.size(blob.name) != MISSING}
+        there = {blob.id for blob in self.catalog.live_in(series) if self.blobs.size(blob.name) != MISSING}
         return {identity for identity, blob in self.catalog.owners(series).items() if blob in there}
 
-    def count(self, part: Path, series: Series, facts: Facts) -> None:
-        """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`."""
-        name = BlobName(series, Identity(facts.time_nanos, facts.digest))
+    def count(self, part: Path, series: Series, facts: Facts, created_nanos: int | None = None) -> BlobName:
+        """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`.
+
+        Returns the name that it has, or would have if no combined blob counted it.
+        """
+        taken_nanos = facts.time_nanos or created_nanos or self._first_time(series, facts)
+        name = BlobName(series, Identity(taken_nanos, facts.digest))
         counting = self.catalog.counting(series, name.identity)
         if counting is not None:
             # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
             if counting == name and self.blobs.size(name) == MISSING:
                 self.blobs.keep(part, name)
-            return
+            return name
         self.blobs.discard(name)  # what may be there of one that didn't come to count
         self.blobs.keep(part, name)
         try:
@@ -90,6 +98,11 @@ class Store:
         except SQLAlchemyError:
             self.blobs.discard(name)
             raise
+        return name
+
+    def _first_time(self, series: Series, facts: Facts) -> int:
+        """When a profile without a time of its own came first: the same bytes once more are a retry."""
+        return min(self.catalog.times(series, facts.digest), default=0) or time.time_ns()
 
 
 def not_stored(what: str, error: Exception) -> NotStored:

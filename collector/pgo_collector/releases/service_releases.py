@@ -1,4 +1,4 @@
-"""The releases of a series at work: a pipeline gets the same bytes until a bound says that others pay.
+"""The releases of a service at work: a pipeline gets the same bytes until a bound says that others pay.
 
 The merge is compared with the release when a pipeline asks: once each time it has changed, and no more often
 than the settings allow. Where that fails, pipelines get what they got before.
@@ -20,30 +20,31 @@ import structlog
 from pprof_merge.formats import Format
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.engine.types import CPU
 from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.forms import OpenRelease, ReleaseForms
 from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summary
-from pgo_collector.releases.series_report import SeriesReport
+from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
-from pgo_collector.store.store import Store, not_stored
+from pgo_collector.store.selection import Selection
+from pgo_collector.store.series import Series
+from pgo_collector.store.store import not_stored
 
 _log = structlog.get_logger()
 
 
-class SeriesRelease:
-    """The releases of one series. One request at a time changes them, and the next looks again first."""
+class ServiceReleases:
+    """The releases of one service. One request at a time changes them, and the next looks again first."""
 
-    def __init__(
-        self, store: Store, candidates: Candidates, report: SeriesReport, settings: Settings
-    ) -> None:
-        self.series = candidates.series
-        self._store = store
-        self._releases = Releases(store.folder, candidates.series)
+    def __init__(self, service: str, candidates: Candidates, reports: Reports, settings: Settings) -> None:
+        self.service = service
+        self._store = store = reports.store
+        self._releases = Releases(store.folder, Series(service, CPU))
         self._forms = ReleaseForms(store, self._releases)
         self._candidates = candidates
-        self._report = report
+        self._reports = reports
         self._bounds = Bounds(settings.release_overlap, settings.release_days)
         self._pause_seconds = settings.release_check_seconds
         self._kept = settings.releases_kept
@@ -173,7 +174,7 @@ class SeriesRelease:
         if every and every[0].etag == candidate.etag:
             await self._store.write(self._adopt, every[0], choice)
             return every[0], False
-        reported = await self._report.make()
+        reported = await self._reports.make(Selection(self.service, CPU))
         report = json.loads(reported.report or b"null")
         return await self._store.write(self._add, candidate, current, reason, report, choice), True
 

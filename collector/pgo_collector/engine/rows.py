@@ -1,0 +1,90 @@
+"""Rows: the profiles that a worker has decoded, so that a merge reads only what is new to it.
+
+Each worker has those of the services that are its own (see `workers`), and keeps them as long as there is
+room: what was used least goes first, and is read from the blobs again when it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pprof_merge import Collection, Limits, ProfileError
+
+
+class Stored(NamedTuple):
+    """A blob: its name, its file, and the sha256 of the bare protobuf in it, hex."""
+
+    name: str
+    path: Path
+    digest: str
+
+
+class Rows:
+    """The profiles of one type of one service, by digest."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.collection = Collection(limits)
+        self._numbers: dict[str, int] = {}
+
+    def take_in(self, blobs: Sequence[Stored]) -> dict[str, str]:
+        """Reads the blobs that are new; of those that can't be read, or aren't what they were, the reason."""
+        new = [blob for blob in blobs if blob.digest not in self._numbers]
+        unreadable: dict[str, str] = {}
+
+        def contents() -> Iterator[bytes]:
+            for blob in new:
+                try:
+                    yield blob.path.read_bytes()
+                except OSError as error:
+                    unreadable[blob.name] = reason(error)
+                    yield b""
+
+        for blob, taken in zip(new, self.collection.extend(contents()), strict=True):
+            if isinstance(taken, ProfileError):
+                unreadable.setdefault(blob.name, str(taken))
+            elif self.collection.digest(taken).hex() != blob.digest:
+                unreadable[blob.name] = "the content is not what its name says"
+            else:
+                self._numbers[blob.digest] = taken
+        return unreadable
+
+    def number(self, digest: str) -> int:
+        """The number in the collection of a profile that was taken in."""
+        return self._numbers[digest]
+
+
+class Shelf:
+    """The rows of several services, as many as `most_bytes` have room for."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.most_bytes = 0
+        self._limits = limits
+        self._rows: OrderedDict[str, Rows] = OrderedDict()
+
+    def rows(self, owner: str) -> Rows:
+        """Those of a service and type; empty ones, if none are kept."""
+        rows = self._rows.setdefault(owner, Rows(self._limits))
+        self._rows.move_to_end(owner)
+        return rows
+
+    def drop(self, owner: str) -> None:
+        """Keeps them no more."""
+        self._rows.pop(owner, None)
+
+    def make_room(self) -> None:
+        """Drops those that were used least, until what is left has room."""
+        sizes = {owner: rows.collection.nbytes for owner, rows in self._rows.items()}
+        total = sum(sizes.values())
+        for owner, size in sizes.items():
+            if total <= self.most_bytes:
+                break
+            self.drop(owner)
+            total -= size
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without the path that an OSError puts in front of it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)

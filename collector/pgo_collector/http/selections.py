@@ -1,0 +1,99 @@
+"""The parameters of a query that say which profiles are meant: service, type, labels and time."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+from pprof_merge import WeightingInvalid
+from pprof_merge.weights import parse_half_life
+from starlette.requests import Request
+
+from pgo_collector.engine.types import CPU, TYPES
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.store.selection import Matcher, Selection
+from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
+
+_SERVICE = re.compile(SERVICE_PATTERN)
+_MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
+_MOST_MATCHERS = 32
+_MICROSECONDS = 10**6
+
+
+def first(request: Request, parameter: str) -> str | None:
+    """The first value of a parameter of the query."""
+    return next(iter(request.query_params.getlist(parameter)), None)
+
+
+def service_of(request: Request, default: str) -> str:
+    """The service that a request is about. Raises ParameterInvalid."""
+    service = first(request, "service") or default
+    if not _SERVICE.fullmatch(service):
+        raise ParameterInvalid(
+            f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
+        )
+    return service
+
+
+def type_of(request: Request) -> str:
+    """The type that a request is about, CPU if it names none. Raises ParameterInvalid."""
+    type_ = first(request, "type") or CPU
+    if type_ not in TYPES:
+        raise ParameterInvalid(f"type={type_[:50]}: there is none; there are {', '.join(TYPES)}")
+    return type_
+
+
+def series_of(request: Request, default_service: str) -> Series:
+    """The series that a profile is sent to: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
+    labels = ",".join(request.query_params.getlist("labels"))
+    return Series(service_of(request, default_service), type_of(request), parse_labels(labels))
+
+
+def selection_of(request: Request, default_service: str) -> Selection:
+    """What a request asks for: `service`, `type`, `labels`, and `from`, `to` or `last`.
+
+    Raises ParameterInvalid.
+    """
+    texts = [text for listed in request.query_params.getlist("labels") for text in listed.split(",") if text]
+    if len(texts) > _MOST_MATCHERS:
+        raise ParameterInvalid(f"labels: there are more than {_MOST_MATCHERS}")
+    begin, end = _times(request)
+    return Selection(
+        service_of(request, default_service), type_of(request), tuple(map(_matcher, texts)), begin, end
+    )
+
+
+def parse_time(text: str, parameter: str) -> int:
+    """A time in ns since 1970: a date, or RFC 3339; without its zone in UTC. Raises ParameterInvalid."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ParameterInvalid(
+            f"{parameter}={text[:50]}: not a time; write 2026-11-20, 2026-11-20T15:04:05 (UTC) or RFC 3339"
+        ) from None
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((since.days * 86400 + since.seconds) * _MICROSECONDS + since.microseconds) * 1000
+
+
+def _times(request: Request) -> tuple[int | None, int | None]:
+    begin, end, last = (first(request, parameter) for parameter in ("from", "to", "last"))
+    end_nanos = parse_time(end, "to") if end else None
+    if not last:
+        return (parse_time(begin, "from") if begin else None), end_nanos
+    if begin:
+        raise ParameterInvalid("last: give it, or from, and not both")
+    try:
+        nanos = parse_half_life(last)
+    except WeightingInvalid as error:
+        raise ParameterInvalid(f"last: {error}") from None
+    return (time.time_ns() if end_nanos is None else end_nanos) - nanos, end_nanos
+
+
+def _matcher(text: str) -> Matcher:
+    """`key=value`, `key!=value`, and either with several values, `a|b`; parts are percent-encoded."""
+    match = _MATCHER.fullmatch(text)
+    if match is None:
+        raise ParameterInvalid(f"labels: {text[:50]!r} isn't key=value, key!=value or key=one|another")
+    values = frozenset(map(unquote_part, match["values"].split("|")))
+    return Matcher(unquote_part(match["key"]), values, match["operator"] == "!=")

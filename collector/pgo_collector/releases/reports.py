@@ -1,0 +1,56 @@
+"""The report on a service: made anew each time, of all that is live then, or of a selection of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.engine.tasks import Reported, report_blobs
+from pgo_collector.errors import NothingToMerge, ReleaseDamaged
+from pgo_collector.merges.live import chosen_of, live_blobs
+from pgo_collector.releases.folder import Releases
+from pgo_collector.store.selection import Selection
+from pgo_collector.store.series import Series
+from pgo_collector.store.store import Store, not_stored
+
+_log = structlog.get_logger()
+
+
+class Reports:
+    """Reports on merges of what is stored."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def make(self, selection: Selection, symbols: Path | None = None) -> Reported:
+        """The report as of now; `symbols` is a file with the functions of a program.
+
+        Raises SymbolsUnreadable, NothingToMerge, NotStored or WorkerLost.
+        """
+        try:
+            blobs = await asyncio.to_thread(live_blobs, self.store, selection)
+            start = time.perf_counter()
+            released = await asyncio.to_thread(self._released, selection)
+            chosen = chosen_of(self.store, selection, blobs)
+            made = await self.store.workers.run_for(
+                chosen.owner, report_blobs, chosen, symbols, released, time.time_ns()
+            )
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("report", error) from error
+        _log.info("reported", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
+        if made.report is None:
+            raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
+        return made
+
+    def _released(self, selection: Selection) -> Path | None:
+        """The profile of the current release, to compare with."""
+        releases = Releases(self.store.folder, Series(selection.service, selection.type))
+        with suppress(ReleaseDamaged):
+            choice = releases.choice()
+            return None if choice is None else releases.profile(choice.number)
+        return None

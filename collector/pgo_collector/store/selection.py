@@ -1,0 +1,40 @@
+"""Selections: which of the stored profiles are meant, by service, type, labels and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgo_collector.store.series import Series
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A label has one of these values, or if `is_negated` none; one that isn't there has the value ""."""
+
+    key: str
+    values: frozenset[str]
+    is_negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Profiles of one type of one service whose labels all matchers fit, taken from `begin` until before
+    `end`, in ns since 1970, None where there is no bound.
+
+    A combined profile is one as soon as part of its time is in between.
+    """
+
+    service: str
+    type: str
+    matchers: tuple[Matcher, ...] = ()
+    begin: int | None = None
+    end: int | None = None
+
+    @classmethod
+    def of(cls, series: Series) -> Selection:
+        """Just what is in a series, and in those of the same service and type with further labels."""
+        return cls(
+            series.service,
+            series.type,
+            tuple(Matcher(key, frozenset([value])) for key, value in series.labels),
+        )
