@@ -1,0 +1,3 @@
+module example.test/logsum
+
+go 1.21
