@@ -9,6 +9,7 @@ from pgo_collector.http import problems
 from pgo_collector.http.access_log import AccessLog
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
+from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.releases.all_releases import AllReleases
@@ -29,7 +30,7 @@ def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_key
     app.router.routes.append(health_route())
     app.include_router(submit_routes(store, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, settings.merges_kept), Reports(store)
+    merges, reports = Merges(store, Locks(), settings.merges_kept), Reports(store)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pgo_collector.engine.forms import Form, format_named
 from pgo_collector.engine.tasks import Facts, receive
 from pgo_collector.engine.types import CPU
+from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
@@ -54,7 +55,7 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
         async with opened(tmp_path) as store, store.part() as part:
             for name in ("a", "b"):
                 await submit(store, profile_of(name))
-            merges = Merges(store, kept=10)
+            merges = Merges(store, Locks(), kept=10)
             part.write_bytes(await merged(merges))
             facts = await store.workers.run(receive, part, gzipped_part(part), CPU, Settings().limits)
             may_go_on = threading.Event()

@@ -51,6 +51,10 @@ class Rows:
                 self._numbers[blob.digest] = taken
         return unreadable
 
+    def known(self, blobs: Sequence[Stored]) -> int:
+        """How many of some blobs were taken in."""
+        return sum(blob.digest in self._numbers for blob in blobs)
+
     def number(self, digest: str) -> int:
         """The number in the collection of a profile that was taken in."""
         return self._numbers[digest]

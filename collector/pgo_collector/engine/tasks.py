@@ -173,9 +173,11 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     return Merged(etag, Facts.of(profile, digest, len(content)), collected.left_out)
 
 
-def forget(service: str, type_: str) -> None:
-    """Drops what is known of the blobs of a service, most of which are gone."""
-    SHELF.drop(Chosen(service, type_, ()).owner)
+def drop_rows(live: Chosen) -> None:
+    """Drops what is known of the blobs of a service, if most of it is of blobs that aren't live any more."""
+    rows = SHELF.rows(live.owner)
+    if len(rows.collection) > 2 * rows.known(live.blobs):
+        SHELF.drop(live.owner)
 
 
 def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:

@@ -22,12 +22,12 @@ def live_blobs(store: Store, selection: Selection) -> list[Blob]:
     return blobs
 
 
-def chosen_of(store: Store, selection: Selection, blobs: Iterable[Blob]) -> Chosen:
+def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
     """The blobs as the engine takes them."""
     stored = (
         Stored(str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
     )
-    return Chosen(selection.service, selection.type, tuple(stored))
+    return Chosen(service, type_, tuple(stored))
 
 
 def fingerprint_of(blobs: str, form: Form) -> str:

@@ -1,0 +1,60 @@
+"""Combining: blobs of a series are replaced by their merge, which counts all that they counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from pprof_merge.rules import Rules
+
+from pgo_collector.engine.forms import Form, format_named
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.errors import NothingToMerge
+from pgo_collector.merges.live import chosen_of
+from pgo_collector.merges.making import make_merge
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.catalog import Blob
+from pgo_collector.store.series import Series
+from pgo_collector.store.store import Store
+
+_log = structlog.get_logger()
+
+
+async def combine_blobs(store: Store, series: Series, blobs: Sequence[Blob]) -> None:
+    """Puts the merge of some live blobs of a series in their place, as far as they can be read.
+
+    To be called with the lock of the service and type. What was replaced is retired, and still to be
+    deleted. Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    """
+    async with store.part() as part:
+        with suppress(NothingToMerge):
+            chosen = chosen_of(store, series.service, series.type, blobs)
+            merged = await make_merge(store, chosen, Form(format_named(), Rules()), part)
+            left_out = {left.blob for left in merged.left_out}
+            taken = [blob for blob in blobs if str(blob.name) not in left_out]
+            if len(taken) > 1 and merged.facts is not None:
+                await store.write(_replace, store, series, taken, merged.facts, part)
+
+
+def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, part: Path) -> None:
+    """Puts the merge in the place of the blobs that are in it, unless its name is taken meanwhile.
+
+    If this fails in the middle, what it wrote stays: it isn't known to the catalog, or the catalog
+    goes by it alone, and the next start sees which and finishes or removes it.
+    """
+    time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
+    name = BlobName(series, Identity(time_nanos, facts.digest))
+    ids = {blob.id for blob in taken}
+    owners = store.catalog.owners(series)
+    inputs = {identity for identity, blob in owners.items() if blob in ids} | {name.identity}
+    if any(blob.name == name for blob in taken):  # the others added nothing to it
+        inputs_size = store.blobs.write_inputs(name, inputs)
+    elif name.identity in owners:  # someone submitted this very merge: the next combine takes it in
+        return
+    else:
+        store.blobs.discard(name)  # what may be there of a combine that failed
+        inputs_size = store.blobs.keep(part, name, inputs)
+    store.catalog.replace(name, facts, inputs_size, inputs, ids)
+    _log.info("combined", blob=str(name), blobs=len(taken))
