@@ -24,13 +24,15 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 
 
-def create_app(settings: Settings, store: Store, submit_keys: KeyFile, merge_keys: KeyFile) -> ASGIApp:
+def create_app(
+    settings: Settings, store: Store, locks: Locks, submit_keys: KeyFile, merge_keys: KeyFile
+) -> ASGIApp:
     """The whole of the HTTP interface. Paths are exact, and there are no pages but these."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.router.routes.append(health_route())
     app.include_router(submit_routes(store, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, Locks(), settings.merges_kept), Reports(store)
+    merges, reports = Merges(store, locks, settings.merges_kept), Reports(store)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)

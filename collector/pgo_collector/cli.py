@@ -1,4 +1,4 @@
-"""The command line: `pgo-collector serve`, `pgo-collector keys new`, `pgo-collector reindex`.
+"""The command line: `pgo-collector serve`, `keys new`, `reindex`, `expired`.
 
 Every worker process imports this module, as the one that started the program; so what only the server
 needs is imported where it is used.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
-from pgo_collector.errors import CannotStart
+from pgo_collector.errors import CannotStart, CatalogUnreadable
 from pgo_collector.http.keys import append_key, fingerprint, new_key
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
+from pgo_collector.store.folder import CATALOG
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 2
@@ -34,6 +36,10 @@ def build_parser() -> argparse.ArgumentParser:
     command = keys.add_parser("new", help="print a new key, and add it to a keys file")
     command.add_argument("file", nargs="?", type=Path, help="keys file, made with mode 0600 if it is missing")
     command.set_defaults(run=_new_key)
+    command = commands.add_parser(
+        "expired", help="list what the next run of retention deletes, and delete nothing"
+    )
+    command.set_defaults(run=_list_expired)
     command = commands.add_parser("reindex", help="make the catalog anew from the blobs; not while serving")
     command.set_defaults(run=_reindex)
     return parser
@@ -66,6 +72,21 @@ def _reindex(_: argparse.Namespace) -> None:
     settings = read_settings()
     set_up_logs(settings.log_level)
     print(f"{reindex(settings)} blobs are live")
+
+
+def _list_expired(_: argparse.Namespace) -> None:
+    from pgo_collector.store.catalog import Catalog  # noqa: PLC0415 (see above)
+    from pgo_collector.upkeep.upkeep import retention_of  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    path = settings.directory / CATALOG
+    if not path.exists():
+        raise CatalogUnreadable(f"there is no catalog {path}")
+    total = 0
+    for expired in retention_of(settings).expired(Catalog(path), time.time_ns()):
+        total += expired.blob.size
+        print(f"{expired.reason}\t{expired.blob.size}\t{expired.blob.name}")
+    print(f"{total} bytes in all", file=sys.stderr)
 
 
 def _new_key(arguments: argparse.Namespace) -> None:

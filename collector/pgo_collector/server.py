@@ -17,6 +17,7 @@ from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.settings import Settings, split_address
@@ -25,6 +26,7 @@ from pgo_collector.store.legacy import take_in_legacy
 from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
+from pgo_collector.upkeep.upkeep import Upkeep
 
 _GRACE_SECONDS = 30
 _BACKLOG = 2048
@@ -58,7 +60,8 @@ async def _serve(settings: Settings) -> None:
     with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
         async with open_store(settings, folder) as store:
             await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-            app = create_app(settings, store, submit_keys, merge_keys)
+            locks = Locks()
+            app = create_app(settings, store, locks, submit_keys, merge_keys)
             config = uvicorn.Config(
                 app,
                 http="httptools",
@@ -69,10 +72,12 @@ async def _serve(settings: Settings) -> None:
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
-            following = [asyncio.create_task(keys.follow()) for keys in (submit_keys, merge_keys)]
+            followers = (submit_keys, merge_keys, Upkeep(store, locks, settings))
+            following = [asyncio.create_task(follower.follow()) for follower in followers]
             await _Server(config).serve([listener])
             for task in following:
                 task.cancel()
+            await asyncio.wait(following)
 
 
 async def _reindex(settings: Settings) -> int:

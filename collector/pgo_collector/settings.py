@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -106,6 +107,26 @@ class Settings(BaseSettings):
     )
     merges_kept: int = Field(
         default=500, gt=0, description="How many merges are kept on disk, in all their forms; the newest are."
+    )
+    rollup_days: float = Field(
+        default=inf,
+        gt=0,
+        description="Older profiles of one series and day become one, in days; inf for never.",
+    )
+    keep_days: float = Field(
+        default=inf, gt=0, description="Profiles that are older are deleted, in days; inf for never."
+    )
+    keep_megabytes: float = Field(
+        default=inf, gt=0, description="The oldest profiles are deleted while all take more, in MiB."
+    )
+    keep_combined_days: float = Field(
+        default=inf, gt=0, description="As `PGOF_KEEP_DAYS`, for combined and rolled-up profiles."
+    )
+    keep_combined_megabytes: float = Field(
+        default=inf, gt=0, description="As `PGOF_KEEP_MEGABYTES`, for combined and rolled-up profiles."
+    )
+    upkeep_seconds: float = Field(
+        default=3600, gt=0, description="The pause after each run of roll-ups and deletions, in seconds."
     )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."

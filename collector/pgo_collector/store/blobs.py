@@ -160,6 +160,12 @@ class Blobs:
                 orphans.append(path)
         return Listing(blobs, orphans, strangers)
 
+    def sweep_folders(self) -> None:
+        """At a start: removes folders in which nothing is any more."""
+        for folder, _, _ in os.walk(self._root, topdown=False):
+            if not any(Path(folder).iterdir()) and Path(folder) != self._root:
+                Path(folder).rmdir()
+
     def _prepare(self, folder: Path) -> None:
         """Makes a folder, durably.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 import structlog
@@ -92,17 +92,27 @@ _merges = sa.Table(
 # Of the tables above; to be raised with every change of them.
 _VERSION = 2
 _MARK_BITS = 40
+_DAY_NANOS = 86_400 * 10**9
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A row of blobs, without what only people ask for."""
+    """A row of blobs: `size` in bytes, with what lies beside it, `end_nanos` the time of its last profile."""
 
     id: int
     name: BlobName
     inputs_size: int
     live: bool
+    size: int
+    end_nanos: int
+
+
+class Day(NamedTuple):
+    """A day of a series, in days since 1970 (UTC)."""
+
+    series: Series
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,32 @@ class Catalog:
         with self._engine.begin() as connection:
             return _rows(connection, sa.true())
 
+    def oldest(self, *, combined: bool) -> list[Blob]:
+        """The live blobs of either kind, those first whose last profile is the oldest."""
+        kind = _blobs.c.inputs_size > 0 if combined else _blobs.c.inputs_size == 0
+        with self._engine.begin() as connection:
+            return _rows(connection, kind & _blobs.c.live, _blobs.c.end_nanos, _blobs.c.id)
+
+    def crowded_days(self, before_nanos: int) -> list[Day]:
+        """The days that were over by then of which a series has several live blobs, in order."""
+        crowded = (
+            sa.select(*_NAMED, _DAY.label("day"))
+            .select_from(_NAMED_BLOBS)
+            .where(_blobs.c.live, before_nanos // _DAY_NANOS > _DAY)
+            .group_by(*_NAMED, "day")
+            .having(sa.func.count() > 1)
+            .order_by(*_NAMED, "day")
+        )
+        with self._engine.begin() as connection:
+            rows = connection.execute(crowded).all()
+        return [Day(Series(row.service, row.type, _labels_of(row.labels)), row.day) for row in rows]
+
+    def live_on(self, day: Day) -> list[Blob]:
+        """The live blobs of a day, by time and digest."""
+        where = (_blobs.c.series_id == _id(day.series)) & _blobs.c.live & (day.number == _DAY)
+        with self._engine.begin() as connection:
+            return _rows(connection, where, _blobs.c.time_nanos, _blobs.c.digest)
+
     def retired(self) -> list[Blob]:
         """The blobs that count no more and are still to be deleted."""
         with self._engine.begin() as connection:
@@ -228,6 +264,14 @@ class Catalog:
             )
             _count(connection, new, name.series, inputs)
 
+    def drop(self, blobs: Iterable[Blob]) -> None:
+        """Drops rows of live blobs, and of all that they count."""
+        every = [{"blob": blob.id} for blob in blobs]
+        if every:
+            with self._writer.begin() as connection:
+                for table, column in ((_profiles, _profiles.c.blob_id), (_blobs, _blobs.c.id)):
+                    connection.execute(sa.delete(table).where(column == sa.bindparam("blob")), every)
+
     def forget(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of retired blobs, whose files are gone."""
         every = [{"blob": blob.id} for blob in blobs]
@@ -264,6 +308,7 @@ class Catalog:
 
 
 _NAMED_BLOBS = _blobs.join(_series, _blobs.c.series_id == _series.c.id)
+_DAY = _blobs.c.time_nanos // sa.literal(_DAY_NANOS)
 _NAMED = (_series.c.service, _series.c.type, _series.c.labels)
 
 
@@ -271,7 +316,7 @@ def _rows(
     connection: sa.Connection, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]
 ) -> list[Blob]:
     query = sa.select(_blobs, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order)
-    return [Blob(row.id, _name(row), row.inputs_size, row.live) for row in connection.execute(query).all()]
+    return [_blob(row) for row in connection.execute(query).all()]
 
 
 def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
@@ -376,6 +421,11 @@ def _listed(left_out: Iterable[LeftOut]) -> str:
 
 def _left_out(text: str) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(**entry) for entry in json.loads(text))
+
+
+def _blob(row: Any) -> Blob:
+    size = row.size + row.inputs_size
+    return Blob(row.id, _name(row), row.inputs_size, row.live, size, row.end_nanos)
 
 
 def _name(row: Any) -> BlobName:

@@ -14,6 +14,7 @@ import structlog
 
 from pgo_collector.errors import FolderUnusable
 
+CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
 _PART_SUFFIX = ".part"
 _MERGED_SUFFIX = ".merge"
@@ -78,7 +79,7 @@ class DataFolder:
         self.incoming = path / "incoming"
         self.merged = path / "merged"
         self.releases = path / "releases"
-        self.catalog = path / "catalog.sqlite3"
+        self.catalog = path / CATALOG
         try:
             make_folder(path)
             if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: of use to root alone

@@ -43,6 +43,7 @@ async def reconcile(store: Store) -> None:
 def _look(store: Store) -> Listing:
     """What is on disk, after what was never finished is swept."""
     store.folder.sweep()
+    store.blobs.sweep_folders()
     listing = store.blobs.listing()
     for path in listing.strangers:
         _log.warning("not ours, ignored", file=str(path))

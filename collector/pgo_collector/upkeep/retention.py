@@ -1,0 +1,92 @@
+"""Retention: profiles are deleted by age and by total size; single ones and combined ones apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+import structlog
+
+from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.tidying import tidy
+from pgo_collector.store.catalog import Blob, Catalog
+from pgo_collector.store.store import Store
+
+_DAY_NANOS = 86_400 * 10**9
+_MEGABYTE = 1 << 20
+_log = structlog.get_logger()
+
+Reason = Literal["age", "size"]
+
+
+class Bounds(NamedTuple):
+    """How old profiles get, and how large all of them together; inf for no bound."""
+
+    days: float
+    megabytes: float
+
+
+class Expired(NamedTuple):
+    """A blob to be deleted, and why."""
+
+    blob: Blob
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What is kept of single profiles, and of combined ones."""
+
+    single: Bounds
+    combined: Bounds
+
+    def expired(self, catalog: Catalog, now_nanos: int) -> list[Expired]:
+        """What is to be deleted, the oldest first."""
+        found: list[Expired] = []
+        for is_combined, bounds in ((False, self.single), (True, self.combined)):
+            found += _expired(catalog.oldest(combined=is_combined), bounds, now_nanos)
+        return found
+
+    async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
+        """Deletes it. Raises SQLAlchemyError or WorkerLost."""
+        expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
+        ordered = sorted(expired, key=lambda each: _owner(each.blob))
+        for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
+            gone = [*of_owner]
+            async with locks.of(service, type_):
+                await store.write(_delete, store, [each.blob for each in gone])
+                await tidy(store, service, type_)
+            _log.info("deleted by age or size", service=service, type=type_, blobs=len(gone))
+
+
+def _expired(blobs: Sequence[Blob], bounds: Bounds, now_nanos: int) -> Iterator[Expired]:
+    """Of blobs, the oldest first."""
+    total = sum(blob.size for blob in blobs)
+    for blob in blobs:
+        if blob.end_nanos < now_nanos - bounds.days * _DAY_NANOS:
+            yield Expired(blob, "age")
+        elif total > bounds.megabytes * _MEGABYTE:
+            yield Expired(blob, "size")
+        else:
+            return
+        total -= blob.size
+
+
+def _delete(store: Store, blobs: Sequence[Blob]) -> None:
+    """Row before file: killed in between, the next start counts the profile again, and it expires again.
+
+    The other way round a row would be left without its profile.
+    """
+    store.catalog.drop(blobs)
+    for blob in blobs:
+        try:
+            store.blobs.discard(blob.name)
+        except OSError as error:
+            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
+
+
+def _owner(blob: Blob) -> tuple[str, str]:
+    return blob.name.series.service, blob.name.series.type

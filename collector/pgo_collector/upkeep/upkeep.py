@@ -1,0 +1,57 @@
+"""Upkeep: roll-ups and retention, from the start on and again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from math import isinf
+from typing import NoReturn
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.errors import Refusal
+from pgo_collector.merges.locks import Locks
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import Store
+from pgo_collector.upkeep.retention import Bounds, Retention
+from pgo_collector.upkeep.rollup import roll_up
+
+_DAY_NANOS = 86_400 * 10**9
+_log = structlog.get_logger()
+
+
+def retention_of(settings: Settings) -> Retention:
+    """The retention that the settings ask for."""
+    return Retention(
+        Bounds(settings.keep_days, settings.keep_megabytes),
+        Bounds(settings.keep_combined_days, settings.keep_combined_megabytes),
+    )
+
+
+class Upkeep:
+    """What one run does, and when the next one is."""
+
+    def __init__(self, store: Store, locks: Locks, settings: Settings) -> None:
+        self._store = store
+        self._locks = locks
+        self._retention = retention_of(settings)
+        self._rollup_days = settings.rollup_days
+        self._pause_seconds = settings.upkeep_seconds
+
+    async def follow(self) -> NoReturn:
+        """Does all of it, and again after each pause; runs until it is cancelled."""
+        while True:
+            try:
+                await self.run(time.time_ns())
+                _log.info("upkeep done")
+            except (Refusal, OSError, SQLAlchemyError) as error:
+                _log.error("upkeep failed, tried again later", reason=str(error))
+            await asyncio.sleep(self._pause_seconds)
+
+    async def run(self, now_nanos: int) -> None:
+        """Deletes what has had its time, then rolls up. Raises Refusal, OSError or SQLAlchemyError."""
+        await self._retention.enforce(self._store, self._locks, now_nanos)
+        if not isinf(self._rollup_days):
+            before = now_nanos - int(self._rollup_days * _DAY_NANOS)
+            await roll_up(self._store, self._locks, before)
