@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
@@ -12,10 +14,12 @@ from pgo_collector.http.lingering import Lingering
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.warming import Warming
 from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.health import health_route
 from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.ready import ready_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
@@ -24,15 +28,31 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 
 
-def create_app(
-    settings: Settings, store: Store, locks: Locks, submit_keys: KeyFile, merge_keys: KeyFile
-) -> ASGIApp:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes are over."""
+
+    store: Store
+    locks: Locks
+    warming: Warming
+    submit_keys: KeyFile
+    merge_keys: KeyFile
+
+    @classmethod
+    def of(cls, store: Store, submit_keys: KeyFile, merge_keys: KeyFile) -> Parts:
+        """Those that a store and the keys make."""
+        return cls(store, Locks(), Warming(store), submit_keys, merge_keys)
+
+
+def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     """The whole of the HTTP interface. Paths are exact, and there are no pages but these."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
+    store, merge_keys = parts.store, parts.merge_keys
     app.router.routes.append(health_route())
-    app.include_router(submit_routes(store, submit_keys, settings))
+    app.include_router(ready_routes(parts.warming))
+    app.include_router(submit_routes(store, parts.submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, locks, settings.merges_kept), Reports(store)
+    merges, reports = Merges(store, parts.locks, settings.merges_kept), Reports(store)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)

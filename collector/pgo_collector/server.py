@@ -12,12 +12,11 @@ import structlog
 import uvicorn
 import uvloop
 
-from pgo_collector.app import create_app
+from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.settings import Settings, split_address
@@ -46,7 +45,7 @@ def reindex(settings: Settings) -> int:
 @asynccontextmanager
 async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[Store]:
     """The store of a locked data folder, in line with what is on disk."""
-    async with Workers(settings.workers, settings.rows_megabytes << 20) as workers:
+    async with Workers(settings.workers, settings.rows_megabytes << 20, folder.rows) as workers:
         with Store(folder, workers) as store:
             await reconcile(store)
             await asyncio.to_thread(sweep_releases, folder)
@@ -60,8 +59,8 @@ async def _serve(settings: Settings) -> None:
     with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
         async with open_store(settings, folder) as store:
             await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-            locks = Locks()
-            app = create_app(settings, store, locks, submit_keys, merge_keys)
+            parts = Parts.of(store, submit_keys, merge_keys)
+            app = create_app(settings, parts)
             config = uvicorn.Config(
                 app,
                 http="httptools",
@@ -72,7 +71,8 @@ async def _serve(settings: Settings) -> None:
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
-            followers = (submit_keys, merge_keys, Upkeep(store, locks, settings))
+            upkeep = Upkeep(store, parts.locks, settings)
+            followers = (submit_keys, merge_keys, parts.warming, upkeep)
             following = [asyncio.create_task(follower.follow()) for follower in followers]
             await _Server(config).serve([listener])
             for task in following:

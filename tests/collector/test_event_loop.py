@@ -7,9 +7,8 @@ from pathlib import Path
 
 import httpx
 from blockbuster import blockbuster_ctx
-from pgo_collector.app import create_app
+from pgo_collector.app import Parts, create_app
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
@@ -48,7 +47,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
     async def serve(folder: DataFolder) -> None:
         async with open_store(settings, folder) as store:
             following = asyncio.create_task(keys.follow())
-            transport = httpx.ASGITransport(create_app(settings, store, Locks(), keys, keys))
+            transport = httpx.ASGITransport(create_app(settings, Parts.of(store, keys, keys)))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")
             ) as client:

@@ -27,7 +27,7 @@ def test_a_killed_worker_costs_no_request(server: Server) -> None:
         for pid in workers_of(server):
             os.kill(pid, signal.SIGKILL)
         assert server.submit(profile_of(name)).status_code == 204
-    assert server.events("a worker process died, starting new ones")
+    assert server.events("a worker process died, starting a new one")
     assert tally(server.merge().content) == {"a": 1, "b": 1, "c": 1}
 
 
@@ -74,9 +74,9 @@ def ignores_ctrl_c(pid: int) -> bool:
     return bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
-def test_a_task_that_kills_its_worker_each_time_is_given_up() -> None:
+def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> None:
     async def run() -> int:
-        async with Workers(1, 1 << 30) as workers:
+        async with Workers(1, 1 << 30, tmp_path) as workers:
             with pytest.raises(WorkerLost):
                 await workers.run(os._exit, 1)
             return await workers.run(os.getpid)

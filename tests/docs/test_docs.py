@@ -14,10 +14,9 @@ import pprof_merge.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
-from pgo_collector.app import create_app
+from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
 from pgo_collector.settings import PREFIX, Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
@@ -75,8 +74,8 @@ def routes(tmp_path: Path) -> dict[str, set[str] | None]:
     """The methods of each path; None for all."""
     keys = tmp_path / "keys"
     keys.write_text("")
-    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, 1 << 30)) as store:
-        app = create_app(Settings(), store, Locks(), KeyFile(keys), KeyFile(keys))
+    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
+        app = create_app(Settings(), Parts.of(store, KeyFile(keys), KeyFile(keys)))
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
     paths = app.openapi()["paths"]

@@ -118,5 +118,5 @@ def test_workers_killed_in_the_middle_of_a_merge(server: Server) -> None:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
         assert tally(answer.result().content) == Counter(stacks)
-    assert server.events("a worker process died, starting new ones")
+    assert server.events("a worker process died, starting a new one")
     assert server.submit(profile_of("next")).status_code == 204

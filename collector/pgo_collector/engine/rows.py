@@ -1,12 +1,7 @@
-"""Rows: the profiles that a worker has decoded, so that a merge reads only what is new to it.
-
-Each worker has those of the services that are its own (see `workers`), and keeps them as long as there is
-room: what was used least goes first, and is read from the blobs again when it is wanted.
-"""
+"""Rows: the profiles that a worker has decoded, so that a merge reads only what is new to it."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -58,35 +53,6 @@ class Rows:
     def number(self, digest: str) -> int:
         """The number in the collection of a profile that was taken in."""
         return self._numbers[digest]
-
-
-class Shelf:
-    """The rows of several services, as many as `most_bytes` have room for."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.most_bytes = 0
-        self._limits = limits
-        self._rows: OrderedDict[str, Rows] = OrderedDict()
-
-    def rows(self, owner: str) -> Rows:
-        """Those of a service and type; empty ones, if none are kept."""
-        rows = self._rows.setdefault(owner, Rows(self._limits))
-        self._rows.move_to_end(owner)
-        return rows
-
-    def drop(self, owner: str) -> None:
-        """Keeps them no more."""
-        self._rows.pop(owner, None)
-
-    def make_room(self) -> None:
-        """Drops those that were used least, until what is left has room."""
-        sizes = {owner: rows.collection.nbytes for owner, rows in self._rows.items()}
-        total = sum(sizes.values())
-        for owner, size in sizes.items():
-            if total <= self.most_bytes:
-                break
-            self.drop(owner)
-            total -= size
 
 
 def reason(error: Exception) -> str:

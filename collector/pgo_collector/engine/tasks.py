@@ -37,7 +37,8 @@ from pprof_merge.symbols import parse_symbols
 from pprof_merge.weights import PLAIN
 
 from pgo_collector.engine.forms import Form
-from pgo_collector.engine.rows import Shelf, Stored
+from pgo_collector.engine.rows import Stored
+from pgo_collector.engine.shelf import Shelf
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 
@@ -55,7 +56,7 @@ STORED = replace(
 ENGINE = version("pprof-merge")
 
 # What this process has read.
-SHELF = Shelf(STORED)
+SHELF = Shelf(STORED, ENGINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,17 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
         etag = f"{digest}-{form.format.name}"
     _write(part, content)
     return Merged(etag, Facts.of(profile, digest, len(content)), collected.left_out)
+
+
+def read_rows(chosen: Chosen) -> None:
+    """Reads blobs ahead of the merges that want them."""
+    SHELF.rows(chosen.owner).take_in(chosen.blobs)
+    SHELF.make_room()
+
+
+def save_rows() -> None:
+    """Puts what this process has read on disk, for the one after it. Raises OSError."""
+    SHELF.save()
 
 
 def drop_rows(live: Chosen) -> None:

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 from zlib import crc32
 
 import structlog
 
-from pgo_collector.engine.tasks import SHELF
+from pgo_collector.engine.tasks import SHELF, save_rows
 from pgo_collector.errors import WorkerLost
 
 P = ParamSpec("P")
@@ -26,21 +27,31 @@ _log = structlog.get_logger()
 
 
 class Workers:
-    """Processes, as an async context manager; together they keep `rows_bytes` of rows.
+    """Processes, as an async context manager; together they keep `rows_bytes` of rows in
+    memory, and all of them in a folder.
 
     They come from a fork server that has the engine loaded and, unlike this process, no threads: a new
     one is there in milliseconds.
     """
 
-    def __init__(self, count: int, rows_bytes: int) -> None:
-        self._workers = [_Worker(rows_bytes // count) for _ in range(count)]
+    def __init__(self, count: int, rows_bytes: int, rows_folder: Path) -> None:
+        self._workers = [_Worker(rows_bytes // count, rows_folder) for _ in range(count)]
 
     async def __aenter__(self) -> Self:
         await self.run(_nothing)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.save_rows()
         await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    async def save_rows(self) -> None:
+        """Has every worker put its rows on disk."""
+        for worker in self._workers:
+            try:
+                await worker.save_rows()
+            except (OSError, WorkerLost) as error:
+                _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a function of the engine in the worker that has least to do; see `run_for`."""
@@ -59,17 +70,23 @@ class Workers:
 class _Worker:
     """A process, and the one that takes its place when it dies."""
 
-    def __init__(self, rows_bytes: int) -> None:
+    def __init__(self, rows_bytes: int, rows_folder: Path) -> None:
         self.waiting = 0
-        self._rows_bytes = rows_bytes
+        self._has_run = False
+        self._rows = rows_bytes, rows_folder
         self._pool = self._new_pool()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.waiting += 1
+        self._has_run = True
         try:
             return await self._run(function, *args, **kwargs)
         finally:
             self.waiting -= 1
+
+    async def save_rows(self) -> None:
+        if self._has_run:
+            await self.run(save_rows)
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
@@ -92,13 +109,13 @@ class _Worker:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["pgo_collector.engine.tasks"])
-        return ProcessPoolExecutor(1, context, _set_up, (self._rows_bytes,))
+        return ProcessPoolExecutor(1, context, _set_up, self._rows)
 
 
-def _set_up(rows_bytes: int) -> None:
+def _set_up(rows_bytes: int, rows_folder: Path) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    SHELF.most_bytes = rows_bytes
+    SHELF.most_bytes, SHELF.folder = rows_bytes, rows_folder
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
 

@@ -209,6 +209,18 @@ class Catalog:
         with self._engine.begin() as connection:
             return _rows(connection, ~_blobs.c.live)
 
+    def owners_of_blobs(self) -> list[tuple[str, str]]:
+        """The services and types with live blobs; those last that have the newest."""
+        newest = (
+            sa.select(_series.c.service, _series.c.type)
+            .select_from(_NAMED_BLOBS)
+            .where(_blobs.c.live)
+            .group_by(_series.c.service, _series.c.type)
+            .order_by(sa.func.max(_blobs.c.time_nanos))
+        )
+        with self._engine.begin() as connection:
+            return [(row.service, row.type) for row in connection.execute(newest)]
+
     def counting(self, series: Series, identity: Identity) -> BlobName | None:
         """The blob that counts a profile; None if none does."""
         with self._engine.begin() as connection:

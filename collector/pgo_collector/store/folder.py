@@ -67,6 +67,7 @@ class DataFolder:
     blobs/            what is stored, see `blobs`
     incoming/*.part   bodies being received and merges being made; swept at start
     merged/*.merge    merges, by the fingerprint of what they merge and of their form
+    rows/             what workers have decoded, see `shelf`
     releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     lock              held with flock, so that it goes when the process does, however it ends
@@ -79,6 +80,7 @@ class DataFolder:
         self.incoming = path / "incoming"
         self.merged = path / "merged"
         self.releases = path / "releases"
+        self.rows = path / "rows"
         self.catalog = path / CATALOG
         try:
             make_folder(path)
@@ -89,7 +91,7 @@ class DataFolder:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for folder in (self.blobs, self.incoming, self.merged, self.releases):
+            for folder in (self.blobs, self.incoming, self.merged, self.releases, self.rows):
                 make_folder(folder)
         except BlockingIOError:
             os.close(self._lock)
@@ -135,7 +137,7 @@ class DataFolder:
 
     def legacy_profiles(self) -> Iterator[Path]:
         """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
-        ours = {self.blobs, self.incoming, self.merged, self.releases, self.path / "lock"}
+        ours = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.path / "lock"}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path

@@ -50,8 +50,12 @@ class Upkeep:
             await asyncio.sleep(self._pause_seconds)
 
     async def run(self, now_nanos: int) -> None:
-        """Deletes what has had its time, then rolls up. Raises Refusal, OSError or SQLAlchemyError."""
+        """Deletes what has had its time, rolls up, and saves what workers have read.
+
+        Raises Refusal, OSError or SQLAlchemyError.
+        """
         await self._retention.enforce(self._store, self._locks, now_nanos)
         if not isinf(self._rollup_days):
             before = now_nanos - int(self._rollup_days * _DAY_NANOS)
             await roll_up(self._store, self._locks, before)
+        await self._store.workers.save_rows()

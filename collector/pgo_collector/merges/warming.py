@@ -1,0 +1,47 @@
+"""Warming: after a start, workers read what is stored, so that no merge has to wait for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.engine.tasks import read_rows
+from pgo_collector.errors import WorkerLost
+from pgo_collector.merges.live import chosen_of
+from pgo_collector.store.selection import Selection
+from pgo_collector.store.store import Store
+
+# Between two of these, requests have their turn.
+_BATCH = 64
+_log = structlog.get_logger()
+
+
+class Warming:
+    """How far it is: of so many blobs that there were at the start, so many have been read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.read = self.total = 0
+
+    async def follow(self) -> None:
+        """Reads all, service after service; those last that have the newest profiles."""
+        try:
+            owners = await asyncio.to_thread(self._store.catalog.owners_of_blobs)
+            for service, type_ in owners:
+                await self._warm(service, type_)
+        except (WorkerLost, SQLAlchemyError, OSError) as error:
+            _log.warning("not all was read, merges will", reason=str(error))
+
+    async def _warm(self, service: str, type_: str) -> None:
+        start = time.perf_counter()
+        blobs = await asyncio.to_thread(self._store.catalog.live, Selection(service, type_))
+        self.total += len(blobs)
+        for begin in range(0, len(blobs), _BATCH):
+            chosen = chosen_of(self._store, service, type_, blobs[begin : begin + _BATCH])
+            await self._store.workers.run_for(chosen.owner, read_rows, chosen)
+            self.read += len(chosen.blobs)
+        ms = round((time.perf_counter() - start) * 1000, 1)
+        _log.info("rows are there", service=service, type=type_, blobs=len(blobs), ms=ms)

@@ -1,0 +1,20 @@
+"""GET and HEAD /readyz: the collector serves, and how far its workers have read what is stored."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from pgo_collector.merges.warming import Warming
+
+
+def ready_routes(warming: Warming) -> APIRouter:
+    """The route, which asks for no key."""
+    router = APIRouter()
+
+    @router.api_route("/readyz", methods=["GET", "HEAD"])
+    async def ready() -> Response:
+        rows = {"read": warming.read, "of": warming.total}
+        return JSONResponse({"ready": True, "rows": rows}, headers={"Cache-Control": "no-store"})
+
+    return router
