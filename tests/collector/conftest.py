@@ -13,7 +13,7 @@ from tests.server import Process, Server
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
-class _ForkedServer(Server):
+class ForkedServer(Server):
     """Its starts cost a fork; its other commands are run as any are."""
 
     def __init__(self, home: Path, zygote: Zygote) -> None:
@@ -35,7 +35,7 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture
 def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
     """A collector that is not running, on a data folder that doesn't exist."""
-    server = _ForkedServer(tmp_path, zygote)
+    server = ForkedServer(tmp_path, zygote)
     yield server
     server.kill()
 

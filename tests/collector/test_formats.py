@@ -23,8 +23,12 @@ def expected(name: str, profiles: list[bytes]) -> bytes:
     return FORMATS[name].write(pprof_merge.merge(map(pprof_merge.decode, profiles)))
 
 
-def converted(server: Server) -> list[Path]:
-    return sorted((server.data / "merged").glob("*.converted"))
+def kept(server: Server) -> list[Path]:
+    return sorted((server.data / "merged").iterdir())
+
+
+def formats_made(server: Server) -> list[str]:
+    return [line["format"] for line in server.events("merged")]
 
 
 def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -> None:
@@ -42,9 +46,8 @@ def test_every_format_is_the_engines(server: Server, go_profiles: list[bytes]) -
         assert get.headers["ETag"] == f'"{hashlib.sha256(get.content).hexdigest()}-{name}"'
         etags.add(get.headers["ETag"])
     assert len(etags) == 4
-    server.wait_for_log("converted", 3)
-    assert [line["format"] for line in server.events("converted")] == [*PEOPLES]
-    assert len(server.events("merged")) == 1
+    server.wait_for_log("merged", 4)
+    assert formats_made(server) == ["pprof", *PEOPLES]
 
 
 def test_pprof_is_the_merge_itself(shared: Server) -> None:
@@ -99,35 +102,31 @@ def test_nothing_stored_is_404_in_any_format(server: Server) -> None:
     assert server.merge(format_="json").status_code == 404
 
 
-def test_an_unchanged_merge_is_not_converted_again(server: Server) -> None:
+def test_an_unchanged_merge_is_not_made_again(server: Server) -> None:
     for name in ("a", "b"):
         server.submit(profile_of(name))
     first = server.merge(format_="folded")
-    server.wait_for_log("converted")
-    (kept,) = converted(server)
+    files = kept(server)
+    assert len(files) == 1
     server.merge(format_="folded")
     server.submit(profile_of("a"))  # is there already
     assert server.merge("POST", format_="folded").content == first.content
-    assert server.combine(format_="folded").content == first.content
-    assert len(server.events("converted")) == 1
     server.restart()
     again = server.merge(format_="folded")
     assert (again.content, again.headers["ETag"]) == (first.content, first.headers["ETag"])
-    assert not server.events("converted")
-    assert converted(server) == [kept]
+    assert not formats_made(server)
+    assert kept(server) == files
+    assert server.combine(format_="folded").content == first.content
 
 
-def test_with_the_merge_its_other_formats_go(server: Server) -> None:
+def test_a_format_changes_with_the_merge(server: Server) -> None:
     server.submit(profile_of("a"))
     before = {name: server.merge(format_=name) for name in PEOPLES}
-    files = converted(server)
-    assert len(files) == 3
+    assert len(kept(server)) == 3
     server.submit(profile_of("b"))
     after = server.merge(format_="folded")
     assert after.headers["ETag"] != before["folded"].headers["ETag"]
     assert after.content == b"a 10000000\nb 10000000\n"
-    (kept,) = converted(server)
-    assert kept not in files
 
 
 def test_a_lost_file_is_made_again(server: Server) -> None:
@@ -144,21 +143,21 @@ def test_a_lost_file_is_made_again(server: Server) -> None:
 def test_a_damaged_merge_is_made_anew(server: Server, damage: bytes) -> None:
     server.submit(profile_of("a"))
     server.merge()
-    (kept,) = (server.data / "merged").iterdir()
-    kept.write_bytes(damage)
+    (file,) = kept(server)
+    file.write_bytes(damage)
     assert server.merge(format_="folded").content == b"a 10000000\n"
-    server.wait_for_log("the last merge is damaged, made anew")
     assert tally(server.merge().content) == {"a": 1}
+    server.wait_for_log("a merge is damaged, made anew")
 
 
 def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
     server.submit(profile_of("a"))
     content = server.merge(format_="folded").content
-    (kept,) = converted(server)
-    left = kept.with_name(f"{'0' * 64}.converted")  # renamed, and the row was not written
-    left.write_bytes(b"anything")
+    files = kept(server)
+    for suffix in ("merge", "pb.gz", "converted"):  # renamed, and the row was not written; or versions before
+        files[0].with_name(f"{'0' * 64}.{suffix}").write_bytes(b"anything")
     server.restart()
-    assert converted(server) == [kept]
+    assert kept(server) == files
     assert server.merge(format_="folded").content == content
     assert not server.events("not ours, ignored")
 
@@ -175,7 +174,7 @@ def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) ->
     assert blob.read_bytes() == server.merge().content == merge
 
 
-def test_all_who_wait_share_one_conversion(server: Server, go_profiles: list[bytes]) -> None:
+def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:
     for profile in go_profiles:
         server.submit(profile)
     names = [*PEOPLES, *PEOPLES]
@@ -186,10 +185,8 @@ def test_all_who_wait_share_one_conversion(server: Server, go_profiles: list[byt
     assert {name: len(content) for name, content in answers.items()} == {
         name: len(expected(name, go_profiles)) for name in PEOPLES
     }
-    server.wait_for_log("converted", 3)
     server.wait_for_log("request", 6)
-    assert len(server.events("merged")) == 1
-    assert len(server.events("converted")) == 3
+    assert sorted(formats_made(server)) == sorted(PEOPLES)
 
 
 def test_what_is_left_out_is_named_in_any_format(server: Server) -> None:
@@ -214,5 +211,5 @@ def test_what_the_format_cannot_do_without_is_said(server: Server) -> None:
         assert (answer.status_code, answer.headers["Content-Type"]) == (422, "application/problem+json")
         assert answer.json()["detail"] == "format=llvm: it has no source lines, so LLVM can't use it"
     assert len(server.blobs()) == 1, "the documentation says that it is combined all the same"
-    assert not converted(server)
+    assert not kept(server)
     assert server.merge(format_="folded").content == b"[service] 20000000\n"

@@ -100,6 +100,10 @@ def test_what_cannot_be_read_is_named(filled: Server, go_profiles: list[bytes]) 
     assert damaged.name in answer.headers["PGO-Left-Out"]
     for blob in filled.blobs():
         blob.write_bytes(b"")
+    filled.kill()
+    for rows in (filled.data / "rows").iterdir():
+        rows.unlink()
+    filled.start()
     assert_problem(ask(filled), 404, f"none of the {len(go_profiles)} stored profiles can be read")
 
 
@@ -110,7 +114,7 @@ def assert_problem(answer: httpx.Response, status: int, detail: str) -> None:
 
 def test_nothing_stored_is_404(server: Server) -> None:
     for answer in (ask(server), ask(server, "POST", content=SYMBOLS)):
-        assert_problem(answer, 404, "no profile is stored")
+        assert_problem(answer, 404, "no such profile is stored")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])

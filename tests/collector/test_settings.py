@@ -42,6 +42,14 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "max_compressed_bytes": 1,
         "max_inflated_bytes": 2,
         "workers": 3,
+        "rows_megabytes": 4,
+        "merges_kept": 5,
+        "rollup_days": 6.5,
+        "keep_days": 7.0,
+        "keep_megabytes": 8.0,
+        "keep_combined_days": 9.0,
+        "keep_combined_megabytes": 10.0,
+        "upkeep_seconds": 11.0,
         "body_timeout": 0.5,
         "log_level": "error",
     }
@@ -71,7 +79,7 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
             ("BIND_ADDRESS", value)
             for value in ("", "8080", "host", "host:", "host:x", "::1:80", "h:65536", "h:-1")
         ),
-        *(("DEFAULT_SERVICE", value) for value in ("", "../up", "a/b", ".hidden", "x" * 64)),
+        *(("DEFAULT_SERVICE", value) for value in ("", "../up", "a/b", ".hidden", "x" * 201)),
         *(
             (name, value)
             for name in ("WORKERS", "MAX_INFLATED_BYTES", "BODY_TIMEOUT", "RELEASES_KEPT")

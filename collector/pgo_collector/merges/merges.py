@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
+import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.forms import Form
@@ -20,6 +21,8 @@ from pgo_collector.merges.tidying import tidy
 from pgo_collector.store.catalog import Merge
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store, not_stored
+
+_log = structlog.get_logger()
 
 
 class Merges:
@@ -77,7 +80,11 @@ class Merges:
         if merge is None or merge.left_out:
             return None
         with suppress(FileNotFoundError):
-            return self._open(merge)
+            found = self._open(merge)
+            if found.size == merge.size:
+                return found
+            found.file.close()
+            _log.warning("a merge is damaged, made anew", merge=merge.etag)
         return None
 
     async def _make(self, selection: Selection, form: Form) -> OpenMerge:
@@ -88,7 +95,7 @@ class Merges:
         async with store.part() as part:
             chosen = chosen_of(store, selection.service, selection.type, blobs)
             merged = await make_merge(store, chosen, form, part)
-            merge = Merge(fingerprint_of(state, form), merged.etag, merged.left_out)
+            merge = Merge(fingerprint_of(state, form), merged.etag, part.stat().st_size, merged.left_out)
             return await store.write(self._keep, merge, part)
 
     def _keep(self, merge: Merge, part: Path) -> OpenMerge:

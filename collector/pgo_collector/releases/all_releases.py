@@ -27,7 +27,7 @@ class AllReleases:
     async def of(self, service: str) -> ServiceReleases:
         """The releases of a service. Raises NothingToMerge where nothing is known of it."""
         if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
-            raise NothingToMerge(f"service {service}: no profile is stored")
+            raise NothingToMerge("no such profile is stored")
         return self._of_service.setdefault(service, self._releases(service))
 
     def _is_known(self, service: str) -> bool:

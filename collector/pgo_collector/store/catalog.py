@@ -86,6 +86,7 @@ _merges = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
     sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
@@ -117,10 +118,11 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A row of merges; for `etag` see `OpenMerge`."""
+    """A row of merges; for `etag` see `OpenMerge`, `size` is that of the file in bytes."""
 
     fingerprint: str
     etag: str
+    size: int
     left_out: tuple[LeftOut, ...]
 
 
@@ -296,7 +298,7 @@ class Catalog:
         with self._engine.begin() as connection:
             query = sa.select(_merges).where(_merges.c.fingerprint == fingerprint)
             row = connection.execute(query).one_or_none()
-        return None if row is None else Merge(row.fingerprint, row.etag, _left_out(row.left_out))
+        return None if row is None else Merge(row.fingerprint, row.etag, row.size, _left_out(row.left_out))
 
     def merges(self) -> set[str]:
         """The fingerprints of all that are kept."""
@@ -307,7 +309,7 @@ class Catalog:
         """Keeps a merge, in place of the oldest where there are more than so many; returns what goes."""
         newest = sa.select(_merges.c.number).order_by(_merges.c.number.desc()).limit(most)
         gone = sa.delete(_merges).where(_merges.c.number.not_in(newest)).returning(_merges.c.fingerprint)
-        row = {"fingerprint": merge.fingerprint, "etag": merge.etag, "left_out": _listed(merge.left_out)}
+        row = {**asdict(merge), "left_out": _listed(merge.left_out)}
         with self._writer.begin() as connection:
             connection.execute(sa.delete(_merges).where(_merges.c.fingerprint == merge.fingerprint))
             connection.execute(sa.insert(_merges).values(row))
