@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -211,6 +212,11 @@ class Server:
 def bearer(key: str) -> dict[str, str]:
     """The header that a key is sent in."""
     return {"Authorization": f"Bearer {key}"}
+
+
+def fingerprint(key: str) -> str:
+    """What logs say in place of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def descendants(pid: int) -> list[int]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from pgo_collector.errors import CannotStart, CatalogUnreadable
-from pgo_collector.http.keys import append_key, fingerprint, new_key
+from pgo_collector.http.key import Key, digest_of, new_key
+from pgo_collector.http.keys import append_line
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
 from pgo_collector.store.folder import CATALOG
@@ -35,7 +37,12 @@ def build_parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="make keys").add_subparsers(required=True, metavar="COMMAND")
     command = keys.add_parser("new", help="print a new key, and add it to a keys file")
     command.add_argument("file", nargs="?", type=Path, help="keys file, made with mode 0600 if it is missing")
-    command.set_defaults(run=_new_key)
+    command.add_argument("--name", help="what logs and answers call the key")
+    command.add_argument(
+        "--service", help="the services that it is for, with commas between; * matches any text"
+    )
+    command.add_argument("--digest", action="store_true", help="write only its SHA-256 to the file")
+    command.set_defaults(run=partial(_new_key, command))
     command = commands.add_parser(
         "expired", help="list what the next run of retention deletes, and delete nothing"
     )
@@ -89,12 +96,16 @@ def _list_expired(_: argparse.Namespace) -> None:
     print(f"{total} bytes in all", file=sys.stderr)
 
 
-def _new_key(arguments: argparse.Namespace) -> None:
-    key = new_key()
+def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    says_what_to_write = arguments.digest or (arguments.name, arguments.service) != (None, None)
+    if says_what_to_write and arguments.file is None:
+        parser.error("--name, --service and --digest are about what is written to a keys file: give one")
+    text = new_key()
+    key = Key.of(digest_of(text.encode()), arguments.name, arguments.service)
     if arguments.file is not None:
-        append_key(arguments.file, key)
-    print(key)
-    print(f"fingerprint in logs: {fingerprint(key.encode())}", file=sys.stderr)
+        append_line(arguments.file, key.line(None if arguments.digest else text))
+    print(text)
+    print(f"fingerprint in logs: {key.fingerprint}", file=sys.stderr)
 
 
 def _settings_help() -> str:

@@ -9,6 +9,7 @@
     │   ├── NoSuchWeighting     400
     │   ├── CombineWeighted     400
     │   ├── KeyRefused          403
+    │   ├── KeyOutOfScope       403
     │   ├── NothingToMerge      404
     │   ├── NoSuchRelease       404
     │   ├── CombineNeedsPost    405
@@ -24,6 +25,7 @@
     └── CannotStart             ends the process, with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
+        ├── KeyMalformed
         ├── FolderUnusable
         ├── CatalogUnreadable
         └── AddressUnusable
@@ -96,6 +98,12 @@ class SymbolsUnreadable(Refusal):
 
 class KeyRefused(Refusal):
     """No key, or none of those that the route takes. Never 401: pgo-fleet's clients know only 403."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class KeyOutOfScope(Refusal):
+    """A key that the route takes, but not for the service that the request is about."""
 
     status = HTTPStatus.FORBIDDEN
 
@@ -180,7 +188,11 @@ class SettingsInvalid(CannotStart):
 
 
 class KeysUnreadable(CannotStart):
-    """A keys file is missing or can't be read."""
+    """A keys file is missing, or can't be read or added to."""
+
+
+class KeyMalformed(CannotStart):
+    """A line of a keys file, or what is to become one, isn't a key and its fields."""
 
 
 class FolderUnusable(CannotStart):

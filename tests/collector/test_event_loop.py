@@ -55,7 +55,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 with blockbuster_ctx(), capture_logs():
                     await use(client)
                     await asyncio.sleep(1.5)
-                assert len(keys.keys.digests) == 2
+                assert len(keys.keys.keys) == 2
             following.cancel()
 
     with DataFolder(settings.directory) as folder:

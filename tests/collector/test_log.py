@@ -6,10 +6,8 @@ import json
 import sqlite3
 from contextlib import closing
 
-from pgo_collector.http.keys import fingerprint
-
 from tests.faults.stacks import profile_of
-from tests.server import Server
+from tests.server import Server, fingerprint
 
 
 def test_every_request_is_one_line_of_json(server: Server) -> None:
@@ -26,13 +24,13 @@ def test_every_request_is_one_line_of_json(server: Server) -> None:
             "method": "POST",
             "path": "/v1/submit",
             "status": 204,
-            "key": fingerprint(Server.submit_key.encode()),
+            "key": fingerprint(Server.submit_key),
         }
         | {"bytes": len(profile), "profile": hashlib.sha256(gzip.decompress(profile)).hexdigest()},
-        {"method": "GET", "path": "/v1/merge", "status": 200, "key": fingerprint(Server.merge_key.encode())}
+        {"method": "GET", "path": "/v1/merge", "status": 200, "key": fingerprint(Server.merge_key)}
         | {"profile": etag},
         {"method": "POST", "path": "/v1/submit", "status": 400, "bytes": 5}
-        | {"key": fingerprint(Server.submit_key.encode())},
+        | {"key": fingerprint(Server.submit_key)},
         {"method": "GET", "path": "/nowhere", "status": 404},
         {"method": "GET", "path": "/v1/merge", "status": 403},
     ]
@@ -52,7 +50,7 @@ def test_no_key_is_ever_logged(server: Server) -> None:
     assert server.submit(profile_of("b")).status_code == 500
     server.stop()
     log = json.dumps(server.log)
-    assert fingerprint(Server.submit_key.encode()) in log
+    assert fingerprint(Server.submit_key) in log
     for key in (Server.submit_key, Server.merge_key, "a-wrong-key"):
         assert key not in log
 

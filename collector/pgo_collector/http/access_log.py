@@ -1,4 +1,4 @@
-"""One log line a request: who (the key's fingerprint), what, how long."""
+"""One log line a request: who (the key's fingerprint and name), what, how long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LONGEST_PATH = 200
 # What routes note of a request in its state: see `auth`, `submit_route`, `merge_route`, `release_route`.
-_NOTES = ("key", "bytes", "profile", "release")
+_NOTES = ("key", "key_name", "bytes", "profile", "release")
 _log = structlog.get_logger()
 
 

@@ -1,23 +1,35 @@
-"""Who may call a route: a FastAPI dependency, done before any of the body is read."""
+"""Who may call a route, and for which service: a FastAPI dependency, done before any of the body is read."""
 
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 
-from pgo_collector.errors import KeyRefused
+from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.selections import first
 
 
-def bearer_of(key_file: KeyFile) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that raises KeyRefused unless the request bears one of the file's keys."""
+def bearer_of(key_file: KeyFile, default_service: str) -> Callable[[Request], Awaitable[None]]:
+    """A dependency that leaves in the request's state which service it is about: `service`.
+
+    That is the first `service` of the query, as it is there; or the one that the key is for, if it is for
+    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, and
+    KeyOutOfScope if that isn't for the service.
+    """
 
     async def check(request: Request) -> None:
-        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        fingerprint = None
+        scheme, _, offered = request.headers.get("Authorization", "").partition(" ")
+        key = None
         if scheme.lower() == "bearer":
-            fingerprint = key_file.keys.match(key.strip().encode("latin-1"))
-        if fingerprint is None:
+            key = key_file.keys.match(offered.strip().encode("latin-1"))
+        if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
-        request.state.key = fingerprint
+        request.state.key = key.fingerprint
+        if key.name is not None:
+            request.state.key_name = key.name
+        service = first(request, "service") or key.scope.only or default_service
+        if not key.scope.includes(service):
+            raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {service!r}")
+        request.state.service = service
 
     return check

@@ -26,9 +26,9 @@ def first(request: Request, parameter: str) -> str | None:
     return next(iter(request.query_params.getlist(parameter)), None)
 
 
-def service_of(request: Request, default: str) -> str:
-    """The service that a request is about. Raises ParameterInvalid."""
-    service = first(request, "service") or default
+def service_of(request: Request) -> str:
+    """The service that a request is about, as `auth` found. Raises ParameterInvalid."""
+    service: str = request.state.service
     if not _SERVICE.fullmatch(service):
         raise ParameterInvalid(
             f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
@@ -44,13 +44,13 @@ def type_of(request: Request) -> str:
     return type_
 
 
-def series_of(request: Request, default_service: str) -> Series:
+def series_of(request: Request) -> Series:
     """The series that a profile is sent to: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
     labels = ",".join(request.query_params.getlist("labels"))
-    return Series(service_of(request, default_service), type_of(request), parse_labels(labels))
+    return Series(service_of(request), type_of(request), parse_labels(labels))
 
 
-def selection_of(request: Request, default_service: str) -> Selection:
+def selection_of(request: Request) -> Selection:
     """What a request asks for: `service`, `type`, `labels`, and `from`, `to` or `last`.
 
     Raises ParameterInvalid.
@@ -59,9 +59,7 @@ def selection_of(request: Request, default_service: str) -> Selection:
     if len(texts) > _MOST_MATCHERS:
         raise ParameterInvalid(f"labels: there are more than {_MOST_MATCHERS}")
     begin, end = _times(request)
-    return Selection(
-        service_of(request, default_service), type_of(request), tuple(map(_matcher, texts)), begin, end
-    )
+    return Selection(service_of(request), type_of(request), tuple(map(_matcher, texts)), begin, end)
 
 
 def parse_time(text: str, parameter: str) -> int:

@@ -25,16 +25,15 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
     @router.api_route(
         "/v1/merge",
         methods=["POST", "GET", "HEAD"],
-        dependencies=[Depends(_check_method), Depends(bearer_of(keys))],
+        dependencies=[Depends(_check_method), Depends(bearer_of(keys, default_service))],
     )
     async def merge(request: Request) -> Response:
-        selection = selection_of(request, default_service)
-        service = request.state.service = selection.service
+        selection = selection_of(request)
         wanted = format_named(*request.query_params.getlist("format")[:1])
         weighting = weighting_named(first(request, "weight"), first(request, "half_life"))
         if _combines(request) and not weighting.is_plain:
             raise CombineWeighted("a combine stores the sum; combine, or weigh, without the other")
-        form = Form(wanted, await asyncio.to_thread(rules.of, service), weighting)
+        form = Form(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, form)
         request.state.profile = made.etag
@@ -44,7 +43,7 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
             made.file.close()
             return Response(status_code=304, headers=headers)
-        headers["Content-Disposition"] = f'attachment; filename="{service}{wanted.suffix}"'
+        headers["Content-Disposition"] = f'attachment; filename="{selection.service}{wanted.suffix}"'
         return Download(made.file, made.size, wanted.media_type, headers)
 
     return router

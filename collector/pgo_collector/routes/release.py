@@ -25,17 +25,17 @@ _METHODS = ["GET", "HEAD"]
 
 def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
     """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys))])
+    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))])
 
     @router.api_route("/v1/release", methods=_METHODS)
     async def current(request: Request) -> Response:
-        releases, wanted = await every.of(service_of(request, default_service)), _format(request)
+        releases, wanted = await every.of(service_of(request)), _format(request)
         opened = await releases.current(wanted)
         return _answer(request, opened, wanted, f"{releases.service}{wanted.suffix}")
 
     @router.api_route("/v1/releases/{number}/profile", methods=_METHODS)
     async def numbered(request: Request, number: str) -> Response:
-        releases, wanted = await every.of(service_of(request, default_service)), _format(request)
+        releases, wanted = await every.of(service_of(request)), _format(request)
         opened = await releases.numbered(number_of(number), wanted)
         return _answer(request, opened, wanted, f"{releases.service}-{opened.number}{wanted.suffix}")
 

@@ -20,11 +20,10 @@ _READ = ["GET", "HEAD"]
 
 def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
     """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys))])
+    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))])
 
     async def releases_of(request: Request) -> ServiceReleases:
-        request.state.service = service_of(request, default_service)
-        return await every.of(request.state.service)
+        return await every.of(service_of(request))
 
     Releases = Annotated[ServiceReleases, Depends(releases_of)]  # noqa: N806 - a type
 

@@ -12,32 +12,26 @@ from pgo_collector.http.left_out import HEADER, left_out_header
 from pgo_collector.http.selections import selection_of
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
-from pgo_collector.store.selection import Selection
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 
 
 def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRouter:
     """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys))])
+    router = APIRouter(dependencies=[Depends(bearer_of(keys, settings.default_service))])
 
     @router.api_route("/v1/report", methods=["GET", "HEAD"])
     async def report(request: Request) -> Response:
-        return _answer(await reports.make(_selection(request)))
+        return _answer(await reports.make(selection_of(request)))
 
     @router.post("/v1/report")
     async def report_with_symbols(request: Request) -> Response:
-        selection = _selection(request)
+        selection = selection_of(request)
         async with reports.store.part() as part:
             request.state.bytes = await write_body(
                 request, part, settings.max_inflated_bytes, settings.body_timeout, _BODY
             )
             return _answer(await reports.make(selection, part))
-
-    def _selection(request: Request) -> Selection:
-        selection = selection_of(request, settings.default_service)
-        request.state.service = selection.service
-        return selection
 
     return router
 

@@ -18,10 +18,9 @@ def submit_routes(store: Store, keys: KeyFile, settings: Settings) -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.post("/v1/submit", dependencies=[Depends(bearer_of(keys))])
+    @router.post("/v1/submit", dependencies=[Depends(bearer_of(keys, settings.default_service))])
     async def submit(request: Request) -> Response:
-        series = series_of(request, settings.default_service)
-        request.state.service = series.service
+        series = series_of(request)
         async with store.part() as part:
             request.state.bytes = await write_body(
                 request, part, settings.largest_body, settings.body_timeout, _BODY

@@ -1,0 +1,117 @@
+"""Keys with a scope: which requests they are for, and which service a request is about."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server, bearer, fingerprint
+
+LINES = """\
+key-of-any
+key-of-star service=*
+key-of-shop name=shop-ci service=shop
+key-of-pays service=pay-*,till
+"""
+ROUTES = [
+    "/v1/merge",
+    "/v1/report",
+    "/v1/release",
+    "/v1/releases",
+    "/v1/releases/1",
+    "/v1/releases/1/profile",
+]
+
+
+@pytest.fixture
+def scoped(stopped: Server) -> Server:
+    """A collector whose default service is `pay-eu`, with the same keys for all routes."""
+    for file in (stopped.submit_keys, stopped.merge_keys):
+        file.write_text(LINES)
+    stopped.environment["PGOF_DEFAULT_SERVICE"] = "pay-eu"
+    stopped.start()
+    return stopped
+
+
+def test_a_key_is_for_the_services_of_its_scope(scoped: Server) -> None:
+    def statuses(query: str) -> list[int]:
+        keys = ("any", "star", "shop", "pays")
+        every = [bearer(f"key-of-{key}") for key in keys]
+        path = f"/v1/submit?{query}"
+        return [scoped.client.post(path, content=profile_of("a"), headers=key).status_code for key in every]
+
+    assert statuses("") == [204, 204, 204, 204]
+    assert statuses("service=") == [204, 204, 204, 204]
+    assert statuses("service=shop") == [204, 204, 204, 403]
+    assert statuses("service=pay-eu") == [204, 204, 403, 204]
+    assert statuses("service=till&service=shop") == [204, 204, 403, 204]
+    assert statuses("service=Shop") == [204, 204, 403, 403]
+    assert statuses("service=pay-/../shop") == [400, 400, 403, 400]
+    assert statuses("service=*")[2:] == [403, 403]
+
+
+def test_who_names_no_service_means_that_of_the_key_or_the_default(scoped: Server) -> None:
+    for function, key in (("a", "any"), ("b", "star"), ("c", "shop"), ("d", "pays")):
+        assert scoped.submit(profile_of(function), f"key-of-{key}").status_code == 204
+    default, shop = {"a": 1, "b": 1, "d": 1}, {"c": 1}
+    for path in ("/v1/merge", "/v1/release", "/v1/releases/1/profile"):
+        for key, query, expected in (
+            ("any", "", default),
+            ("pays", "", default),
+            ("any", "?service=pay-eu", default),
+            ("any", "?service=shop", shop),
+            ("shop", "", shop),
+            ("shop", "?service=shop", shop),
+        ):
+            answer = scoped.client.get(f"{path}{query}", headers=bearer(f"key-of-{key}"))
+            assert (path, key, tally(answer.content)) == (path, key, expected)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_key_of_another_service_is_refused_on_every_route(scoped: Server, path: str) -> None:
+    assert scoped.client.get(path, headers=bearer("key-of-pays")).status_code in {200, 404}
+    answer = scoped.client.get(path, params={"service": "pay-eu"}, headers=bearer("key-of-shop"))
+    assert (answer.status_code, answer.headers["Content-Type"]) == (403, "application/problem+json")
+    assert answer.json()["detail"] == "this key, shop-ci, isn't for service 'pay-eu'"
+
+
+def test_the_default_service_has_to_be_in_the_scope_too(stopped: Server) -> None:
+    stopped.submit_keys.write_text("a-key service=pay-*\n")
+    stopped.start()
+    answer = stopped.submit(profile_of("a"), "a-key")
+    assert answer.status_code == 403
+    assert answer.json()["detail"] == f"this key, {fingerprint('a-key')}, isn't for service 'default'"
+
+
+def test_the_access_log_has_the_name_beside_the_fingerprint(scoped: Server) -> None:
+    for key in ("key-of-any", "key-of-shop"):
+        scoped.submit(profile_of("a"), key)
+    scoped.client.post("/v1/submit?service=till", headers=bearer("key-of-shop"))
+    scoped.stop()
+    assert [(line["status"], line["key"], line.get("key_name")) for line in scoped.events("request")] == [
+        (204, fingerprint("key-of-any"), None),
+        (204, fingerprint("key-of-shop"), "shop-ci"),
+        (403, fingerprint("key-of-shop"), "shop-ci"),
+    ]
+
+
+def test_a_key_of_another_service_is_refused_before_the_body_is_read(scoped: Server) -> None:
+    address = urlsplit(scoped.base_url)
+    with socket.create_connection((str(address.hostname), address.port or 0), timeout=10) as connection:
+        connection.sendall(
+            b"POST /v1/submit?service=till HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+            b"Authorization: Bearer key-of-shop\r\n\r\n"
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+def test_the_scope_of_a_key_changes_with_its_line(scoped: Server) -> None:
+    scoped.submit_keys.write_text("key-of-shop service=till\n")
+    scoped.wait_for_log("keys read")
+    for service, status in (("shop", 403), ("till", 204)):
+        path = f"/v1/submit?service={service}"
+        answer = scoped.client.post(path, content=profile_of("a"), headers=bearer("key-of-shop"))
+        assert answer.status_code == status
