@@ -82,7 +82,7 @@ async def _serve(settings: Settings) -> None:
 
 async def _reindex(settings: Settings) -> int:
     with DataFolder(settings.directory) as folder:
-        folder.drop_catalog()
+        folder.drop_caches()
         async with open_store(settings, folder) as store:
             return sum(row.live for row in store.catalog.rows())
 

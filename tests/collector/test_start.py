@@ -20,7 +20,7 @@ def submit_all(server: Server, *names: str) -> None:
 
 
 def drop_catalog(server: Server) -> None:
-    for path in server.data.glob("catalog.sqlite3*"):
+    for path in (*server.data.glob("catalog.sqlite3*"), *(server.data / "rows").glob("*")):
         path.unlink()
 
 

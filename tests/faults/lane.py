@@ -95,7 +95,7 @@ class Lane:
         digest = hashlib.sha256()
         for path in sorted(self.data.rglob("*")):
             name = path.relative_to(self.data)
-            if name.parts[0] not in {"incoming", "merged"} and not name.name.startswith("catalog."):
+            if name.parts[0] not in {"incoming", "merged", "rows"} and not name.name.startswith("catalog."):
                 digest.update(f"{name}\n".encode())
                 digest.update(path.read_bytes() if path.is_file() else b"")
         return digest.hexdigest()

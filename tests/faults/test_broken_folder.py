@@ -90,6 +90,7 @@ def test_everything_at_once(server: Server, catalog: str) -> None:
             (path / "within").unlink()
             path.rmdir()
         path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(blobs[path])
     server.restart()
     assert tally(server.merge().content) == dict.fromkeys(damaged + "yz", 1)

@@ -79,10 +79,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A blob that a merge had to leave out, and why."""
+    """A blob that a merge had to leave out, and why: it is damaged or gone, or else not of its kind."""
 
     blob: str
     reason: str
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ def _collect(chosen: Chosen, weighting: Weighting = PLAIN) -> _Collected:
     """What can be read of blobs, and be merged and weighed so."""
     rows = SHELF.rows(chosen.owner)
     unreadable = rows.take_in(chosen.blobs)
-    left_out = [LeftOut(name, why) for name, why in unreadable.items()]
+    left_out = [LeftOut(name, why, is_damaged=True) for name, why in unreadable.items()]
     read = [(rows.number(blob.digest), blob.name) for blob in chosen.blobs if blob.name not in unreadable]
     most = _most_common(rows.collection, [number for number, _ in read])
     taken = []

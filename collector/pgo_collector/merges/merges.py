@@ -74,10 +74,10 @@ class Merges:
             raise not_stored("merge", error) from error
 
     def _find(self, selection: Selection, form: Form) -> OpenMerge | None:
-        """The merge that is kept. One that lacks something isn't taken: it may be there again."""
+        """The merge that is kept, unless it lacks what was damaged, which may be mended."""
         catalog = self.store.catalog
         merge = catalog.merge(fingerprint_of(catalog.fingerprint(selection), form))
-        if merge is None or merge.left_out:
+        if merge is None or any(left.is_damaged for left in merge.left_out):
             return None
         with suppress(FileNotFoundError):
             found = self._open(merge)

@@ -114,9 +114,9 @@ class DataFolder:
         """Where the merge of that fingerprint is."""
         return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
 
-    def drop_catalog(self) -> None:
-        """Removes the catalog, with the files that SQLite has beside it. Raises OSError."""
-        for path in self.path.glob(f"{self.catalog.name}*"):
+    def drop_caches(self) -> None:
+        """Removes all that can be made anew from the blobs: catalog, merges and rows. Raises OSError."""
+        for path in (*self.path.glob(f"{CATALOG}*"), *self.merged.iterdir(), *self.rows.iterdir()):
             path.unlink()
 
     def sweep(self) -> None:
