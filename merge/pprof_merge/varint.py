@@ -93,9 +93,12 @@ def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
     is_there = np.ones(values.shape, np.bool_)
     while is_there.any():
         part = (values & _CODE_MASK).astype(np.uint32)
+        codes = codes_of(part)
         values = values >> _CODE_BITS
         goes_on = values != 0
-        yield np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes_of(part)), is_there
+        if goes_on.any():
+            codes = np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes)
+        yield codes, is_there
         is_there = goes_on
 
 
