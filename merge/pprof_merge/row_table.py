@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.growing import Growing
-from pprof_merge.profile import Bools, Int32s, Int64s, Ints, UInt64s
+from pprof_merge.profile import Bools, Int64s, Ints, UInt64s
 from pprof_merge.ragged import offsets_of, rows_at, spans
 
 _Type = type[np.int32] | type[np.int64]
