@@ -77,6 +77,12 @@ def _multipliers(count: int) -> list[np.uint64]:
     return [np.uint64(_odd()) for _ in range(count)]
 
 
+def _product(column: Ints, multiplier: np.uint64) -> UInt64s:
+    product = column.astype(np.uint64)
+    product *= multiplier
+    return product
+
+
 class RowTable:
     """Gives each new row the next number, from 0; which of the new ones of a call comes first is open.
 
@@ -164,18 +170,19 @@ class RowTable:
         starts, ends = rows.offsets[:-1], rows.offsets[1:]
         hashes = (ends - starts).view(np.uint64) * self._count_multiplier
         for column, multiplier in zip(rows.fixed, self._fixed_multipliers, strict=True):
-            hashes += column.astype(np.uint64) * multiplier
+            hashes += _product(column, multiplier)
         if rows.ragged:
             n_words = len(rows.ragged[0])
             powers, inverses = _POWERS.upto(n_words + 1)
-            words = np.zeros(n_words, np.uint64)
-            for column, multiplier in zip(rows.ragged, self._ragged_multipliers, strict=True):
-                words += column.astype(np.uint64) * multiplier
+            words = _product(rows.ragged[0], self._ragged_multipliers[0])
+            for column, multiplier in zip(rows.ragged[1:], self._ragged_multipliers[1:], strict=True):
+                words += _product(column, multiplier)
             words *= powers[:n_words]
             # The sum of a row's words times base^(place in the row), from sums over all words before.
             before = np.zeros(n_words + 1, np.uint64)
             np.cumsum(words, out=before[1:])
-            hashes += (before[ends] - before[starts]) * inverses[starts]
+            before = before.take(rows.offsets)
+            hashes += (before[1:] - before[:-1]) * inverses.take(starts)
         return hashes * self._last_multiplier
 
     def _slots_of(self, hashes: UInt64s) -> Int64s:
@@ -214,7 +221,7 @@ class RowTable:
         self._slots[slots] = places
         owners = (self._slots.take(slots) == places).nonzero()[0]
         self._slots[slots.take(owners)] = np.arange(len(self), len(self) + len(owners))
-        owning = candidates.take(owners)
+        owning: Int64s = candidates.take(owners)
         self._hashes.append(hashes.take(owning))
         return owning
 
