@@ -13,6 +13,7 @@ from pprof_merge.collection import Collection
 from pprof_merge.errors import ProfileError, RulesInvalid, WeightingInvalid
 from pprof_merge.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.formats import FORMATS, Format
+from pprof_merge.heap import keep_heap
 from pprof_merge.profile import Profile
 from pprof_merge.rules import Rules, apply_rules, parse_rules
 from pprof_merge.shares import collect
@@ -108,6 +109,7 @@ def _half_life(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
+    keep_heap()
     command = parser()
     options = command.parse_args(arguments)
     wanted = FORMATS[options.format]

@@ -123,7 +123,8 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
         period_type=message.period_type,
     )
     # The set costs some 300 bytes a field, so a mountain of them is refused by its size before.
-    limits.check("irregular_fields", _other_bytes(protobuf, records) // _FIELD_BYTES)
+    if len(protobuf) // _FIELD_BYTES > limits.irregular_fields:
+        limits.check("irregular_fields", _other_bytes(protobuf, records) // _FIELD_BYTES)
     unknown_fields = UnknownFieldSet(message)
     limits.check("irregular_fields", len(unknown_fields))
     for unknown in unknown_fields:  # type: ignore[attr-defined]  # its stub lacks __iter__

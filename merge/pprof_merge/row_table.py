@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.growing import Growing
-from pprof_merge.profile import Bools, Int32s, Int64s, Ints, UInt64s
+from pprof_merge.profile import Bools, Int64s, Ints, UInt64s
 from pprof_merge.ragged import offsets_of, rows_at, spans
 
 _Type = type[np.int32] | type[np.int64]
@@ -35,6 +35,17 @@ class Rows(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def take(self, numbers: Ints) -> Rows:
+        """Some of them, in the order of their numbers given."""
+        starts = self.offsets.take(numbers)
+        counts = self.offsets[1:].take(numbers) - starts
+        index = spans(starts, counts) if self.ragged else _NO_INDEX
+        return Rows(
+            [column.take(numbers) for column in self.fixed],
+            [column.take(index) for column in self.ragged],
+            offsets_of(counts),
+        )
 
 
 def _odd() -> int:
@@ -64,6 +75,12 @@ _POWERS = _Powers()
 
 def _multipliers(count: int) -> list[np.uint64]:
     return [np.uint64(_odd()) for _ in range(count)]
+
+
+def _product(column: Ints, multiplier: np.uint64) -> UInt64s:
+    product = column.astype(np.uint64)
+    product *= multiplier
+    return product
 
 
 class RowTable:
@@ -117,42 +134,35 @@ class RowTable:
 
     def take(self, numbers: Ints) -> Rows:
         """Some rows, in the order of their numbers given."""
-        offsets = self._ends.view
-        starts = offsets[:-1][numbers]
-        counts = offsets[1:][numbers] - starts
-        index = spans(starts, counts) if self._ragged else _NO_INDEX
-        return Rows(
-            [column.view[numbers] for column in self._fixed],
-            [column.view[index] for column in self._ragged],
-            offsets_of(counts),
-        )
+        return self.rows.take(numbers)
 
     def intern(self, rows: Rows) -> Int64s:
         """The number of each row."""
-        numbers = np.full(len(rows), -1, np.int64)
         hashes = self._hash(rows)
         self._make_room(len(rows))
-        pending = np.arange(len(rows))
-        slots = self._slots_of(hashes)
+        numbers = self._look_up(rows, hashes)
+        for row in np.flatnonzero(~self._equal(rows, numbers)).tolist():
+            numbers[row] = self._intern_far(rows, hashes, row)
+        return numbers
+
+    def _look_up(self, rows: Rows, hashes: UInt64s) -> Int64s:
+        """The numbers of rows with these hashes, new ones among them; any number where one lies too far."""
+        numbers = np.zeros(len(rows), np.int64)
+        new = []
+        pending, slots = np.arange(len(rows)), self._slots_of(hashes)
         for _ in range(_MOST_STEPS):
             if not pending.size:
-                return numbers
+                break
             found = self._slots.take(slots)
-            free = np.flatnonzero(found < 0)
-            missed = np.ones(len(pending), np.bool_)
+            free = (found < 0).nonzero()[0]
             if free.size:
-                owners = self._claim(rows, hashes, pending[free], slots[free])
-                found[free] = self._slots[slots[free]]
-                numbers[pending[free[owners]]] = found[free[owners]]
-                missed[free[owners]] = False
-            same = np.flatnonzero((self._hashes.view.take(found) == hashes.take(pending)) & missed)
-            same = same[self._equal(rows, pending[same], found[same])]
-            numbers[pending[same]] = found[same]
-            missed[same] = False
-            left = np.flatnonzero(missed)
-            pending, slots = pending[left], (slots[left] + 1) & (len(self._slots) - 1)
-        for row in pending.tolist():
-            numbers[row] = self._intern_far(rows, hashes, row)
+                new.append(self._claim(hashes, pending[free], slots[free]))
+                found[free] = self._slots.take(slots[free])
+            missed = (self._hashes.view.take(found) != hashes.take(pending)).nonzero()[0]
+            numbers[pending] = found
+            pending, slots = pending.take(missed), (slots.take(missed) + 1) & (len(self._slots) - 1)
+        if new:
+            self._keep(rows.take(np.concatenate(new)))
         return numbers
 
     def _hash(self, rows: Rows) -> UInt64s:
@@ -160,18 +170,19 @@ class RowTable:
         starts, ends = rows.offsets[:-1], rows.offsets[1:]
         hashes = (ends - starts).view(np.uint64) * self._count_multiplier
         for column, multiplier in zip(rows.fixed, self._fixed_multipliers, strict=True):
-            hashes += column.astype(np.uint64) * multiplier
+            hashes += _product(column, multiplier)
         if rows.ragged:
             n_words = len(rows.ragged[0])
             powers, inverses = _POWERS.upto(n_words + 1)
-            words = np.zeros(n_words, np.uint64)
-            for column, multiplier in zip(rows.ragged, self._ragged_multipliers, strict=True):
-                words += column.astype(np.uint64) * multiplier
+            words = _product(rows.ragged[0], self._ragged_multipliers[0])
+            for column, multiplier in zip(rows.ragged[1:], self._ragged_multipliers[1:], strict=True):
+                words += _product(column, multiplier)
             words *= powers[:n_words]
             # The sum of a row's words times base^(place in the row), from sums over all words before.
             before = np.zeros(n_words + 1, np.uint64)
             np.cumsum(words, out=before[1:])
-            hashes += (before[ends] - before[starts]) * inverses[starts]
+            before = before.take(rows.offsets)
+            hashes += (before[1:] - before[:-1]) * inverses.take(starts)
         return hashes * self._last_multiplier
 
     def _slots_of(self, hashes: UInt64s) -> Int64s:
@@ -186,64 +197,64 @@ class RowTable:
     def _fill_slots(self, more: int) -> None:
         """Makes slots for so many more rows, and puts those that are there into them."""
         self._slots = np.full(max(_FEWEST_SLOTS, 1 << (4 * (len(self) + more)).bit_length()), _FREE)
+        hashes = self._hashes.view
         pending = np.arange(len(self), dtype=np.int32)
-        slots = self._slots_of(self._hashes.view)
+        slots = self._slots_of(hashes)
+        far = []
         for _ in range(_MOST_STEPS):
             free = self._slots[slots] < 0
             self._slots[slots[free]] = pending[free]
-            missed = self._slots[slots] != pending
+            found = self._slots[slots]
+            missed = found != pending
+            is_twin = missed & (hashes[found] == hashes[pending])
+            far += pending[is_twin].tolist()
+            missed &= ~is_twin
             pending, slots = pending[missed], (slots[missed] + 1) & (len(self._slots) - 1)
             if not pending.size:
                 break
-        self._far = {_key(self.take(np.array([number])), 0): number for number in pending.tolist()}
+        far += pending.tolist()
+        self._far = {_key(self.take(np.array([number])), 0): number for number in far}
 
-    def _claim(self, rows: Rows, hashes: UInt64s, candidates: Int64s, slots: Int64s) -> Int64s:
-        """Gives each of the free slots to one of the candidates that want it, and keeps its row.
+    def _claim(self, hashes: UInt64s, candidates: Int64s, slots: Int64s) -> Int64s:
+        """Gives each of the free slots to one of the candidates that want it; returns those that got one."""
+        places = np.arange(len(candidates), dtype=np.int32)
+        self._slots[slots] = places
+        owners = (self._slots.take(slots) == places).nonzero()[0]
+        self._slots[slots.take(owners)] = np.arange(len(self), len(self) + len(owners))
+        owning: Int64s = candidates.take(owners)
+        self._hashes.append(hashes.take(owning))
+        return owning
 
-        Returns the places of the new owners among the candidates.
-        """
-        self._slots[slots] = np.arange(len(candidates), dtype=np.int32)
-        owners = np.flatnonzero(self._slots[slots] == np.arange(len(candidates)))
-        self._slots[slots[owners]] = np.arange(len(self), len(self) + len(owners))
-        self._keep(rows, hashes, candidates[owners])
-        return owners
-
-    def _keep(self, rows: Rows, hashes: UInt64s, chosen: Int64s) -> None:
-        starts = rows.offsets[:-1][chosen]
-        counts = rows.offsets[1:][chosen] - starts
-        self._ends.append(self._ends.view[-1] + np.cumsum(counts))
-        self._hashes.append(hashes[chosen])
+    def _keep(self, rows: Rows) -> None:
+        """Keeps the columns of new rows, whose hashes are there."""
+        self._ends.append(rows.offsets[1:] + self._ends.view[-1])
         for kept, column in zip(self._fixed, rows.fixed, strict=True):
-            kept.append(column[chosen])
-        if self._ragged:
-            index = spans(starts, counts)
-            for kept, column in zip(self._ragged, rows.ragged, strict=True):
-                kept.append(column[index])
-
-    def _equal(self, rows: Rows, chosen: Int64s, numbers: Int32s) -> Bools:
-        """Whether each of the chosen rows is the one kept under that number."""
-        starts, kept_starts = rows.offsets[:-1][chosen], self._ends.view[:-1][numbers]
-        counts = rows.offsets[1:][chosen] - starts
-        equal: Bools = counts == self._ends.view[1:][numbers] - kept_starts
-        for kept, column in zip(self._fixed, rows.fixed, strict=True):
-            equal &= kept.view[numbers] == column[chosen]
-        if not self._ragged:
-            return equal
-        if not equal.all():
-            counts = np.where(equal, counts, 0)
-        index, kept_index = spans(starts, counts), spans(kept_starts, counts)
+            kept.append(column)
         for kept, column in zip(self._ragged, rows.ragged, strict=True):
-            different = np.flatnonzero(kept.view[kept_index] != column[index])
-            if different.size:
-                equal[rows_at(offsets_of(counts), different)] = False
+            kept.append(column)
+
+    def _equal(self, rows: Rows, numbers: Int64s) -> Bools:
+        """Whether each row is the one kept under its number."""
+        kept_offsets = self._ends.view
+        counts, kept_starts = rows.offsets[1:] - rows.offsets[:-1], kept_offsets.take(numbers)
+        equal: Bools = counts == kept_offsets[1:].take(numbers) - kept_starts
+        for kept, column in zip(self._fixed, rows.fixed, strict=True):
+            equal &= kept.view.take(numbers) == column
+        if kept_offsets[-1]:
+            index = spans(kept_starts, counts)  # where a row is longer than that kept, perhaps beyond the end
+            for kept, column in zip(self._ragged, rows.ragged, strict=True):
+                different = (kept.view.take(index, mode="clip") != column).nonzero()[0]
+                if different.size:
+                    equal[rows_at(rows.offsets, different)] = False
         return equal
 
     def _intern_far(self, rows: Rows, hashes: UInt64s, row: int) -> int:
-        """The number of a row that lies too far from where its hash points."""
+        """The number of a row that lies too far from where its hash points, or has another's hash."""
         key = _key(rows, row)
         if key not in self._far:
             self._far[key] = len(self)
-            self._keep(rows, hashes, np.array([row]))
+            self._hashes.append(hashes[row : row + 1])
+            self._keep(rows.take(np.array([row])))
         return self._far[key]
 
 

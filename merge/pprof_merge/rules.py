@@ -75,6 +75,8 @@ def apply_rules(profile: Profile, rules: Rules) -> Profile:
     its caller is the leaf, so that the time counts as the caller's own. A sample of which nothing is left
     goes too. `noinline` puts NOINLINE_PREFIX before the function's names. Functions are matched by `name`.
     """
+    if not rules:
+        return profile
     names = [profile.strings[row] for row in profile.functions.name.tolist()]
     dropped, renamed = _matching(names, rules.drop), _matching(names, rules.noinline)
     renamed[[name.startswith(NOINLINE_PREFIX) for name in names]] = False

@@ -108,8 +108,8 @@ class _Reading:
             raise IrregularLayout
         labels, label_counts = self._label_columns()
         return _Chunk(
-            _narrow(np.compress(self._kinds == _LOCATION, self._varints.values)), self._counts[_LOCATION],
-            np.compress(self._kinds == _VALUE, self._varints.values), self._counts[_VALUE],
+            _narrow(self._varints.values[self._kinds == _LOCATION]), self._counts[_LOCATION],
+            self._varints.values[self._kinds == _VALUE], self._counts[_VALUE],
             labels, label_counts,
         )  # fmt: skip
 

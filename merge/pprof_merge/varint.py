@@ -20,7 +20,10 @@ MAX_BYTES = 10
 # Most varints have one or two bytes: the value, by the last byte (the upper one) and the one before it.
 _PAIRS = np.arange(1 << 16, dtype=np.uint16)
 _VALUE_OF_PAIR = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7 | _PAIRS & 0x7F, _PAIRS >> 8)
-_BEFORE = b"\0"  # so that the first byte has one before it too
+# Those that have more have the top bit set in the two bytes before the last, of a word of four that it ends.
+_WORD_BYTES = 4
+_GOES_ON_TWICE = np.uint32(0x00808000)
+_BEFORE = b"\0" * (_WORD_BYTES - 1)  # so that the first byte ends one too
 
 # And written as a code of four bytes, or several.
 _CODE_BYTES = 4
@@ -39,13 +42,13 @@ def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
     buffer = np.frombuffer(joined, np.uint8, offset=len(_BEFORE))
     if size and buffer[-1] >= 0x80:
         raise MalformedProfile("a varint is truncated")
-    last = np.flatnonzero(buffer < 0x80)
+    last = (buffer < 0x80).nonzero()[0]
     starts = np.empty(len(last) + 1, np.int64)
     starts[0] = 0
     np.add(last, 1, out=starts[1:])
-    pairs = np.ndarray((size,), "<u2", joined, strides=(1,)).take(last)
-    values = _VALUE_OF_PAIR.take(pairs).astype(np.int64)
-    _add_further_bytes(values, buffer, last, np.flatnonzero(last - starts[:-1] >= 2))
+    words = np.ndarray((size,), "<u4", joined, strides=(1,)).take(last)
+    values = _VALUE_OF_PAIR.take(words >> np.uint32(16)).astype(np.int64)
+    _add_further_bytes(values, buffer, last, (words & _GOES_ON_TWICE == _GOES_ON_TWICE).nonzero()[0])
     return values, starts
 
 
@@ -93,9 +96,12 @@ def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
     is_there = np.ones(values.shape, np.bool_)
     while is_there.any():
         part = (values & _CODE_MASK).astype(np.uint32)
+        codes = codes_of(part)
         values = values >> _CODE_BITS
         goes_on = values != 0
-        yield np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes_of(part)), is_there
+        if goes_on.any():
+            codes = np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes)
+        yield codes, is_there
         is_there = goes_on
 
 

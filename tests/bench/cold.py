@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.bench import measure
 from tests.bench.measure import Cost
 from tests.bench.report import Section, figures, ratios, seconds, table
-from tests.bench.rig import ENGINE, PPROF_MERGE, ROOT, Rig
+from tests.bench.rig import ENGINE, ROOT, Rig
 
 PROCESSES = "Cold: whole processes"
 WORK = "Cold: in one process"
@@ -52,11 +52,11 @@ def _processes(rig: Rig) -> Section:
     for case in cases(rig):
         names = sorted(file.name for file in case.folder.iterdir())[: case.size]
         commands: dict[str, list[str | Path]] = {
-            "ours": [PPROF_MERGE, "-o", rig.scratch / "ours", *names],
+            "ours": [rig.pprof_merge, "-o", rig.scratch / "ours", *names],
             "Go": [rig.pprof, "-symbolize=none", "-proto", f"-output={rig.scratch / 'go'}", *names],
         }
         if case.process_of_two:
-            commands["ours, 2 processes"] = [PPROF_MERGE, "-j", "2", *commands["ours"][1:]]
+            commands["ours, 2 processes"] = [rig.pprof_merge, "-j", "2", *commands["ours"][1:]]
         costs = measure.in_turns(
             f"processes: {case.name}",
             rig.rounds(case.rounds),

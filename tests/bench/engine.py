@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from pprof_merge import Collection, Profile, inflate
 from pprof_merge.cli import main as pprof_merge
 from pprof_merge.formats import FORMATS
+from pprof_merge.heap import keep_heap
 
 from tests.oracle.builder import seeded
 
@@ -100,6 +101,7 @@ def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[Cost]]:
 
 
 def _run(work: str, folder: str, count: str, repeat: str = "1", processes: str = "1") -> object:
+    keep_heap()  # as the command does, and the collector's workers
     files = sorted(Path(folder).iterdir())
     if work == "warm":
         return _warm(files, int(count), int(repeat))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.bench.measure import progress, run
 from tests.bench.report import Section, ratio, table
-from tests.bench.rig import LARGE, PPROF_MERGE, Rig
+from tests.bench.rig import LARGE, Rig
 
 MEMORY = "Memory"
 
@@ -16,7 +16,7 @@ def sections(rig: Rig) -> list[Section]:
         files = sorted(folder.iterdir())
         ours = []
         for count in (rig.count(LARGE // 5), rig.count(LARGE)):
-            cost = run([PPROF_MERGE, "-o", rig.scratch / "ours", *files[:count]], rig.scratch).cost
+            cost = run([rig.pprof_merge, "-o", rig.scratch / "ours", *files[:count]], rig.scratch).cost
             progress(f"memory: {count} {folder.name}: {cost.memory:.0f} MiB, {cost.cpu:.1f} s CPU")
             ours.append(cost.memory)
         go = rig.go_at_large[folder].memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from tests.bench.measure import Cost, progress, within
 from tests.oracle.oracle import GO, build, go_environment, go_root
 
 ROOT = Path(__file__).parents[2]
-PPROF_MERGE = Path(sys.executable).parent / "pprof-merge"
 ENGINE = (sys.executable, "-m", "tests.bench.engine")
 LARGE = 10_000
 # So many more, to be submitted once the large merge is there.
@@ -41,6 +41,13 @@ class Rig:
         command = [GO, "tool", "-n", "pprof"]
         found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
         return Path(found.stdout.strip())
+
+    @cached_property
+    def pprof_merge(self) -> Path:
+        """The command, its modules compiled: pip does that where it installs them, but not in a workspace."""
+        for package in ("proto", "merge"):
+            compileall.compile_dir(ROOT / package, quiet=1)
+        return Path(sys.executable).parent / "pprof-merge"
 
     @cached_property
     def gobench(self) -> Path:

@@ -15,6 +15,7 @@ from typing import ParamSpec, Self, TypeVar
 from zlib import crc32
 
 import structlog
+from pprof_merge.heap import keep_heap
 
 from pgo_collector.engine.tasks import SHELF, save_rows
 from pgo_collector.errors import WorkerLost
@@ -114,6 +115,7 @@ class _Worker:
 
 def _set_up(rows_bytes: int, rows_folder: Path) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
+    keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     SHELF.most_bytes, SHELF.folder = rows_bytes, rows_folder
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()

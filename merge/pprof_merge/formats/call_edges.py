@@ -87,11 +87,20 @@ def call_edges(profile: Profile) -> CallEdges:
 
     Raises UnfitForFormat where the compiler fails: no sample type that it takes, or no `start_line` at all.
     """
-    return traced_edges(profile).edges
+    edges, *_ = _edges(profile)
+    return edges
 
 
 def traced_edges(profile: Profile) -> TracedEdges:
     """The edges as `call_edges` has them, and the samples of each. Raises as it does."""
+    edges, calls, call, edge = _edges(profile)
+    call_offsets = offsets_of(np.bincount(call, minlength=len(calls.weight) + 1))
+    index, offsets = take_rows(call_offsets, calls.of_sample)
+    return TracedEdges(edges, edge[index], offsets)
+
+
+def _edges(profile: Profile) -> tuple[CallEdges, _Calls, Int64s, Int64s]:
+    """The edges, the calls, and both for each time that a call has an edge, in the order of calls."""
     values = profile.samples.values[:, weighing_column(profile.header)]
     names, name_of_function = _names(profile)
     nodes, node_of_frame, frame_offsets = _nodes(profile, name_of_function)
@@ -112,9 +121,7 @@ def traced_edges(profile: Profile) -> TracedEdges:
         callee=row[len(caller) :],
         weight=sums(edge, calls.weight[call], len(first)),
     )
-    call_offsets = offsets_of(np.bincount(call, minlength=len(calls.weight) + 1))
-    index, offsets = take_rows(call_offsets, calls.of_sample)
-    return TracedEdges(edges, edge[index], offsets)
+    return edges, calls, call, edge
 
 
 def sums(groups: Int64s, values: Int64s, n_groups: int) -> Int64s:
