@@ -78,7 +78,7 @@ class DiskSpool:
     def __init__(
         self, folder: str | os.PathLike[str], *, max_bytes: int = 64 << 20, max_age: float = 7 * 86400.0
     ) -> None:
-        self._folder = Path(folder)
+        self.folder = Path(folder)
         self._max_bytes = max_bytes
         self._max_age_ns = int(max_age * 1e9)
         self.dropped: Counter[Dropped] = Counter()
@@ -98,11 +98,11 @@ class DiskSpool:
                 if not self._make_room(before, len(content)):
                     written.unlink()
                     _log.warning(
-                        "a profile can't be kept in %s: all that is there is being sent", self._folder
+                        "a profile can't be kept in %s: all that is there is being sent", self.folder
                     )
                     return False
         except OSError as error:
-            _log.warning("a profile can't be kept in %s: %s", self._folder, error)
+            _log.warning("a profile can't be kept in %s: %s", self.folder, error)
             return False
         return True
 
@@ -116,7 +116,7 @@ class DiskSpool:
                     if file is not None:
                         self._send(path, file, send)
         except OSError as error:
-            _log.warning("the profiles in %s can't be read: %s", self._folder, error)
+            _log.warning("the profiles in %s can't be read: %s", self.folder, error)
 
     def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], None]) -> None:
         if time.time_ns() - int(path.stem) > self._max_age_ns:
@@ -133,13 +133,13 @@ class DiskSpool:
 
     def _write(self, name: str, content: bytes, folder: int) -> Path:
         """The file, which is there as a whole or, after OSError, perhaps not at all."""
-        unfinished = self._folder / _UNFINISHED
+        unfinished = self.folder / _UNFINISHED
         try:
             with unfinished.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            written = unfinished.rename(self._folder / name)
+            written = unfinished.rename(self.folder / name)
             os.fsync(folder)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -165,14 +165,14 @@ class DiskSpool:
 
     def _paths(self) -> list[Path]:
         """The profiles, oldest first; other files are none of ours."""
-        found = (path for path in self._folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+        found = (path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
         return sorted(found, key=lambda path: int(path.stem))
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
         """The folder, open, with this process as the only one that writes to it."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             latest = time.monotonic() + _PATIENCE
             while not _locked(folder):

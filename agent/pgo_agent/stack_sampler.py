@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -91,7 +92,9 @@ def _cpu_time(thread: Thread) -> int:
     The clock of a thread as Linux numbers it, from its id: `time.pthread_getcpuclockid` gives the same, but
     may crash the process when the thread has just ended.
     """
+    # Python 3.11 has the parent's id for the one thread of a forked child, which is its main thread.
+    id_ = os.getpid() if thread is threading.main_thread() else thread.native_id or 0
     try:
-        return time.clock_gettime_ns(~(thread.native_id or 0) << 3 | 6)
+        return time.clock_gettime_ns(~id_ << 3 | 6)
     except OSError:
         return 0

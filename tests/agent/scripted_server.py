@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -35,6 +36,7 @@ class Seen:
     body: bytes
     client: tuple[str, int]
     at: float
+    answer: int  # the status; 0 where the connection was cut
 
     @property
     def profile(self) -> bytes:
@@ -62,12 +64,16 @@ class ScriptedHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         script = self.server
-        script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, time.monotonic()))
+        now = time.monotonic()
         answer = script.answers.pop(0) if script.answers else script.then
+        cut = answer.cut or answer.reset
+        status = 0 if cut else answer.status
+        script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, now, status))
         time.sleep(answer.after)
         if answer.reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        if answer.cut or answer.reset:
+            os.close(self.connection.detach())
+        if cut:
             self.close_connection = True
             return
         self.send_response(answer.status)
@@ -77,6 +83,10 @@ class ScriptedHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # who asked has gone meanwhile
+            super().handle()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
         pass
