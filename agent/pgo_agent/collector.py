@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from pgo_agent.endpoint import Endpoint, Upload
+from pgo_agent.errors import CollectorUnavailable
 from pgo_agent.exchange import Exchange, Retries
 
 
@@ -99,6 +100,8 @@ class Collector:
         """`submit`, of what may have been kept since; when `until` is set, it doesn't wait to send again."""
         request, exchange = self._endpoint.request(upload), Exchange(self._retries)
         ended = self._closed if until is None else until
+        if self._closed.is_set():
+            raise CollectorUnavailable(0, "the client is closed")
         while True:
             outcome: httpx.Response | httpx.RequestError
             try:

@@ -13,13 +13,16 @@ from types import CodeType, FrameType
 from pgo_agent.python_profile import Function, Stack, python_profile
 
 _SECOND = 1_000_000_000
+# Of a recursion, each depth is another stack: what is kept of each has to have an end.
+_DEEPEST = 512
 
 
 class StackSampler:
     """Samples each Python thread once in each 1/`rate` seconds of CPU time that it takes; Linux only.
 
     It looks `rate` times a second, from the thread that calls `sample`, whose own work isn't counted. Of a
-    thread that hasn't taken as much CPU time since, as one that sleeps, it only looks at the clock.
+    thread that hasn't taken as much CPU time since, as one that sleeps, it only looks at the clock. Of a
+    stack of more than 512 frames, the outermost are left out.
     """
 
     def __init__(self, rate: float = 100.0) -> None:
@@ -50,19 +53,22 @@ class _Look:
         self._counts: Counter[tuple[tuple[int, int], ...]] = Counter()
         # By their ids, which are quick to hash; kept here, so that no other takes over an id.
         self._functions: dict[int, tuple[CodeType, Function]] = {}
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
         self._counted = {thread: _cpu_time(thread) for thread in threading.enumerate()}
 
     def again(self) -> None:
         """Counts the stack of each thread, as often as it has taken another period of CPU time."""
         frames = sys._current_frames()  # noqa: SLF001 - documented, and the only way
+        before, self._counted = self._counted, {}
         for thread in threading.enumerate():
-            if thread.ident == self._own:
-                continue
-            periods = (_cpu_time(thread) - self._counted.get(thread, 0)) // self._period
             frame = frames.get(thread.ident or 0)
-            if periods > 0 and frame is not None:
+            if thread.ident == self._own or frame is None:
+                continue
+            counted = before.get(thread, 0)
+            periods = max(0, _cpu_time(thread) - counted) // self._period
+            if periods:
                 self._counts[self._stack(frame)] += periods
-                self._counted[thread] = self._counted.get(thread, 0) + periods * self._period
+            self._counted[thread] = counted + periods * self._period
 
     def stacks(self) -> dict[Stack, int]:
         """How often each stack was seen."""
@@ -73,15 +79,16 @@ class _Look:
         }
 
     def _stack(self, innermost: FrameType) -> tuple[tuple[int, int], ...]:
-        stack = []
+        stack: list[tuple[int, int]] = []
         frame: FrameType | None = innermost
-        while frame is not None:
+        while frame is not None and len(stack) < _DEEPEST:
             code = frame.f_code
             if id(code) not in self._functions:
                 name = f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
                 function = Function(name, code.co_filename, code.co_firstlineno)
                 self._functions[id(code)] = code, function
-            stack.append((id(code), frame.f_lineno or 0))
+            place = id(code), frame.f_lineno or 0
+            stack.append(self._places.setdefault(place, place))
             frame = frame.f_back
         return tuple(stack)
 

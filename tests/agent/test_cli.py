@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.scripted_server import KEY, ScriptedServer, problem
+from tests.terminal import on_terminal
 
 COMMAND = str(Path(sys.executable).with_name("pgo-agent"))
 
@@ -82,12 +81,8 @@ def test_what_cannot_be_sent_is_told_at_once(
 
 
 def test_a_person_sees_how_far_it_is(server: ScriptedServer, files: list[Path]) -> None:
-    terminal, end = pty.openpty()
-    command: list[str | Path] = [COMMAND, "submit", "--url", server.url]
-    command += ["--key-file", files[0].with_name("key"), *files]
-    subprocess.run(command, stderr=end, check=True, timeout=60)
-    os.close(end)
-    shown = os.read(terminal, 10_000).decode()
-    os.close(terminal)
-    assert "/3 [" in shown
-    assert "profile" in shown
+    status, shown = on_terminal(
+        COMMAND, "submit", "--url", server.url, "--key-file", files[0].with_name("key"), *files
+    )
+    assert status == 0
+    assert b"/3 [" in shown

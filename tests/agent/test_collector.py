@@ -190,6 +190,23 @@ def test_close_ends_a_wait(server: ScriptedServer) -> None:
     timer.join()
 
 
+def test_after_close_nothing_is_sent(server: ScriptedServer, collector: Collector) -> None:
+    collector.close()
+    with pytest.raises(CollectorUnavailable, match="closed"):
+        collector.submit(PROFILE)
+    assert server.seen == []
+
+
+def test_close_ends_an_attempt(server: ScriptedServer) -> None:
+    server.answers = [Answer(204, after=1.0)]
+    client = Collector(server.url, KEY)
+    timer = threading.Timer(0.2, client.close)
+    timer.start()
+    with pytest.raises(CollectorUnavailable):
+        client.submit(PROFILE)
+    timer.join()
+
+
 def test_a_connection_is_reused(server: ScriptedServer, collector: Collector) -> None:
     server.answers = [Answer(503, body=b"busy"), Answer(200, body=b"OK")]
     for _ in range(3):

@@ -253,6 +253,20 @@ def test_a_child_that_is_forked_while_a_profile_is_sent_does_not_hold_it(spool: 
         os.waitpid(children[0], 0)
 
 
+def test_nothing_is_kept_where_all_that_is_there_is_being_sent(folder: Path) -> None:
+    spool = DiskSpool(folder, max_bytes=SIZE)
+    filled(spool, UPLOADS[0])
+
+    def send(_: Upload) -> None:
+        assert not DiskSpool(folder, max_bytes=SIZE).put(UPLOADS[1])
+        raise CollectorUnavailable(1, "down")
+
+    with pytest.raises(CollectorUnavailable):
+        spool.drain(send, Event())
+    assert drained(spool) == UPLOADS[:1]
+    assert not spool.dropped
+
+
 def test_what_is_being_sent_is_not_dropped(folder: Path) -> None:
     spool = DiskSpool(folder, max_bytes=2 * SIZE)
     filled(spool, *UPLOADS[:2])

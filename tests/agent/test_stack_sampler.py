@@ -120,6 +120,13 @@ def test_recursion_is_there_as_deep_as_it_is() -> None:
     assert deepest == 51
 
 
+def test_the_outermost_frames_of_a_deep_recursion_are_left_out() -> None:
+    with running(lambda ended: recurse(ended, 900)):
+        deepest = max(stacks(sampled()), key=lambda stack: len(stack[0]))[0]
+    assert len(deepest) == 512
+    assert f"{__name__}.spin" in {frame[0] for frame in deepest[:3]}
+
+
 def test_threads_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
     def short_threads(ended: Event) -> None:
         while not ended.is_set():
