@@ -12,6 +12,7 @@ from pgo_agent.endpoint import Upload
 from pgo_agent.errors import CollectorUnavailable, SubmitRefused
 from pgo_agent.spool import Dropped, Spool
 
+_LONGEST_SILENCE = 3600.0  # a mistake in a header isn't to end all sending
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +59,7 @@ class Outbox:
         try:
             self._collector.send(upload, until)
         except CollectorUnavailable as error:
-            self._not_before = time.monotonic() + error.retry_after
+            self._not_before = time.monotonic() + min(error.retry_after, _LONGEST_SILENCE)
             raise
         self.sent += 1
 

@@ -100,7 +100,9 @@ def _cpu_time(thread: Thread) -> int:
     may crash the process when the thread has just ended.
     """
     # Python 3.11 has the parent's id for the one thread of a forked child, which is its main thread.
-    id_ = os.getpid() if thread is threading.main_thread() else thread.native_id or 0
+    id_ = os.getpid() if thread is threading.main_thread() else thread.native_id
+    if id_ is None:  # it is just being started
+        return 0
     try:
         return time.clock_gettime_ns(~id_ << 3 | 6)
     except OSError:
