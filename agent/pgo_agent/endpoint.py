@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import httpx
 
@@ -24,17 +25,13 @@ class Endpoint:
     """The submit route at `url`, which may also be the collector's base; `service` and `labels` go with all.
 
     Raises ValueError for what can't be sent: a URL that isn't one of HTTP, a key that no header can carry, a
-    label with a comma, or an equals sign in its name.
+    label without a name.
     """
 
     def __init__(self, url: str, key: str, service: str | None, labels: Mapping[str, str]) -> None:
         self.url = _submit_url(url)
         self.auth = _Bearer(key)
-        self._query: tuple[tuple[str, str], ...] = ()
-        if service is not None:
-            self._query += (("service", _named(service)),)
-        if labels:
-            self._query += (("labels", ",".join(f"{_name(key)}={_value(labels[key])}" for key in labels)),)
+        self._query = tuple(_query_of(service, labels))
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
         """A pprof profile, gzipped unless it is already; `type_` is left to the collector unless given."""
@@ -75,19 +72,12 @@ def _submit_url(url: str) -> httpx.URL:
     return parsed.copy_with(path=path if path.endswith(SUBMIT_PATH) else path + SUBMIT_PATH)
 
 
-def _named(service: str) -> str:
-    if not service:
-        raise ValueError("a service needs a name")
-    return service
-
-
-def _name(label: str) -> str:
-    if not label or "=" in label or "," in label:
-        raise ValueError(f"a label needs a name without = and comma: {label!r}")
-    return label
-
-
-def _value(label: str) -> str:
-    if "," in label:
-        raise ValueError(f"the value of a label has a comma: {label!r}")
-    return label
+def _query_of(service: str | None, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if service is not None:
+        yield "service", service
+    if "" in labels:
+        raise ValueError("a label has no name")
+    if labels:
+        # Quoted by itself, since a comma or an equals sign in a part is none of the list's.
+        parts = (f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in labels.items())
+        yield "labels", ",".join(parts)

@@ -65,7 +65,7 @@ def test_json_says_what_became_of_each(server: ScriptedServer, files: list[Path]
     ("arguments", "reason"),
     [
         (["--label", "region"], "not NAME=VALUE: 'region'"),
-        (["--label", "a=b,c"], "the value of a label has a comma"),
+        (["--label", "=b"], "a label has no name"),
         (["--url", "collector:8080"], "not an http or https URL"),
         (["--key-file", "missing"], "missing"),
     ],

@@ -32,6 +32,21 @@ def test_a_profile_arrives_once(client: Client, profile: bytes, route: str) -> N
     assert added == total(profile)
 
 
+def test_service_and_labels_are_those_of_its_series(client: Client, profiles: list[bytes]) -> None:
+    """In values that the syntax of lists would break, too."""
+    service = f"shop-{client.url.rpartition(':')[2]}"
+    for profile, region in zip(profiles, ["eu", "eu,us=1|2 %"] * 3, strict=True):
+        with Collector(
+            client.url, client.server.submit_key, service=service, labels={"region": region, "a,b": "1"}
+        ) as collector:
+            collector.submit(profile, "cpu")
+    for region, expected in [("eu", profiles[::2]), ("eu%2Cus%3D1%7C2 %25", profiles[1::2])]:
+        query = {"service": service, "labels": f"region={region},a%2Cb=1"}
+        merge = client.server.merge(query=query)
+        assert merge.status_code == 200, merge.text
+        assert total(merge.content) == tuple(map(sum, zip(*map(total, expected), strict=True)))
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [(b"", 400), (b"not a profile", 400), (bytes(17 << 20), 413)],
