@@ -254,6 +254,7 @@ def test_a_label_needs_a_name() -> None:
         Collector("http://127.0.0.1:1", KEY, labels={"": "eu"})
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest has other threads
 def test_a_forked_child_has_a_connection_of_its_own(server: ScriptedServer, collector: Collector) -> None:
     collector.submit(b"parent")
     child = os.fork()

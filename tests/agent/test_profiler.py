@@ -279,7 +279,18 @@ if fork == "fork":
 
 
 def program(server: ScriptedServer, folder: Path, every: float, duration: float, fork: str = "") -> list[str]:
-    return [sys.executable, "-c", PROGRAM, server.url, str(folder), str(every), str(duration), fork]
+    return [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        PROGRAM,
+        server.url,
+        str(folder),
+        str(every),
+        str(duration),
+        fork,
+    ]
 
 
 def functions(profiles: list[bytes]) -> set[bytes]:

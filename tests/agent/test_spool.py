@@ -232,6 +232,7 @@ def test_processes_share_a_folder(folder: Path, tmp_path: Path) -> None:
     assert sorted(sent + left) == [*range(20), *range(100, 120), *range(200, 220)]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest has other threads
 def test_a_child_that_is_forked_while_a_profile_is_sent_does_not_hold_it(spool: DiskSpool) -> None:
     filled(spool, UPLOADS[0])
     children: list[int] = []

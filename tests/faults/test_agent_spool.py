@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,14 @@ def numbers(done: subprocess.CompletedProcess[bytes]) -> list[int]:
 @pytest.fixture
 def puts(tmp_path: Path, library: Path) -> Program:
     return Program(tmp_path, library, PUTS)
+
+
+def test_a_profile_is_on_the_disk_before_anybody_is_told(puts: Program) -> None:
+    puts.run(Mode.COUNT)
+    name = r"spool/\d{20}\.profile"
+    put = rf"open spool/unfinished;write spool/unfinished;fsync spool/unfinished;rename {name};fsync spool"
+    seen = ";".join(str(of) for of in puts.killer.operations if of.name != "mkdir")
+    assert re.fullmatch(rf"({put};){{3}}{put};unlink {name}", seen), seen
 
 
 @pytest.mark.parametrize("mode", [Mode.KILL, Mode.TORN])
