@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import aclosing, closing
 from typing import Any, Self
 
 import httpx
 
 from pgo_agent.endpoint import Endpoint, Upload
 from pgo_agent.errors import CollectorUnavailable
-from pgo_agent.exchange import Exchange, Retries
+from pgo_agent.exchange import Answer, Exchange, Retries
 
 
 class Collector:
@@ -42,9 +43,10 @@ class Collector:
     ) -> None:
         self._endpoint = Endpoint(url, key, service, labels or {})
         self._retries = Retries(attempts, backoff, within)
+        self._timeout = timeout
         self._options: dict[str, Any] = {
             "auth": self._endpoint.auth,
-            "headers": {"User-Agent": _user_agent()},
+            "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
             "timeout": timeout,
             # To load certificates takes longer than a request that needs none.
             "verify": httpx.create_ssl_context() if self._endpoint.url.scheme == "https" else False,
@@ -83,9 +85,13 @@ class Collector:
         request, exchange = self._endpoint.request(self.upload(profile, type_)), Exchange(self._retries)
         async with httpx.AsyncClient(**self._options) as client:
             while True:
-                outcome: httpx.Response | httpx.RequestError
+                outcome: Answer | httpx.RequestError
                 try:
-                    outcome = await client.send(request)
+                    async with aclosing(await client.send(request, stream=True)) as response:
+                        outcome = Answer(response, self._timeout)
+                        async for chunk in response.aiter_raw():
+                            if outcome.enough(chunk):
+                                break
                 except httpx.RequestError as error:
                     outcome = error
                 if (wait := exchange.after(outcome)) is None:
@@ -103,9 +109,13 @@ class Collector:
         if self._closed.is_set():
             raise CollectorUnavailable(0, "the client is closed")
         while True:
-            outcome: httpx.Response | httpx.RequestError
+            outcome: Answer | httpx.RequestError
             try:
-                outcome = self._connected().send(request)
+                with closing(self._connected().send(request, stream=True)) as response:
+                    outcome = Answer(response, self._timeout)
+                    for chunk in response.iter_raw():
+                        if outcome.enough(chunk):
+                            break
             except httpx.RequestError as error:
                 outcome = error
             if (wait := exchange.after(outcome)) is None:

@@ -15,6 +15,7 @@ from pgo_agent.retry import PASSING_STATUSES, pause, retry_after_seconds
 # pgo-fleet's own client took both for success.
 _TAKEN = frozenset({200, 204})
 _LONGEST_DETAIL = 500
+_LONGEST_BODY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,22 @@ class Retries:
             raise ValueError("attempts must be at least 1")
 
 
+class Answer:
+    """A response as far as it is read: more than a reason needs isn't, nor what doesn't come in time (s)."""
+
+    def __init__(self, response: httpx.Response, timeout: float) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self.phrase = response.reason_phrase
+        self.body = b""
+        self._latest = time.monotonic() + timeout
+
+    def enough(self, chunk: bytes) -> bool:
+        """Takes more of the body; whether to stop reading."""
+        self.body += chunk
+        return len(self.body) > _LONGEST_BODY or time.monotonic() > self._latest
+
+
 class Exchange:
     """The attempts to send one profile. It is told what came of each, and says how to go on."""
 
@@ -39,7 +56,7 @@ class Exchange:
         self._cause, self._asked = "", 0.0
         self._latest = time.monotonic() + retries.within
 
-    def after(self, outcome: httpx.Response | httpx.RequestError) -> float | None:
+    def after(self, outcome: Answer | httpx.RequestError) -> float | None:
         """The seconds to wait before the next attempt; None if the profile was taken.
 
         Raises SubmitRefused, and CollectorUnavailable if there is to be no other attempt.
@@ -47,12 +64,12 @@ class Exchange:
         self._attempt += 1
         if isinstance(outcome, httpx.RequestError):
             self._cause, self._asked = f"{type(outcome).__name__}: {outcome}", 0.0
-        elif outcome.status_code in _TAKEN:
+        elif outcome.status in _TAKEN:
             return None
-        elif outcome.status_code not in PASSING_STATUSES:
-            raise SubmitRefused(outcome.status_code, _detail(outcome))
+        elif outcome.status not in PASSING_STATUSES:
+            raise SubmitRefused(outcome.status, _detail(outcome))
         else:
-            self._cause = f"{outcome.status_code}: {_detail(outcome)}"
+            self._cause = f"{outcome.status}: {_detail(outcome)}"
             self._asked = retry_after_seconds(outcome.headers.get("Retry-After"), datetime.now(UTC))
         wait = pause(self._attempt, self._retries.backoff, self._asked)
         if self._attempt == self._retries.attempts or time.monotonic() + wait > self._latest:
@@ -64,12 +81,12 @@ class Exchange:
         return CollectorUnavailable(self._attempt, self._cause, self._asked)
 
 
-def _detail(response: httpx.Response) -> str:
+def _detail(answer: Answer) -> str:
     """The reason in a problem document (RFC 9457); what comes from elsewhere has only its status line."""
-    if response.headers.get("Content-Type", "").startswith("application/problem+json"):
+    if answer.headers.get("Content-Type", "").startswith("application/problem+json"):
         try:
-            problem = json.loads(response.content)
+            problem = json.loads(answer.body)
             return str(problem.get("detail") or problem["title"])[:_LONGEST_DETAIL]
         except (ValueError, LookupError, AttributeError):
             pass
-    return response.reason_phrase
+    return answer.phrase

@@ -27,6 +27,7 @@ class Answer:
     after: float = 0.0
     cut: bool = False
     reset: bool = False
+    endless: bool = False  # the body, again and again
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,12 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
-        if answer.status != 204:
+        if answer.status != 204 and not answer.endless:
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         self.wfile.write(answer.body)
+        while answer.endless:
+            self.wfile.write(answer.body)
 
     def handle(self) -> None:
         with suppress(ConnectionError):  # who asked has gone meanwhile

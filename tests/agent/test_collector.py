@@ -147,6 +147,15 @@ def test_a_server_that_hangs_is_left_and_tried_again(server: ScriptedServer, sub
     assert server.seen[1].at - server.seen[0].at < 4
 
 
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_an_end_is_not_read_to_it(
+    server: ScriptedServer, collector: Collector, submit: Submit, status: int
+) -> None:
+    server.answers = [Answer(status, body=b"x" * 65536, endless=True)]
+    submit(collector, PROFILE)
+    assert len(server.seen) == (1 if status == 200 else 2)
+
+
 def test_nobody_listening_ends_in_unavailable(submit: Submit) -> None:
     with ScriptedServer() as closed:
         url = closed.url
@@ -228,6 +237,7 @@ def test_what_is_bare_is_gzipped_to_the_same_bytes_each_time(
         collector.submit(PROFILE)
     first, second = server.seen
     assert first.body == second.body
+    assert first.body[4:8] == bytes(4)  # the time that gzip notes
     assert len(first.body) < len(PROFILE)
 
 
