@@ -68,7 +68,7 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.add_argument(
         "--label", metavar="NAME=VALUE", type=_label, action="append", default=[], help="may be repeated"
     )
-    submit.add_argument("--type", help="cpu, heap and so on, where the content is not to tell")
+    submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
     submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")
     submit.set_defaults(run=_submit)
 

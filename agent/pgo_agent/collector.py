@@ -72,7 +72,7 @@ class Collector:
     def submit(self, profile: bytes, type_: str | None = None) -> None:
         """Submits a pprof profile, gzipped or bare; returns when the collector has stored it.
 
-        `type_` is the profile's ("cpu", "heap", …), where the collector is not to tell by its content.
+        `type_` is what was measured ("heap", "mutex", …), which to a collector is "cpu" unless it is said.
         Blocks for `within` seconds and the time of one attempt at most. Raises SubmitRefused if the
         collector refuses the profile, CollectorUnavailable if it couldn't be reached.
         """
@@ -106,9 +106,9 @@ class Collector:
         """`submit`, of what may have been kept since; when `until` is set, it doesn't wait to send again."""
         request, exchange = self._endpoint.request(upload), Exchange(self._retries)
         ended = self._closed if until is None else until
-        if self._closed.is_set():
-            raise CollectorUnavailable(0, "the client is closed")
         while True:
+            if self._closed.is_set():
+                raise CollectorUnavailable(0, "the client is closed")
             outcome: Answer | httpx.RequestError
             try:
                 with closing(self._connected().send(request, stream=True)) as response:

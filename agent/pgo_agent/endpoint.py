@@ -34,7 +34,7 @@ class Endpoint:
         self._query = tuple(_query_of(service, labels))
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
-        """A pprof profile, gzipped unless it is already; `type_` is left to the collector unless given."""
+        """A pprof profile, gzipped unless it is already; without a `type_` none is said."""
         body = profile if profile.startswith(_GZIP_MAGIC) else gzip.compress(profile, mtime=0)
         return Upload(body, self._query + ((("type", type_),) if type_ is not None else ()))
 

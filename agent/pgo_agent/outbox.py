@@ -30,9 +30,13 @@ class Outbox:
         self.sent = 0
         self._not_before = 0.0  # of time.monotonic
 
-    def deliver(self, profile: bytes, until: threading.Event) -> None:
-        """Spools a pprof profile, then sends all there is; when `until` is set, it doesn't wait any more."""
-        upload = self._collector.upload(profile)
+    def deliver(self, profile: bytes, type_: str | None = None, until: threading.Event | None = None) -> None:
+        """Spools a pprof profile, then sends all there is; when `until` is set, it doesn't wait any more.
+
+        `type_` is as for `Collector.submit`.
+        """
+        until = until or threading.Event()
+        upload = self._collector.upload(profile, type_)
         kept = self.spool.put(upload)
         if until.is_set():
             if not kept:

@@ -107,7 +107,7 @@ class ContinuousProfiler:
         due = first
         while not stopped.wait(max(0.0, due - time.monotonic())):
             try:
-                self.outbox.deliver(self._sampler.sample(self._duration, stopped), stopped)
+                self.outbox.deliver(self._sampler.sample(self._duration, stopped), until=stopped)
             except Exception:  # noqa: BLE001 - whatever it is, the program that this is in goes on
                 self._failed("a profile was not taken")
             rounds = math.floor((time.monotonic() - first) / self._every) + 1

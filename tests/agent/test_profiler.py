@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pgo_agent import Collector, ContinuousProfiler, DiskSpool, Dropped
+from pgo_agent import Collector, ContinuousProfiler, DiskSpool, Dropped, Outbox
 from pprof_proto.profile_pb2 import Profile
 
 from tests.agent.scripted_server import KEY, Answer, ScriptedServer, problem, scripted_server
@@ -211,6 +211,18 @@ def test_without_a_spool_a_profile_is_sent_or_counted_as_lost(
     assert profiler.outbox.spool.dropped[Dropped.REFUSED] == 1
     # The last may have been cut short by the end.
     assert profiler.outbox.spool.dropped[Dropped.UNSENT] in {1, 2}
+
+
+def test_profiles_of_ones_own_go_through_the_spool_too(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool
+) -> None:
+    server.answers = [Answer(503)]
+    outbox = Outbox(collector, spool)
+    for number in (1, 2):
+        outbox.deliver(str(number).encode(), "heap")
+    assert arrived(server) == [1, 2]
+    assert {seen.path for seen in server.seen} == {"/v1/submit?type=heap"}
+    assert outbox.sent == 2
 
 
 def test_a_spool_without_a_disk_sends_at_once(
