@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pgo_agent.collector import Collector
 from pgo_agent.errors import AgentError
 from pgo_agent.native_profile import native_profile
 from pgo_agent.perf import read_recording
@@ -18,19 +20,11 @@ _INTERRUPTED = 130  # what shells give for SIGINT
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     described = argparse.ArgumentParser(
-        prog="pgo-agent", description="Profiles of native programs, as pprof."
+        prog="pgo-agent", description="Submits profiles, and makes them of native programs."
     )
     commands = described.add_subparsers(required=True, metavar="COMMAND")
-    convert = commands.add_parser(
-        "convert",
-        help="write a pprof profile of what perf recorded",
-        description="Writes a pprof profile of what perf record -e cpu-clock -g --buildid-mmap recorded.",
-    )
-    convert.add_argument(
-        "recording", metavar="RECORDING", type=Path, help="what perf record wrote: perf.data"
-    )
-    convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
-    convert.set_defaults(run=_convert)
+    _add_convert(commands.add_parser("convert", help="write a pprof profile of what perf recorded"))
+    _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
     return described
 
 
@@ -38,19 +32,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; its exit status: 0, or 2 with the reason on standard error."""
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
-    except (AgentError, OSError) as error:
+        status: int = options.run(options)
+    except (AgentError, OSError, ValueError) as error:
         print(f"pgo-agent: {error}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
-    return 0
+    return status
 
 
-def _convert(options: argparse.Namespace) -> None:
+def _add_convert(convert: argparse.ArgumentParser) -> None:
+    convert.description = (
+        "Writes a pprof profile of what perf record -e cpu-clock -g --buildid-mmap recorded."
+    )
+    convert.add_argument(
+        "recording", metavar="RECORDING", type=Path, help="what perf record wrote: perf.data"
+    )
+    convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
+    convert.set_defaults(run=_convert)
+
+
+def _convert(options: argparse.Namespace) -> int:
     samples = read_recording(options.recording)
     # perf's clock counts from the machine's start; the file was last written to when it stopped.
     options.output.write_bytes(native_profile(samples, options.recording.stat().st_mtime_ns))
+    return 0
+
+
+def _add_submit(submit: argparse.ArgumentParser) -> None:
+    submit.description = "Sends pprof profiles to a collector; the rest goes on if one is refused."
+    submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
+    submit.add_argument("--url", required=True, help="the collector, as http://host:8080")
+    submit.add_argument("--key-file", type=Path, required=True, help="its first line is the submit key")
+    submit.add_argument("--service", help="the program that these are profiles of")
+    submit.add_argument(
+        "--label", metavar="NAME=VALUE", type=_label, action="append", default=[], help="may be repeated"
+    )
+    submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
+    submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")
+    submit.set_defaults(run=_submit)
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"not NAME=VALUE: {text!r}")
+    return name, value
+
+
+def _submit(options: argparse.Namespace) -> int:
+    key = options.key_file.read_text().partition("\n")[0]
+    reasons: dict[str, str] = {}
+    with Collector(options.url, key, service=options.service, labels=dict(options.label)) as collector:
+        for file in _watched(options.files):
+            try:
+                collector.submit(file.read_bytes(), options.type)
+            except (AgentError, OSError) as error:
+                reasons[str(file)] = str(error)
+    if options.json:
+        files = ({"file": str(file), "error": reasons.get(str(file))} for file in options.files)
+        print(json.dumps(list(files), indent=2))
+    else:
+        for name, reason in reasons.items():
+            print(f"pgo-agent: {name}: {reason}", file=sys.stderr)
+    return _FAILED if reasons else 0
+
+
+def _watched(files: Sequence[Path]) -> Iterator[Path]:
+    """The files, with a progress bar where a person is watching."""
+    from tqdm import tqdm  # noqa: PLC0415 - those who only convert wait for it in vain
+
+    yield from tqdm(files, unit="profile", leave=False, disable=None)
 
 
 if __name__ == "__main__":

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import os
 import threading
-import time
-from collections.abc import Generator
-from datetime import UTC, datetime
-from importlib.metadata import version
-from itertools import count
-from typing import Self
+from collections.abc import Mapping
+from contextlib import aclosing, closing
+from typing import Any, Self
 
 import httpx
 
-from pgo_agent.errors import CollectorUnavailable, SubmitRefused
-from pgo_agent.retry import PASSING_STATUSES, pause, retry_after_seconds
-
-SUBMIT_PATH = "/v1/submit"
-# pgo-fleet's own client took both for success.
-_TAKEN = frozenset({200, 204})
-_LONGEST_DETAIL = 500
+from pgo_agent.endpoint import Endpoint, Upload
+from pgo_agent.errors import CollectorUnavailable
+from pgo_agent.exchange import Answer, Exchange, Retries
 
 
 class Collector:
-    """One collector, and the key to it. Safe to share between threads; connections are reused.
+    """One collector, and the key to it. Safe to share between threads, and to take across a fork.
 
     `url` is the collector's ("http://host:8080") or that of its submit route ("http://host:8080/v1/submit").
+    `service` and `labels` say whose profiles these are; without them, that is up to the collector.
     `timeout` bounds, in seconds, each step of an attempt: to connect, to write, to read. After a passing
     fault (no connection, a timeout, 408, 425, 429, 5xx) the profile is sent again, at most `attempts` times
     in all: first after up to `backoff` seconds, then up to twice as long each time, and never earlier than
@@ -40,26 +34,29 @@ class Collector:
         url: str,
         key: str,
         *,
+        service: str | None = None,
+        labels: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         attempts: int = 6,
         backoff: float = 1.0,
         within: float = 300.0,
     ) -> None:
-        if attempts < 1:
-            raise ValueError("attempts must be at least 1")
-        self._url = _submit_url(url)
-        self._attempts = attempts
-        self._backoff = backoff
-        self._within = within
+        self._endpoint = Endpoint(url, key, service, labels or {})
+        self._retries = Retries(attempts, backoff, within)
+        self._timeout = timeout
+        self._options: dict[str, Any] = {
+            "auth": self._endpoint.auth,
+            "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
+            "timeout": timeout,
+            # To load certificates takes longer than a request that needs none.
+            "verify": httpx.create_ssl_context() if self._endpoint.url.scheme == "https" else False,
+        }
         self._closed = threading.Event()
-        self._client = httpx.Client(
-            auth=_Bearer(key),
-            headers={"User-Agent": f"pgo-agent/{version('pgo-agent')}"},
-            timeout=timeout,
-        )
+        self._pid = 0
+        self._client = self._connected()
 
     def __repr__(self) -> str:
-        return f"Collector({self._url!r})"
+        return f"Collector({self._endpoint.url!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -72,79 +69,68 @@ class Collector:
         self._closed.set()
         self._client.close()
 
-    def submit(self, profile: bytes) -> None:
+    def submit(self, profile: bytes, type_: str | None = None) -> None:
         """Submits a pprof profile, gzipped or bare; returns when the collector has stored it.
 
+        `type_` is what was measured ("heap", "mutex", …), which to a collector is "cpu" unless it is said.
         Blocks for `within` seconds and the time of one attempt at most. Raises SubmitRefused if the
         collector refuses the profile, CollectorUnavailable if it couldn't be reached.
         """
-        latest = time.monotonic() + self._within
-        for attempt in count(1):
+        self.send(self.upload(profile, type_))
+
+    async def submit_async(self, profile: bytes, type_: str | None = None) -> None:
+        """`submit`, for programs on asyncio or trio. It holds no connection afterwards."""
+        from anyio import sleep  # noqa: PLC0415 - its import takes as long as that of httpx
+
+        request, exchange = self._endpoint.request(self.upload(profile, type_)), Exchange(self._retries)
+        async with httpx.AsyncClient(**self._options) as client:
+            while True:
+                outcome: Answer | httpx.RequestError
+                try:
+                    async with aclosing(await client.send(request, stream=True)) as response:
+                        outcome = Answer(response, self._timeout)
+                        async for chunk in response.aiter_raw():
+                            if outcome.enough(chunk):
+                                break
+                except httpx.RequestError as error:
+                    outcome = error
+                if (wait := exchange.after(outcome)) is None:
+                    return
+                await sleep(wait)
+
+    def upload(self, profile: bytes, type_: str | None = None) -> Upload:
+        """A profile as `send` takes it: with the service, labels and type, gzipped unless it is already."""
+        return self._endpoint.upload(profile, type_)
+
+    def send(self, upload: Upload, until: threading.Event | None = None) -> None:
+        """`submit`, of what may have been kept since; when `until` is set, it doesn't wait to send again."""
+        request, exchange = self._endpoint.request(upload), Exchange(self._retries)
+        ended = self._closed if until is None else until
+        while True:
+            if self._closed.is_set():
+                raise CollectorUnavailable(0, "the client is closed")
+            outcome: Answer | httpx.RequestError
             try:
-                self._attempt(profile)
-            except _PassingFault as fault:
-                wait = pause(attempt, self._backoff, fault.retry_after)
-                last = attempt == self._attempts or time.monotonic() + wait > latest
-                if last or self._closed.wait(wait):
-                    raise CollectorUnavailable(attempt, str(fault)) from fault
-            else:
+                with closing(self._connected().send(request, stream=True)) as response:
+                    outcome = Answer(response, self._timeout)
+                    for chunk in response.iter_raw():
+                        if outcome.enough(chunk):
+                            break
+            except httpx.RequestError as error:
+                outcome = error
+            if (wait := exchange.after(outcome)) is None:
                 return
+            if ended.wait(wait):
+                raise exchange.given_up()
 
-    def _attempt(self, profile: bytes) -> None:
-        headers = {"Content-Type": "application/octet-stream"}
-        try:
-            response = self._client.post(self._url, content=profile, headers=headers)
-        except httpx.RequestError as error:
-            raise _PassingFault(f"{type(error).__name__}: {error}") from error
-        if response.status_code in _TAKEN:
-            return
-        detail = _detail(response)
-        if response.status_code not in PASSING_STATUSES:
-            raise SubmitRefused(response.status_code, detail)
-        asked = retry_after_seconds(response.headers.get("Retry-After"), datetime.now(UTC))
-        raise _PassingFault(f"{response.status_code}: {detail}", asked)
+    def _connected(self) -> httpx.Client:
+        """The client of this process: a connection that two of them wrote to would be garbled."""
+        if self._pid != os.getpid():
+            self._client, self._pid = httpx.Client(**self._options), os.getpid()
+        return self._client
 
 
-class _PassingFault(Exception):
-    """An attempt failed for a reason that may be gone in `retry_after` seconds."""
+def _user_agent() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - takes a quarter of what all of the library does
 
-    def __init__(self, cause: str, retry_after: float = 0.0) -> None:
-        super().__init__(cause)
-        self.retry_after = retry_after
-
-
-class _Bearer(httpx.Auth):
-    """Puts the key on each request; as httpx's Auth it comes before a name and password in the URL."""
-
-    def __init__(self, key: str) -> None:
-        key = key.strip()
-        # Said here, without the key: the HTTP library's own complaint would quote it.
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise ValueError("the key must be one word of printable ASCII")
-        self._header = f"Bearer {key}"
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        request.headers["Authorization"] = self._header
-        yield request
-
-
-def _submit_url(url: str) -> httpx.URL:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"not a URL ({error}): {url!r}") from error
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise ValueError(f"not an http or https URL: {url!r}")
-    path = parsed.path.rstrip("/")
-    return parsed.copy_with(path=path if path.endswith(SUBMIT_PATH) else path + SUBMIT_PATH)
-
-
-def _detail(response: httpx.Response) -> str:
-    """The reason in a problem document (RFC 9457); what comes from elsewhere has only its status line."""
-    if response.headers.get("Content-Type", "").startswith("application/problem+json"):
-        try:
-            problem = json.loads(response.content)
-            return str(problem.get("detail") or problem["title"])[:_LONGEST_DETAIL]
-        except (ValueError, LookupError, AttributeError):
-            pass
-    return response.reason_phrase
+    return f"pgo-agent/{version('pgo-agent')}"

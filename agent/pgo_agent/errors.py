@@ -31,12 +31,16 @@ class SubmitRefused(AgentError):
 
 
 class CollectorUnavailable(AgentError):
-    """None of `attempts` had an answer to rely on; `cause` says what became of the last."""
+    """None of `attempts` had an answer to rely on; `cause` says what became of the last.
 
-    def __init__(self, attempts: int, cause: str) -> None:
-        super().__init__(attempts, cause)
+    `retry_after` are the seconds for which the collector asked to be left alone then.
+    """
+
+    def __init__(self, attempts: int, cause: str, retry_after: float = 0.0) -> None:
+        super().__init__(attempts, cause, retry_after)
         self.attempts = attempts
         self.cause = cause
+        self.retry_after = retry_after
 
     def __str__(self) -> str:
         return f"the collector could not be reached, attempts: {self.attempts}, the last: {self.cause}"

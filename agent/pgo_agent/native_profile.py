@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pprof_proto.profile_pb2 import Profile
-
+from pgo_agent.cpu_profile import CpuProfile
 from pgo_agent.elf import Elf
 from pgo_agent.errors import NotReadable
 from pgo_agent.perf import Frame, Mapping, Sample
@@ -26,7 +24,9 @@ def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
     """
     lines = _lines_of({frame for sample in samples for frame in sample.frames})
     tables = _Tables(lines)
-    tables.set_header(samples, ended)
+    period = samples[0].period if samples else 0
+    duration = samples[-1].time - samples[0].time + period if samples else 0
+    tables.set_times(ended - duration, duration, period)
     tables.set_main_binary(samples)
     values: dict[tuple[tuple[Frame, ...], str, int, int], list[int]] = defaultdict(lambda: [0, 0])
     for sample in samples:
@@ -38,7 +38,7 @@ def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
         added.label.add(key=tables.text("pid"), num=pid)
         added.label.add(key=tables.text("comm"), str=tables.text(comm))
         added.label.add(key=tables.text("thread"), num=thread)
-    return gzip.compress(tables.profile.SerializeToString(), mtime=0)
+    return tables.gzipped()
 
 
 def _lines_of(frames: Iterable[Frame]) -> _Lines:
@@ -73,24 +73,13 @@ def _file_offset(frame: Frame) -> int:
     return frame.address - frame.mapping.start + frame.mapping.offset
 
 
-class _Tables:
+class _Tables(CpuProfile):
     """A profile in the making: what its messages refer to is added when it is first referred to."""
 
     def __init__(self, lines: _Lines) -> None:
-        self.profile = Profile(string_table=[b""])
+        super().__init__()
         self._lines = lines
         self._readable = demangled({line.function for of_frame in lines.values() for line in of_frame})
-        self._ids: dict[Hashable, int] = {"": 0}
-
-    def set_header(self, samples: Sequence[Sample], ended: int) -> None:
-        profile = self.profile
-        profile.sample_type.add(type=self.text("samples"), unit=self.text("count"))
-        profile.sample_type.add(type=self.text("cpu"), unit=self.text("nanoseconds"))
-        profile.period_type.type, profile.period_type.unit = self.text("cpu"), self.text("nanoseconds")
-        if samples:
-            profile.period = samples[0].period
-            profile.duration_nanos = samples[-1].time - samples[0].time + samples[0].period
-        profile.time_nanos = ended - profile.duration_nanos
 
     def set_main_binary(self, samples: Iterable[Sample]) -> None:
         """Puts the binary that most samples are in first, where pprof's tools look for the program."""
@@ -99,19 +88,15 @@ class _Tables:
         for mapping, _ in binaries.most_common(1):
             self._mapping(mapping)
 
-    def text(self, string: str) -> int:
-        if string not in self._ids:
-            self._ids[string] = len(self.profile.string_table)
-            self.profile.string_table.append(string.encode(errors="surrogateescape"))
-        return self._ids[string]
-
     def location(self, frame: Frame) -> int:
         if frame not in self._ids:
             id_ = self._ids[frame] = len(self.profile.location) + 1
             mapping = self._mapping(frame.mapping) if frame.mapping else 0
             location = self.profile.location.add(id=id_, address=frame.address, mapping_id=mapping)
             for line in self._lines.get(frame, ()):
-                location.line.add(function_id=self._function(line), line=line.line)
+                name = self._readable[line.function]
+                function = self.function(name, line.function, line.file, line.start_line)
+                location.line.add(function_id=function, line=line.line)
                 if mapping and line.line:
                     self._says_lines(mapping)
         return self._ids[frame]
@@ -132,16 +117,3 @@ class _Tables:
     def _says_lines(self, mapping: int) -> None:
         added = self.profile.mapping[mapping - 1]
         added.has_functions = added.has_filenames = added.has_line_numbers = added.has_inline_frames = True
-
-    def _function(self, line: Line) -> int:
-        key = line.function, line.file, line.start_line
-        if key not in self._ids:
-            id_ = self._ids[key] = len(self.profile.function) + 1
-            self.profile.function.add(
-                id=id_,
-                name=self.text(self._readable[line.function]),
-                system_name=self.text(line.function),
-                filename=self.text(line.file),
-                start_line=line.start_line,
-            )
-        return self._ids[key]

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import os
 import pickle
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 
 import pgo_agent
 import pytest
 from pgo_agent import AgentError, Collector, CollectorUnavailable, SubmitRefused
 
-KEY = "k-7f3a9-secret"
+from tests.agent.scripted_server import KEY, Answer, ScriptedServer, problem
+
 PROFILE = bytes(range(256)) * 40
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    # Seconds before the answer; the connection is cut instead of an answer where `cut` is set.
-    after: float = 0.0
-    cut: bool = False
-
-
-@dataclass(frozen=True)
-class Seen:
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    client: tuple[str, int]
-    at: float
-
-
-class ScriptedServer(ThreadingHTTPServer):
-    """Gives its `answers` one after another, and 204 when there are no more; `seen` is what was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), ScriptedHandler)
-        self.answers: list[Answer] = []
-        self.seen: list[Seen] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class ScriptedHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: ScriptedServer
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        script = self.server
-        script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, time.monotonic()))
-        answer = script.answers.pop(0) if script.answers else Answer(204)
-        time.sleep(answer.after)
-        if answer.cut:
-            self.close_connection = True
-            return
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if answer.status != 204:
-            self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as scripted:
-        thread = threading.Thread(target=scripted.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield scripted
-        scripted.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -91,9 +26,17 @@ def collector(server: ScriptedServer) -> Iterator[Collector]:
         yield client
 
 
-def problem(status: int, detail: str, **headers: str) -> Answer:
-    body = json.dumps({"type": "about:blank", "title": "No", "status": status, "detail": detail}).encode()
-    return Answer(status, {"Content-Type": "application/problem+json", **headers}, body)
+Submit = Callable[[Collector, bytes], None]
+
+
+@pytest.fixture(params=["sync", "async"])
+def submit(request: pytest.FixtureRequest) -> Submit:
+    """Both ways to submit."""
+
+    def asynchronously(collector: Collector, profile: bytes) -> None:
+        asyncio.run(collector.submit_async(profile))
+
+    return Collector.submit if request.param == "sync" else asynchronously
 
 
 def test_the_public_api_is_all() -> None:
@@ -103,15 +46,15 @@ def test_the_public_api_is_all() -> None:
 
 @pytest.mark.parametrize("status", [200, 204])
 def test_a_profile_is_submitted_with_the_key(
-    server: ScriptedServer, collector: Collector, status: int
+    server: ScriptedServer, collector: Collector, status: int, submit: Submit
 ) -> None:
     server.answers = [Answer(status)]
-    collector.submit(PROFILE)
+    submit(collector, PROFILE)
     (seen,) = server.seen
-    assert seen.body == PROFILE
+    assert seen.profile == PROFILE
     assert seen.path == "/v1/submit"
     assert seen.headers["Authorization"] == f"Bearer {KEY}"
-    assert seen.headers["Content-Length"] == str(len(PROFILE))
+    assert seen.headers["Content-Length"] == str(len(seen.body))
 
 
 @pytest.mark.parametrize(
@@ -140,18 +83,20 @@ def test_what_is_no_http_url_is_told_at_once(url: str) -> None:
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_a_passing_status_is_tried_again_with_the_same_bytes(
-    server: ScriptedServer, collector: Collector, status: int
+    server: ScriptedServer, collector: Collector, status: int, submit: Submit
 ) -> None:
     server.answers = [Answer(status), Answer(status), Answer(204)]
-    collector.submit(PROFILE)
-    assert [seen.body for seen in server.seen] == [PROFILE] * 3
+    submit(collector, PROFILE)
+    assert [seen.profile for seen in server.seen] == [PROFILE] * 3
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 413])
-def test_a_refusal_is_final_and_says_why(server: ScriptedServer, collector: Collector, status: int) -> None:
+def test_a_refusal_is_final_and_says_why(
+    server: ScriptedServer, collector: Collector, status: int, submit: Submit
+) -> None:
     server.answers = [problem(status, "not a CPU profile")]
     with pytest.raises(SubmitRefused, match=f"{status} not a CPU profile") as raised:
-        collector.submit(PROFILE)
+        submit(collector, PROFILE)
     assert (raised.value.status, raised.value.detail) == (status, "not a CPU profile")
     assert len(server.seen) == 1
 
@@ -178,53 +123,66 @@ def test_the_reason_is_the_problem_document_or_else_the_status_line(
 
 
 def test_attempts_are_bounded_and_the_last_cause_is_told(
-    server: ScriptedServer, collector: Collector
+    server: ScriptedServer, collector: Collector, submit: Submit
 ) -> None:
     server.answers = [Answer(502), Answer(500), problem(503, "no space left"), Answer(204)]
     with pytest.raises(CollectorUnavailable, match="attempts: 3, the last: 503: no space left") as raised:
-        collector.submit(PROFILE)
+        submit(collector, PROFILE)
     assert raised.value.attempts == 3
     assert len(server.seen) == 3
 
 
-def test_a_cut_connection_is_tried_again(server: ScriptedServer, collector: Collector) -> None:
-    server.answers = [Answer(204, cut=True)]
-    collector.submit(PROFILE)
-    assert len(server.seen) == 2
+def test_a_cut_or_reset_connection_is_tried_again(
+    server: ScriptedServer, collector: Collector, submit: Submit
+) -> None:
+    server.answers = [Answer(204, cut=True), Answer(204, reset=True)]
+    submit(collector, PROFILE)
+    assert len(server.seen) == 3
 
 
-def test_a_server_that_hangs_is_left_and_tried_again(server: ScriptedServer) -> None:
+def test_a_server_that_hangs_is_left_and_tried_again(server: ScriptedServer, submit: Submit) -> None:
     server.answers = [Answer(204, after=5.0)]
     with Collector(server.url, KEY, timeout=0.2, backoff=0.01) as client:
-        client.submit(PROFILE)
+        submit(client, PROFILE)
     assert server.seen[1].at - server.seen[0].at < 4
 
 
-def test_nobody_listening_ends_in_unavailable() -> None:
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_an_end_is_not_read_to_it(
+    server: ScriptedServer, collector: Collector, submit: Submit, status: int
+) -> None:
+    server.answers = [Answer(status, body=b"x" * 65536, endless=True)]
+    submit(collector, PROFILE)
+    assert len(server.seen) == (1 if status == 200 else 2)
+
+
+def test_nobody_listening_ends_in_unavailable(submit: Submit) -> None:
     with ScriptedServer() as closed:
         url = closed.url
     with (
         Collector(url, KEY, backoff=0.01, attempts=2) as client,
         pytest.raises(CollectorUnavailable, match="ConnectError"),
     ):
-        client.submit(PROFILE)
+        submit(client, PROFILE)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_retry_after_is_waited_for(server: ScriptedServer, collector: Collector, status: int) -> None:
+def test_retry_after_is_waited_for(
+    server: ScriptedServer, collector: Collector, status: int, submit: Submit
+) -> None:
     server.answers = [Answer(status, {"Retry-After": "1"})]
-    collector.submit(PROFILE)
+    submit(collector, PROFILE)
     assert server.seen[1].at - server.seen[0].at >= 1.0
 
 
-def test_the_total_time_is_bounded(server: ScriptedServer) -> None:
+def test_the_total_time_is_bounded(server: ScriptedServer, submit: Submit) -> None:
     server.answers = [Answer(503, {"Retry-After": "30"})]
     start = time.monotonic()
     with (
         Collector(server.url, KEY, within=10) as client,
         pytest.raises(CollectorUnavailable) as raised,
     ):
-        client.submit(PROFILE)
+        submit(client, PROFILE)
     assert raised.value.attempts == 1
     assert time.monotonic() - start < 5
 
@@ -241,12 +199,85 @@ def test_close_ends_a_wait(server: ScriptedServer) -> None:
     timer.join()
 
 
+def test_after_close_nothing_is_sent(server: ScriptedServer, collector: Collector) -> None:
+    collector.close()
+    with pytest.raises(CollectorUnavailable, match="closed"):
+        collector.submit(PROFILE)
+    assert server.seen == []
+
+
+def test_close_ends_an_attempt(server: ScriptedServer) -> None:
+    server.answers = [Answer(204, after=1.0)]
+    client = Collector(server.url, KEY)
+    timer = threading.Timer(0.2, client.close)
+    timer.start()
+    with pytest.raises(CollectorUnavailable):
+        client.submit(PROFILE)
+    timer.join()
+
+
 def test_a_connection_is_reused(server: ScriptedServer, collector: Collector) -> None:
     server.answers = [Answer(503, body=b"busy"), Answer(200, body=b"OK")]
     for _ in range(3):
         collector.submit(PROFILE)
     assert len({seen.client for seen in server.seen}) == 1
     assert len(server.seen) == 4
+
+
+def test_what_is_gzipped_is_sent_as_it_is(server: ScriptedServer, collector: Collector) -> None:
+    gzipped = gzip.compress(PROFILE, compresslevel=1, mtime=12345)
+    collector.submit(gzipped)
+    assert server.seen[0].body == gzipped
+
+
+def test_what_is_bare_is_gzipped_to_the_same_bytes_each_time(
+    server: ScriptedServer, collector: Collector
+) -> None:
+    for _ in "12":
+        collector.submit(PROFILE)
+    first, second = server.seen
+    assert first.body == second.body
+    assert first.body[4:8] == bytes(4)  # the time that gzip notes
+    assert len(first.body) < len(PROFILE)
+
+
+@pytest.mark.parametrize(
+    ("service", "labels", "type_", "path"),
+    [
+        (None, {}, None, "/v1/submit"),
+        ("shop & co", {}, None, "/v1/submit?service=shop+%26+co"),
+        (None, {"region": "eu", "version": "1.2"}, None, "/v1/submit?labels=region%3Deu%2Cversion%3D1.2"),
+        ("shop", {"region": "eu"}, "heap", "/v1/submit?service=shop&labels=region%3Deu&type=heap"),
+    ],
+)
+def test_service_labels_and_type_are_in_the_query(
+    server: ScriptedServer, service: str | None, labels: dict[str, str], type_: str | None, path: str
+) -> None:
+    with Collector(server.url, KEY, service=service, labels=labels) as client:
+        client.submit(PROFILE, type_)
+        asyncio.run(client.submit_async(PROFILE, type_))
+    assert [seen.path for seen in server.seen] == [path] * 2
+
+
+def test_a_label_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="label"):
+        Collector("http://127.0.0.1:1", KEY, labels={"": "eu"})
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # pytest has other threads
+def test_a_forked_child_has_a_connection_of_its_own(server: ScriptedServer, collector: Collector) -> None:
+    collector.submit(b"parent")
+    child = os.fork()
+    if not child:
+        try:
+            collector.submit(b"child")
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    collector.submit(b"parent again")
+    assert [seen.profile for seen in server.seen] == [b"parent", b"child", b"parent again"]
+    parent, other, again = (seen.client for seen in server.seen)
+    assert parent == again != other
 
 
 def test_threads_share_one_collector(server: ScriptedServer, collector: Collector) -> None:
@@ -256,7 +287,7 @@ def test_threads_share_one_collector(server: ScriptedServer, collector: Collecto
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(seen.body for seen in server.seen) == profiles
+    assert sorted(seen.profile for seen in server.seen) == profiles
 
 
 def test_the_key_is_in_no_repr_and_no_error(server: ScriptedServer) -> None:

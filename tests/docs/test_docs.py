@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pprof_merge.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
+from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
@@ -114,6 +116,16 @@ def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) 
         for action in command._actions:  # noqa: SLF001 - as above
             for flag in action.option_strings:
                 assert flag in {"-h", "--help"} or f"`{flag}`" in docs, f"{words} {flag}"
+
+
+def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
+    expected = [
+        (of.__name__, name, "" if parameter.default is parameter.empty else f"`{parameter.default}`")
+        for of in (Collector, DiskSpool, StackSampler, ContinuousProfiler)
+        for name, parameter in inspect.signature(of).parameters.items()
+    ]
+    page = (DOCS / "agent.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\S*) ?\|", page, flags=re.MULTILINE) == expected
 
 
 def test_every_verb_of_make_is_in_contributing() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.faults.killer import Killer, Mode, Operation
+from tests.faults.killer import Mode, Operation
+from tests.faults.program import Program
 
 FILES: Final = """
 import os, sys
@@ -58,23 +56,6 @@ if __name__ == "__main__":
     worker.join()
     print("the first process outlived it")
 """
-
-
-class Program:
-    """A Python program that runs in a folder under the killer."""
-
-    def __init__(self, folder: Path, library: Path, source: str) -> None:
-        self.folder = folder / "watched"
-        self.folder.mkdir()
-        self.script = folder / "program.py"
-        self.script.write_text(source)
-        self.killer = Killer(library, folder / "control", self.folder)
-
-    def run(self, mode: Mode, target: int = 0, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        self.killer.arm_next_start(mode, target)
-        command = [sys.executable, str(self.script), str(self.folder), *arguments]
-        environment = os.environ | self.killer.environment
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, check=False)
 
 
 def test_every_call_that_changes_the_folder_is_seen(tmp_path: Path, library: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,12 @@ def profile() -> bytes:
 def another_profile() -> bytes:
     """As `profile`, of yet another time."""
     return next(new_profiles)
+
+
+@pytest.fixture
+def profiles() -> list[bytes]:
+    """As `profile`, six of them."""
+    return list(islice(new_profiles, 6))
 
 
 def _retimed() -> Iterator[bytes]:

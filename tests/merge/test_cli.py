@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
-import termios
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +15,7 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import PPROF_MERGE, pprof_merge
 from tests.merge.malformed import WHOLE
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -322,33 +321,15 @@ def test_a_reader_that_leaves_is_no_traceback(profiles: Path) -> None:
     assert finished.stderr == b"pprof-merge: standard output: the reader has gone\n"
 
 
-def on_terminal(*arguments: str | Path, output_too: bool = False) -> tuple[int, bytes]:
-    """Runs the command with a terminal for its messages; its exit status, and what the terminal showed."""
-    terminal, its_end = pty.openpty()
-    termios.tcsetwinsize(its_end, (24, 80))
-    shown = b""
-    stdout = its_end if output_too else subprocess.DEVNULL
-    with subprocess.Popen([PPROF_MERGE, *arguments], stdout=stdout, stderr=its_end) as process:
-        os.close(its_end)
-        try:
-            while chunk := os.read(terminal, 4096):
-                shown += chunk
-        except OSError:
-            pass  # so Linux says that the other end of a terminal is closed
-        finally:
-            os.close(terminal)
-        return process.wait(), shown
-
-
 def test_a_person_sees_progress(files: list[Path], tmp_path: Path) -> None:
-    status, shown = on_terminal("-o", tmp_path / "default.pgo", *files)
+    status, shown = on_terminal(PPROF_MERGE, "-o", tmp_path / "default.pgo", *files)
     assert status == 0
     assert b"/3" in shown
     assert b"profile" in shown
 
 
 def test_a_terminal_is_not_spared_text(files: list[Path]) -> None:
-    status, shown = on_terminal("--format", "folded", *files, output_too=True)
+    status, shown = on_terminal(PPROF_MERGE, "--format", "folded", *files, output_too=True)
     assert status == 0
     assert b"main.main.func1;" in shown
 
@@ -367,7 +348,7 @@ def test_a_start_imports_no_format_but_the_one_asked_for(files: list[Path]) -> N
 
 
 def test_a_terminal_is_spared_the_bytes(files: list[Path]) -> None:
-    status, shown = on_terminal(*files, output_too=True)
+    status, shown = on_terminal(PPROF_MERGE, *files, output_too=True)
     assert status == 2
     assert b"standard output is a terminal" in shown
     assert b"\x1f\x8b" not in shown

@@ -1,0 +1,126 @@
+"""Profiles the process that it is in, again and again, and hands the profiles on."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import random
+import threading
+import time
+from typing import Self
+
+from pgo_agent.collector import Collector
+from pgo_agent.outbox import Outbox
+from pgo_agent.sampler import Sampler
+from pgo_agent.spool import NoSpool, Spool
+from pgo_agent.stack_sampler import StackSampler
+
+_log = logging.getLogger(__name__)
+_running: ContinuousProfiler | None = None
+
+
+class ContinuousProfiler:
+    """Takes a profile of `duration` seconds in every `every` seconds, on a thread of its own.
+
+    The first begins after a random part of `jitter` seconds, which are `every` unless given: processes that
+    start together spread out, and stay so. A profile goes to the `spool`, and from there to the collector,
+    with all that waits in there. While that takes longer than `every`, as in an outage, rounds are left out.
+
+    Nothing is raised after the constructor: what goes wrong is logged and counted in `failures`, and the next
+    round is tried anyway. One runs in a process at a time; another that is started doesn't begin. A forked
+    child profiles itself, too. When the interpreter ends, the profile that is being taken is cut short and
+    spooled.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        *,
+        spool: Spool | None = None,
+        sampler: Sampler | None = None,
+        every: float = 3600.0,
+        duration: float = 60.0,
+        jitter: float | None = None,
+    ) -> None:
+        if not 0 < duration <= every:
+            raise ValueError("duration must be more than 0, and no more than every")
+        if jitter is not None and jitter < 0:
+            raise ValueError("jitter must be at least 0")
+        self._sampler = StackSampler() if sampler is None else sampler
+        self._every, self._duration = every, duration
+        self._jitter = every if jitter is None else jitter
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self.outbox = Outbox(collector, NoSpool() if spool is None else spool)
+        self.failures = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begins. Nothing happens if it has begun already."""
+        global _running  # noqa: PLW0603 - a process has one set of stacks to sample
+        if _running is not None:
+            if _running is not self:
+                _log.error("another profiler runs in this process; this one doesn't begin")
+            return
+        _running = self
+        atexit.register(self.stop)
+        self._begin()
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Ends, after `patience` seconds at most. What is being taken is cut short and spooled."""
+        global _running  # noqa: PLW0603 - as above
+        if _running is not self:
+            return
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                _log.warning("a profile is still being sent; it is left to the spool")
+        atexit.unregister(self.stop)
+        _running = None
+
+    def resume(self) -> None:
+        """Begins anew in a forked child, which has none of its parent's threads."""
+        self._begin()
+
+    def _begin(self) -> None:
+        # What the thread of before, or of the parent, waits for stays set; a lock in it may be held for good.
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._stopped,), name="pgo-agent", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._failed("no thread could be started")
+
+    def _run(self, stopped: threading.Event) -> None:
+        first = time.monotonic() + random.uniform(0, self._jitter)  # noqa: S311 - spreads load, guards nothing
+        due = first
+        while not stopped.wait(max(0.0, due - time.monotonic())):
+            try:
+                self.outbox.deliver(self._sampler.sample(self._duration, stopped), until=stopped)
+            except Exception:  # noqa: BLE001 - whatever it is, the program that this is in goes on
+                self._failed("a profile was not taken")
+            rounds = math.floor((time.monotonic() - first) / self._every) + 1
+            due = first + rounds * self._every
+
+    def _failed(self, what: str) -> None:
+        self.failures += 1
+        _log.exception(what)
+
+
+def _resume_in_child() -> None:
+    if _running is not None:
+        _running.resume()
+
+
+os.register_at_fork(after_in_child=_resume_in_child)

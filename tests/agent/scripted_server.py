@@ -1,0 +1,112 @@
+"""A real HTTP server on loopback that answers what each test has written down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+KEY = "k-7f3a9-secret"
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    # Seconds before the answer; the connection is cut, or reset, instead of an answer where that is set.
+    after: float = 0.0
+    cut: bool = False
+    reset: bool = False
+    endless: bool = False  # the body, again and again
+
+
+@dataclass(frozen=True)
+class Seen:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    client: tuple[str, int]
+    at: float
+    answer: int  # the status; 0 where the connection was cut
+
+    @property
+    def profile(self) -> bytes:
+        return gzip.decompress(self.body)
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Gives its `answers` one after another, and `then` when there are no more; `seen` is what was asked."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), ScriptedHandler)
+        self.answers: list[Answer] = []
+        self.then = Answer(204)
+        self.seen: list[Seen] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class ScriptedHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        script = self.server
+        now = time.monotonic()
+        answer = script.answers.pop(0) if script.answers else script.then
+        cut = answer.cut or answer.reset
+        status = 0 if cut else answer.status
+        script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, now, status))
+        time.sleep(answer.after)
+        if answer.reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            os.close(self.connection.detach())
+        if cut:
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.status != 204 and not answer.endless:
+            self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+        while answer.endless:
+            self.wfile.write(answer.body)
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # who asked has gone meanwhile
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@contextmanager
+def scripted_server(port: int = 0) -> Iterator[ScriptedServer]:
+    """One that runs within the block."""
+    with ScriptedServer(port) as scripted:
+        thread = threading.Thread(target=scripted.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield scripted
+        scripted.shutdown()
+        thread.join()
+
+
+def problem(status: int, detail: str, **headers: str) -> Answer:
+    """A refusal as the collector words it."""
+    body = json.dumps({"type": "about:blank", "title": "No", "status": status, "detail": detail}).encode()
+    return Answer(status, {"Content-Type": "application/problem+json", **headers}, body)

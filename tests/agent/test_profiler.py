@@ -1,0 +1,351 @@
+"""A program that profiles itself all the time: rounds, faults of the collector, forks and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from pgo_agent import Collector, ContinuousProfiler, DiskSpool, Dropped, Outbox
+from pprof_proto.profile_pb2 import Profile
+
+from tests.agent.scripted_server import KEY, Answer, ScriptedServer, problem, scripted_server
+
+PATIENCE = 30.0
+
+
+class Numbers:
+    """A sampler whose profiles are numbers, from 1; it notes whether it ever runs twice at a time."""
+
+    def __init__(self, *, fails: int = 0) -> None:
+        self.rounds = 0
+        self.fails = fails
+        self.overlapped = False
+        self._busy = threading.Lock()
+
+    def sample(self, duration: float, until: Event) -> bytes:
+        self.overlapped |= not self._busy.acquire(blocking=False)
+        until.wait(duration)
+        self._busy.release()
+        self.rounds += 1
+        if self.rounds <= self.fails:
+            raise MemoryError
+        return str(self.rounds).encode()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def arrived(server: ScriptedServer) -> list[int]:
+    """The numbers of the profiles that were taken, in order."""
+    return [int(seen.profile) for seen in server.seen if seen.answer == 204]
+
+
+@pytest.fixture
+def collector(server: ScriptedServer) -> Iterator[Collector]:
+    with Collector(server.url, KEY, attempts=1, timeout=0.3) as collector:
+        yield collector
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> DiskSpool:
+    return DiskSpool(tmp_path / "spool")
+
+
+def quick(
+    collector: Collector, spool: DiskSpool | None = None, sampler: Numbers | None = None
+) -> ContinuousProfiler:
+    """Without waits that a test would notice."""
+    return ContinuousProfiler(
+        collector, spool=spool, sampler=sampler or Numbers(), every=0.05, duration=0.01, jitter=0
+    )
+
+
+def test_profiles_of_the_process_arrive_round_after_round(
+    server: ScriptedServer, collector: Collector
+) -> None:
+    profiler = ContinuousProfiler(collector, every=0.4, duration=0.3, jitter=0)
+    with profiler:
+        eventually(lambda: sum(range(1_000_000)) > 0 and len(server.seen) >= 2)
+    first, second = (Profile.FromString(seen.profile) for seen in server.seen[:2])
+    assert b"tests.agent.test_profiler.eventually" in first.string_table
+    assert second.time_nanos >= first.time_nanos + first.duration_nanos
+    assert profiler.failures == 0
+
+
+def test_one_round_at_a_time_however_slow_the_collector(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool
+) -> None:
+    server.then = Answer(204, after=0.15)
+    sampler = Numbers()
+    with quick(collector, spool, sampler):
+        eventually(lambda: len(arrived(server)) >= 3)
+    assert not sampler.overlapped
+    assert arrived(server) == list(range(1, len(arrived(server)) + 1))
+
+
+def test_a_second_profiler_does_not_begin(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Numbers(), Numbers()
+    with quick(collector, sampler=first), quick(collector, sampler=second):
+        eventually(lambda: first.rounds >= 3)
+    assert second.rounds == 0
+    assert "another profiler runs" in caplog.text
+
+
+def test_it_can_be_started_again(server: ScriptedServer, collector: Collector) -> None:
+    profiler = quick(collector)
+    for _ in "12":
+        before = len(server.seen)
+        with profiler:
+            profiler.start()
+            eventually(lambda: len(server.seen) > before)  # noqa: B023 - it is called at once
+    profiler.stop()
+
+
+def test_a_sampler_that_fails_is_logged_counted_and_tried_again(
+    server: ScriptedServer, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiler = quick(collector, sampler=Numbers(fails=3))
+    with profiler:
+        eventually(lambda: bool(arrived(server)))
+    assert profiler.failures == 3
+    assert caplog.text.count("MemoryError") >= 3
+    assert arrived(server)[0] == 4
+
+
+def test_the_first_round_waits_for_a_part_of_the_interval(collector: Collector) -> None:
+    sampler = Numbers()
+    with ContinuousProfiler(collector, sampler=sampler, every=1e6, duration=0.01):
+        time.sleep(0.2)
+    assert sampler.rounds == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Answer(500),
+        problem(503, "no space left"),
+        Answer(429, {"Retry-After": "1"}),
+        Answer(204, cut=True),
+        Answer(204, reset=True),
+        Answer(204, after=1.0),
+    ],
+    ids=["500", "503", "429", "cut", "reset", "slow"],
+)
+def test_what_is_taken_in_an_outage_arrives_after_it(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool, fault: Answer
+) -> None:
+    server.then = fault
+    sampler = Numbers()
+    with quick(collector, spool, sampler) as profiler:
+        eventually(lambda: sampler.rounds >= 5)
+        server.then = Answer(204)
+        eventually(lambda: profiler.outbox.sent >= 6)
+    numbers = [number for number in arrived(server) if number]
+    # A collector counts once what comes twice, as after an answer that got lost.
+    assert list(dict.fromkeys(numbers))[:6] == [1, 2, 3, 4, 5, 6]
+    assert not spool.dropped
+    assert profiler.failures == 0
+
+
+def test_a_collector_that_asks_for_time_gets_it(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool
+) -> None:
+    server.answers = [Answer(429, {"Retry-After": "1"})]
+    with quick(collector, spool):
+        eventually(lambda: len(server.seen) >= 2)
+    assert server.seen[1].at - server.seen[0].at >= 1.0
+
+
+def test_nobody_listens_in_the_whole_run_and_then_somebody_does(spool: DiskSpool) -> None:
+    with scripted_server() as closed:
+        port = closed.server_port
+    sampler = Numbers()
+    url = f"http://127.0.0.1:{port}"
+    with Collector(url, KEY, attempts=1) as collector, quick(collector, spool, sampler) as profiler:
+        eventually(lambda: sampler.rounds >= 5)
+    assert (profiler.outbox.sent, profiler.failures) == (0, 0)
+    with (
+        scripted_server(port) as server,
+        Collector(url, KEY) as collector,
+        quick(collector, DiskSpool(spool.folder)) as profiler,
+    ):
+        eventually(lambda: profiler.outbox.sent >= sampler.rounds)
+    assert arrived(server)[:5] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("status", [400, 403, 413])
+def test_what_is_refused_is_dropped_and_counted(
+    server: ScriptedServer,
+    collector: Collector,
+    spool: DiskSpool,
+    status: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.answers = [problem(status, "not this one")]
+    with quick(collector, spool):
+        eventually(lambda: len(arrived(server)) >= 2)
+    assert arrived(server)[:2] == [2, 3]
+    assert spool.dropped == {Dropped.REFUSED: 1}
+    assert f"{status} not this one" in caplog.text
+
+
+def test_without_a_spool_a_profile_is_sent_or_counted_as_lost(
+    server: ScriptedServer, collector: Collector
+) -> None:
+    server.answers = [Answer(500), problem(413, "too large")]
+    with quick(collector) as profiler:
+        eventually(lambda: bool(arrived(server)))
+    assert arrived(server)[0] == 3
+    assert profiler.outbox.spool.dropped[Dropped.REFUSED] == 1
+    # The last may have been cut short by the end.
+    assert profiler.outbox.spool.dropped[Dropped.UNSENT] in {1, 2}
+
+
+def test_profiles_of_ones_own_go_through_the_spool_too(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool
+) -> None:
+    server.answers = [Answer(503)]
+    outbox = Outbox(collector, spool)
+    for number in (1, 2):
+        outbox.deliver(str(number).encode(), "heap")
+    assert arrived(server) == [1, 2]
+    assert {seen.path for seen in server.seen} == {"/v1/submit?type=heap"}
+    assert outbox.sent == 2
+
+
+def test_a_spool_without_a_disk_sends_at_once(
+    server: ScriptedServer, collector: Collector, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with quick(collector, DiskSpool(tmp_path / "file" / "spool")):
+        eventually(lambda: len(arrived(server)) >= 3)
+    assert arrived(server)[:3] == [1, 2, 3]
+
+
+def test_stop_cuts_a_profile_short_and_keeps_it(
+    server: ScriptedServer, collector: Collector, spool: DiskSpool
+) -> None:
+    profiler = ContinuousProfiler(collector, spool=spool, every=3600, duration=1800, jitter=0)
+    profiler.start()
+    time.sleep(0.2)
+    start = time.monotonic()
+    profiler.stop()
+    assert time.monotonic() - start < PATIENCE / 2
+    assert server.seen == []
+    kept: list[bytes] = []
+    spool.drain(lambda upload: kept.append(upload.body), Event())
+    assert len(kept) == 1
+
+
+def test_stop_ends_the_wait_for_the_next_attempt(server: ScriptedServer, spool: DiskSpool) -> None:
+    server.then = Answer(503, {"Retry-After": "100"})
+    with Collector(server.url, KEY) as collector:
+        profiler = quick(collector, spool)
+        profiler.start()
+        eventually(lambda: bool(server.seen))
+        start = time.monotonic()
+        profiler.stop(PATIENCE)
+    assert time.monotonic() - start < PATIENCE / 2
+
+
+PROGRAM = """
+import os, sys, time
+from pgo_agent import Collector, ContinuousProfiler, DiskSpool
+
+def busy(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+def in_parent(seconds): busy(seconds)
+def in_child(seconds): busy(seconds)
+
+url, folder, every, duration, fork = sys.argv[1:]
+ContinuousProfiler(
+    Collector(url, "key", attempts=1),
+    spool=DiskSpool(folder),
+    every=float(every),
+    duration=float(duration),
+    jitter=0,
+).start()
+print("started", flush=True)
+if fork == "fork" and not os.fork():
+    in_child(2)
+    os._exit(0)
+in_parent(2)
+if fork == "fork":
+    assert os.wait()[1] == 0
+"""
+
+
+def program(server: ScriptedServer, folder: Path, every: float, duration: float, fork: str = "") -> list[str]:
+    return [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        PROGRAM,
+        server.url,
+        str(folder),
+        str(every),
+        str(duration),
+        fork,
+    ]
+
+
+def functions(profiles: list[bytes]) -> set[bytes]:
+    return {text for profile in profiles for text in Profile.FromString(profile).string_table}
+
+
+def test_a_forked_child_profiles_itself_too(server: ScriptedServer, tmp_path: Path) -> None:
+    done = subprocess.run(
+        program(server, tmp_path, 0.5, 0.4, "fork"), timeout=60, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [functions([seen.profile]) for seen in server.seen]
+    assert any(b"__main__.in_child" in names for names in found)
+    assert any(b"__main__.in_parent" in names for names in found)
+    # Each process samples itself alone.
+    later = [names for names in found if b"__main__.in_child" in names]
+    assert not any(b"__main__.in_parent" in names for names in later)
+
+
+def test_the_end_of_the_program_keeps_what_was_sampled(server: ScriptedServer, tmp_path: Path) -> None:
+    done = subprocess.run(
+        program(server, tmp_path, 3600, 1800), timeout=60, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert server.seen == []
+    with Collector(server.url, KEY) as collector:
+        DiskSpool(tmp_path).drain(collector.send, Event())
+    assert b"__main__.in_parent" in functions([seen.profile for seen in server.seen])
+
+
+def test_a_killed_program_is_continued_by_the_next(server: ScriptedServer, tmp_path: Path) -> None:
+    server.then = Answer(500)
+    process = subprocess.Popen(
+        program(server, tmp_path, 0.2, 0.1), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    eventually(lambda: len(list(tmp_path.glob("*.profile"))) >= 3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    spooled = len(list(tmp_path.glob("*.profile")))
+    server.then = Answer(204)
+    seen = len(server.seen)
+    with Collector(server.url, KEY) as collector:
+        DiskSpool(tmp_path).drain(collector.send, Event())
+    times = [Profile.FromString(seen.profile).time_nanos for seen in server.seen[seen:]]
+    assert len(times) == spooled
+    assert times == sorted(set(times))
