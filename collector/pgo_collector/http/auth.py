@@ -27,9 +27,15 @@ def bearer_of(key_file: KeyFile, default_service: str) -> Callable[[Request], Aw
         request.state.key = key.fingerprint
         if key.name is not None:
             request.state.key_name = key.name
-        service = first(request, "service") or key.scope.only or default_service
-        if not key.scope.includes(service):
-            raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {service!r}")
-        request.state.service = service
+        request.state.bearer = key
+        request.state.service = first(request, "service") or key.scope.only or default_service
+        check_scope(request, request.state.service)
 
     return check
+
+
+def check_scope(request: Request, service: str) -> None:
+    """Raises KeyOutOfScope unless the key of the request is for the service."""
+    key = request.state.bearer
+    if not key.scope.includes(service):
+        raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {service!r}")
