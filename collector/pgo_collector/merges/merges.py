@@ -110,7 +110,8 @@ class Merges:
         async with store.part() as part:
             chosen = chosen_of(store, selection.service, selection.type, blobs)
             merged = await make_merge(store, chosen, form, part)
-            merge = Merge(fingerprint_of(state, form), merged.etag, part.stat().st_size, merged.left_out)
+            size = (await asyncio.to_thread(part.stat)).st_size
+            merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)
             return await store.write(self._keep, merge, part)
 
     def _keep(self, merge: Merge, part: Path) -> OpenMerge:
