@@ -19,6 +19,7 @@ from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.health import health_route
 from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.ready import ready_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -58,5 +59,6 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     releases = AllReleases(merges, reports, rules, settings)
     app.include_router(release_routes(releases, merge_keys, settings.default_service))
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
+    app.include_router(profefe_routes(merges, parts.submit_keys, merge_keys, settings))
     problems.install(app)
     return AccessLog(Lingering(app))

@@ -11,6 +11,8 @@
     │   ├── KeyRefused          403
     │   ├── KeyOutOfScope       403
     │   ├── NothingToMerge      404
+    │   │   └── NothingSelected
+    │   ├── NoSuchProfile       404
     │   ├── NoSuchRelease       404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
@@ -110,6 +112,19 @@ class KeyOutOfScope(Refusal):
 
 class NothingToMerge(Refusal):
     """No profile is stored, or none that can be read."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class NothingSelected(NothingToMerge):
+    """No profile that is stored fits the selection."""
+
+    def __init__(self) -> None:
+        super().__init__("no such profile is stored")
+
+
+class NoSuchProfile(Refusal):
+    """No profile has that id, or can be had by itself any more."""
 
     status = HTTPStatus.NOT_FOUND
 

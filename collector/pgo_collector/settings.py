@@ -64,6 +64,10 @@ class Settings(BaseSettings):
         pattern=rf"^{SERVICE_PATTERN}$",
         description="The service of profiles from clients that name none.",
     )
+    profefe_open: bool = Field(
+        default=False,
+        description="Whether profefe's API, /api/0, takes requests without a key. For trusted networks.",
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",

@@ -43,6 +43,14 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         assert (await client.put("/v1/releases/1/pin")).status_code == 200
         assert (await client.delete("/v1/releases/1/pin")).status_code == 200
         assert len((await client.get("/v1/releases")).json()["releases"]) == 1
+        query = "?service=demo&type=cpu"
+        sent = [await client.post(f"/api/0/profiles{query}", content=profile_of(name)) for name in ("a", "b")]
+        first, second = (answer.json()["body"]["id"] for answer in sent)
+        assert len((await client.get(f"/api/0/profiles{query}")).json()["body"]) == 2
+        for path in (f"/merge{query}", f"/merge{query}&limit=2", f"/{first}+{second}"):
+            assert tally((await client.get(f"/api/0/profiles{path}")).content) == {"a": 1, "b": 1}
+        assert (await client.get(f"/api/0/profiles/{first}")).status_code == 200
+        assert len((await client.get("/api/0/services")).json()["body"]) == 2
 
     async def serve(folder: DataFolder) -> None:
         async with open_store(settings, folder) as store:

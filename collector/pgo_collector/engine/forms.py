@@ -45,3 +45,7 @@ def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
         return Weighting(by, PLAIN.half_life if half_life is None else parse_half_life(half_life))
     except WeightingInvalid as error:
         raise NoSuchWeighting(f"{parameter}: {error}") from None
+
+
+# The merge itself.
+PLAIN_FORM = Form(format_named(), Rules())

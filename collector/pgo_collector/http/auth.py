@@ -1,20 +1,29 @@
-"""Who may call a route, and for which service: a FastAPI dependency, done before any of the body is read."""
+"""Who may call a route, and for which service: FastAPI dependencies, done before any of the body is read."""
 
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
+from pgo_collector.http.key import Key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.selections import first
 
+Dependency = Callable[[Request], Awaitable[None]]
 
-def bearer_of(key_file: KeyFile, default_service: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that leaves in the request's state which service it is about: `service`.
+_NO_KEY = Key(b"")
 
-    That is the first `service` of the query, as it is there; or the one that the key is for, if it is for
-    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, and
-    KeyOutOfScope if that isn't for the service.
+
+async def anyone(request: Request) -> None:
+    """The dependency of routes that ask for no key: whoever calls may do so for all services."""
+    request.state.bearer = _NO_KEY
+
+
+def holder_of(key_file: KeyFile) -> Dependency:
+    """A dependency that leaves the key in the request's state: `bearer`.
+
+    Which service the request is about is for the route to find, and to check with `check_scope`. Raises
+    KeyRefused unless the request bears one of the file's keys.
     """
 
     async def check(request: Request) -> None:
@@ -28,7 +37,24 @@ def bearer_of(key_file: KeyFile, default_service: str) -> Callable[[Request], Aw
         if key.name is not None:
             request.state.key_name = key.name
         request.state.bearer = key
-        request.state.service = first(request, "service") or key.scope.only or default_service
+
+    return check
+
+
+def bearer_of(key_file: KeyFile, default_service: str) -> Dependency:
+    """A dependency that leaves in the request's state also which service it is about: `service`.
+
+    That is the first `service` of the query, as it is there; or the one that the key is for, if it is for
+    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, and
+    KeyOutOfScope if that isn't for the service.
+    """
+    hold = holder_of(key_file)
+
+    async def check(request: Request) -> None:
+        await hold(request)
+        request.state.service = (
+            first(request, "service") or request.state.bearer.scope.only or default_service
+        )
         check_scope(request, request.state.service)
 
     return check

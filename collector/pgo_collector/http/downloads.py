@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import BinaryIO
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.left_out import HEADER, left_out_header
+from pgo_collector.merges.open_merge import OpenMerge
 
 _CHUNK_BYTES = 256 << 10
 
@@ -28,3 +34,18 @@ class Download(Response):
             ):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
+
+
+def merge_download(
+    request: Request, made: OpenMerge, filename: str, media_type: str = "application/octet-stream"
+) -> Response:
+    """A merge to be saved under that name; 304 to a GET or HEAD of a client that has it already."""
+    request.state.profile = made.etag
+    headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+    if made.left_out:
+        headers[HEADER] = left_out_header(made.left_out)
+    if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
+        made.file.close()
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{filename}"'
+    return Download(made.file, made.size, media_type, headers)

@@ -1,4 +1,6 @@
-"""Errors as RFC 9457 problem details, whoever raised them: the last step of a request that failed."""
+"""Errors as RFC 9457 problem details, or as profefe's clients know them, whoever raised them: the last step
+of a request that failed.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from pgo_collector.errors import Refusal
+from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
 
 # nginx's code for a client that went away; nobody receives it, the log line shows it.
 CLIENT_CLOSED_REQUEST = 499
@@ -24,30 +27,37 @@ class Problem(JSONResponse):
     media_type = "application/problem+json"
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        if len(detail) > _LONGEST_DETAIL:
-            detail = detail[:_LONGEST_DETAIL] + "…"
         content = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
         super().__init__(content, status.value, headers)
 
 
 def install(app: FastAPI) -> None:
-    """Every error that leaves a route of `app` becomes a Problem."""
+    """Every error that leaves a route of `app` becomes a Problem, or below /api/0 an ErrorEnvelope."""
     for kind in (Refusal, ProfileError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    status, detail, headers = _explained(request, error)
+    if len(detail) > _LONGEST_DETAIL:
+        detail = detail[:_LONGEST_DETAIL] + "…"
+    if is_profefe(request.url.path):
+        return ErrorEnvelope(error, status, detail, headers)
+    return Problem(status, detail, headers)
+
+
+def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
     match error:
         case Refusal():
-            return Problem(error.status, str(error), error.headers)
+            return error.status, str(error), error.headers
         case LimitExceeded():
-            return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}")
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}", None
         case ProfileError():
-            return Problem(HTTPStatus.BAD_REQUEST, f"not a profile: {error}")
+            return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
         case HTTPException():  # the router's 404 and 405, the latter with its Allow header
             status = HTTPStatus(error.status_code)
-            return Problem(status, f"{status.phrase}: {request.method} {request.url.path}", error.headers)
-        case ClientDisconnect():
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+            return status, f"{status.phrase}: {request.method} {request.url.path}", error.headers
     # The log has the traceback; the client learns nothing of our insides.
-    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; the server's log has more")
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; the server's log has more", None

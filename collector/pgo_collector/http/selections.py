@@ -71,7 +71,10 @@ def parse_time(text: str, parameter: str) -> int:
             f"{parameter}={text[:50]}: not a time; write 2026-11-20, 2026-11-20T15:04:05 (UTC) or RFC 3339"
         ) from None
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return ((since.days * 86400 + since.seconds) * _MICROSECONDS + since.microseconds) * 1000
+    nanos = ((since.days * 86400 + since.seconds) * _MICROSECONDS + since.microseconds) * 1000
+    if not -(1 << 63) <= nanos < 1 << 63:
+        raise ParameterInvalid(f"{parameter}={text[:50]}: profiles have times from 1678 to 2261")
+    return nanos
 
 
 def _times(request: Request) -> tuple[int | None, int | None]:

@@ -7,9 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge.rules import Rules
 
-from pgo_collector.engine.forms import Form, format_named
+from pgo_collector.engine.forms import PLAIN_FORM
 from pgo_collector.engine.tasks import Facts
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.merges.live import chosen_of
@@ -31,7 +30,7 @@ async def combine_blobs(store: Store, series: Series, blobs: Sequence[Blob]) -> 
     async with store.part() as part:
         with suppress(NothingToMerge):
             chosen = chosen_of(store, series.service, series.type, blobs)
-            merged = await make_merge(store, chosen, Form(format_named(), Rules()), part)
+            merged = await make_merge(store, chosen, PLAIN_FORM, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:

@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from pgo_collector.engine.forms import Form
 from pgo_collector.engine.rows import Stored
 from pgo_collector.engine.tasks import ENGINE, Chosen
-from pgo_collector.errors import NothingToMerge
+from pgo_collector.errors import NothingSelected
 from pgo_collector.store.catalog import Blob
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
 
 
-def live_blobs(store: Store, selection: Selection) -> list[Blob]:
-    """The blobs that count, in canonical order. Raises NothingToMerge."""
-    blobs = store.catalog.live(selection)
+def live_blobs(store: Store, selection: Selection, most: int | None = None) -> list[Blob]:
+    """The blobs that count, the first `most` in canonical order. Raises NothingSelected."""
+    blobs = store.catalog.live(selection, most)
     if not blobs:
-        raise NothingToMerge("no such profile is stored")
+        raise NothingSelected
     return blobs
 
 

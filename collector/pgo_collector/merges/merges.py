@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -11,14 +12,14 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.forms import Form
-from pgo_collector.errors import NothingToMerge
+from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.live import chosen_of, fingerprint_of, live_blobs
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.making import make_merge
 from pgo_collector.merges.open_merge import OpenMerge
 from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.catalog import Merge
+from pgo_collector.store.catalog import Blob, Merge
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store, not_stored
 
@@ -47,6 +48,20 @@ class Merges:
             return found
         async with self._locks.of(selection.service, selection.type):
             return await self._current(selection, form)
+
+    async def of(self, blobs: Sequence[Blob], form: Form) -> OpenMerge:
+        """The merge of just these blobs, which are of one service and type. It isn't kept.
+
+        Raises as `current` does.
+        """
+        series = blobs[0].name.series
+        chosen = chosen_of(self.store, series.service, series.type, blobs)
+        async with self.store.part() as part:
+            try:
+                merged = await make_merge(self.store, chosen, form, part)
+                return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out)
+            except OSError as error:
+                raise not_stored("merge", error) from error
 
     async def combine(self, selection: Selection, form: Form) -> OpenMerge:
         """The merge as of now; and from now on each series stands in the store as one profile.
@@ -91,11 +106,12 @@ class Merges:
         store = self.store
         state, blobs = await asyncio.to_thread(store.catalog.state, selection)
         if not blobs:
-            raise NothingToMerge("no such profile is stored")
+            raise NothingSelected
         async with store.part() as part:
             chosen = chosen_of(store, selection.service, selection.type, blobs)
             merged = await make_merge(store, chosen, form, part)
-            merge = Merge(fingerprint_of(state, form), merged.etag, part.stat().st_size, merged.left_out)
+            size = (await asyncio.to_thread(part.stat)).st_size
+            merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)
             return await store.write(self._keep, merge, part)
 
     def _keep(self, merge: Merge, part: Path) -> OpenMerge:

@@ -9,10 +9,8 @@ from starlette.responses import Response
 from pgo_collector.engine.forms import Form, format_named, weighting_named
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.downloads import Download
-from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.downloads import merge_download
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.left_out import HEADER, left_out_header
 from pgo_collector.http.selections import first, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -36,15 +34,7 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         form = Form(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, form)
-        request.state.profile = made.etag
-        headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
-        if made.left_out:
-            headers[HEADER] = left_out_header(made.left_out)
-        if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
-            made.file.close()
-            return Response(status_code=304, headers=headers)
-        headers["Content-Disposition"] = f'attachment; filename="{selection.service}{wanted.suffix}"'
-        return Download(made.file, made.size, wanted.media_type, headers)
+        return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return router
 

@@ -148,9 +148,10 @@ class Catalog:
         """Closes the file."""
         self._engine.dispose()
 
-    def live(self, selection: Selection) -> list[Blob]:
-        """The blobs that count, in canonical order: by time, then by digest."""
-        return self.state(selection)[1]
+    def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
+        """The blobs that count, the first `most` in canonical order: by time, then by digest."""
+        with self._engine.begin() as connection:
+            return _in_order(connection, selection, most)
 
     def live_in(self, series: Series) -> list[Blob]:
         """The blobs that count in that very series."""
@@ -160,8 +161,7 @@ class Catalog:
     def state(self, selection: Selection) -> tuple[str, list[Blob]]:
         """The fingerprint, and the blobs that it is of."""
         with self._engine.begin() as connection:
-            blobs = _rows(connection, _selected(selection), _blobs.c.time_nanos, _blobs.c.digest)
-            return _fingerprint(connection, selection), blobs
+            return _fingerprint(connection, selection), _in_order(connection, selection)
 
     def fingerprint(self, selection: Selection) -> str:
         """One text for the same live blobs."""
@@ -223,14 +223,14 @@ class Catalog:
         with self._engine.begin() as connection:
             return [(row.service, row.type) for row in connection.execute(newest)]
 
-    def counting(self, series: Series, identity: Identity) -> BlobName | None:
+    def counting(self, series: Series, identity: Identity) -> Blob | None:
         """The blob that counts a profile; None if none does."""
         with self._engine.begin() as connection:
             where = (_profiles.c.series_id == _id(series), *_is(identity))
             counted = _NAMED_BLOBS.join(_profiles, _profiles.c.blob_id == _blobs.c.id)
             query = sa.select(_blobs, *_NAMED).select_from(counted).where(*where)
             row = connection.execute(query).one_or_none()
-        return None if row is None else _name(row)
+        return None if row is None else _blob(row)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
@@ -329,10 +329,17 @@ _NAMED = (_series.c.service, _series.c.type, _series.c.labels)
 
 
 def _rows(
-    connection: sa.Connection, where: sa.ColumnElement[bool], *order: sa.ColumnElement[Any]
+    connection: sa.Connection,
+    where: sa.ColumnElement[bool],
+    *order: sa.ColumnElement[Any],
+    most: int | None = None,
 ) -> list[Blob]:
-    query = sa.select(_blobs, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order)
+    query = sa.select(_blobs, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
     return [_blob(row) for row in connection.execute(query).all()]
+
+
+def _in_order(connection: sa.Connection, selection: Selection, most: int | None = None) -> list[Blob]:
+    return _rows(connection, _selected(selection), _blobs.c.time_nanos, _blobs.c.digest, most=most)
 
 
 def _fingerprint(connection: sa.Connection, selection: Selection) -> str:

@@ -88,7 +88,7 @@ class Store:
         counting = self.catalog.counting(series, name.identity)
         if counting is not None:
             # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
-            if counting == name and self.blobs.size(name) == MISSING:
+            if counting.name == name and self.blobs.size(name) == MISSING:
                 self.blobs.keep(part, name)
             return name
         self.blobs.discard(name)  # what may be there of one that didn't come to count

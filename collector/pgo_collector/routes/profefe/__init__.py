@@ -1,0 +1,1 @@
+"""The routes of profefe's API, below /api/0, a file each."""

@@ -1,0 +1,33 @@
+"""GET and HEAD /api/0/profiles/merge: one profile made of all that are selected."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.engine.forms import PLAIN_FORM
+from pgo_collector.http.downloads import merge_download
+from pgo_collector.http.profefe import FILENAME
+from pgo_collector.http.profefe_queries import limit_of, selection_of
+from pgo_collector.merges.live import live_blobs
+from pgo_collector.merges.merges import Merges
+
+
+def merge_routes(merges: Merges) -> APIRouter:
+    """The route. A service's rules play no part: they are for compilers, and this is for people."""
+    router = APIRouter()
+
+    @router.api_route("/profiles/merge", methods=["GET", "HEAD"])
+    async def merge(request: Request) -> Response:
+        selection, most = selection_of(request), limit_of(request)
+        if most is None:
+            made = await merges.current(selection, PLAIN_FORM)
+        else:
+            blobs = await asyncio.to_thread(live_blobs, merges.store, selection, most)
+            made = await merges.of(blobs, PLAIN_FORM)
+        return merge_download(request, made, FILENAME)
+
+    return router

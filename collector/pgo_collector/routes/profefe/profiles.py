@@ -1,0 +1,60 @@
+"""/api/0/profiles: POST stores a profile, GET and HEAD list what is stored of a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import NothingSelected
+from pgo_collector.http.body import write_body
+from pgo_collector.http.profefe import Envelope, described
+from pgo_collector.http.profefe_queries import created_nanos_of, limit_of, selections_of, series_of
+from pgo_collector.settings import Settings
+from pgo_collector.store.selection import Selection
+from pgo_collector.store.store import Store
+
+_PATH = "/profiles"
+_BODY = "a profile, gzip or bare protobuf"
+
+
+def submit_routes(store: Store, settings: Settings) -> APIRouter:
+    """The route that stores."""
+    router = APIRouter()
+
+    @router.post(_PATH)
+    async def submit(request: Request) -> Response:
+        series, created_nanos = series_of(request), created_nanos_of(request)
+        async with store.part() as part:
+            request.state.bytes = await write_body(
+                request, part, settings.largest_body, settings.body_timeout, _BODY
+            )
+            facts, name = await store.submit(part, series, settings.limits, created_nanos)
+        request.state.profile = facts.digest
+        return Envelope(described(name))
+
+    return router
+
+
+def profiles_routes(store: Store) -> APIRouter:
+    """The route that lists."""
+    router = APIRouter()
+
+    @router.api_route(_PATH, methods=["GET", "HEAD"])
+    async def profiles(request: Request) -> Response:
+        selections, most = selections_of(request), limit_of(request)
+        return await asyncio.to_thread(_listed, store, selections, most)
+
+    return router
+
+
+def _listed(store: Store, selections: Sequence[Selection], most: int | None) -> Response:
+    """The first `most`, in ascending order of time whatever their type."""
+    names = [blob.name for selection in selections for blob in store.catalog.live(selection, most)]
+    if not names:
+        raise NothingSelected
+    names.sort(key=lambda name: (name.identity, name.series))
+    return Envelope([described(name) for name in names[:most]])
