@@ -31,6 +31,9 @@
 
 _Static_assert(sizeof(off_t) == 8 && sizeof(long) == 8, "64-bit Linux only");
 
+/* A cache, and written in the background: its operations have no place among the others. */
+#define BACKGROUND "/rows"
+
 enum mode { COUNT, KILL, TORN, FULL, SHORT };
 enum kind { WRITE, GROW, SYNC, SHRINK }; /* SHRINK needs no space and so never fails on a full disk */
 
@@ -101,6 +104,7 @@ enum verdict { GO, FAIL, HALF, HALF_THEN_DIE };
 static enum verdict strike(const char *call, enum kind kind, const char *path) {
     size_t length = strlen(folder);
     if (strncmp(path, folder, length) || (path[length] && path[length] != '/')) return GO;
+    if (!strncmp(path + length, BACKGROUND, strlen(BACKGROUND))) return GO;
     int64_t at = __atomic_add_fetch(&control->count, 1, __ATOMIC_SEQ_CST);
     if (at <= (int64_t)(sizeof control->log / sizeof *control->log)) {
         snprintf(control->log[at - 1].name, sizeof control->log->name, "%s", call);

@@ -48,6 +48,7 @@ class Lane:
         self.server.kill()
         self.killer.stand_by()
         self.server.start()
+        self.server.wait_for_log("upkeep done")  # what it does at a start isn't what is to be struck
         return self.server
 
     def struck_request(self, mode: Mode, target: int, send: Callable[[Server], httpx.Response]) -> bool:
