@@ -79,4 +79,5 @@ def test_recursion_and_what_has_no_stack() -> None:
     assert found.total[:, 0].tolist() == [7, 0, 10]
     assert found.flat[:, 0].tolist() == [2, 0, 0]
     assert found.cum[:, 0].tolist() == [2, 0, 0]
+    assert of_name(collection, [0, 1], [0, 1], "function", "a.g").cum[:, 0].tolist() == [3, 5]
     assert of_name(collection, [0], [0], "package", "a").cum[:, 0].tolist() == [3]
