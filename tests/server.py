@@ -163,6 +163,11 @@ class Server:
         """/v1/releases, with what comes after it in `path`."""
         return self.client.request(method, f"/v1/releases{path}", headers=bearer(self.merge_key))
 
+    def ask(self, path: str, method: str = "GET", key: str = merge_key, **query: str) -> httpx.Response:
+        """A question about what is stored; names of parameters may end in an underscore."""
+        named = {name.rstrip("_"): value for name, value in query.items()}
+        return self.client.request(method, path, params=named, headers=bearer(key))
+
     def descendants(self) -> list[int]:
         """The ids of the processes that it started, and those that they did."""
         return descendants(self.process.pid)

@@ -15,11 +15,15 @@ from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
+from pgo_collector.questions.fleet import Fleet
 from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.health import health_route
+from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.profefe.api import profefe_routes
+from pgo_collector.routes.questions import question_routes
 from pgo_collector.routes.ready import ready_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -60,5 +64,8 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.include_router(release_routes(releases, merge_keys, settings.default_service))
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(merges, parts.submit_keys, merge_keys, settings))
+    app.include_router(inventory_routes(store, merge_keys, settings.default_service))
+    app.include_router(question_routes(Fleet(store), merge_keys, settings.default_service))
+    app.include_router(openapi_routes())
     problems.install(app)
     return AccessLog(Lingering(app))

@@ -18,6 +18,7 @@
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
     │   ├── NotOfThisProfile    422
+    │   ├── NotComparable       422
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
@@ -157,6 +158,12 @@ class BodyTooLarge(Refusal):
 
 class NotOfThisProfile(Refusal):
     """The merge lacks what the format can't do without."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class NotComparable(Refusal):
+    """Two selections that measure different things."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 

@@ -51,6 +51,9 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             assert tally((await client.get(f"/api/0/profiles{path}")).content) == {"a": 1, "b": 1}
         assert (await client.get(f"/api/0/profiles/{first}")).status_code == 200
         assert len((await client.get("/api/0/services")).json()["body"]) == 2
+        for path in ("services", "profiles", "top?service=*", "series?function=a", "diff?base_labels=a="):
+            assert (await client.get(f"/v1/{path}")).status_code == 200
+        assert (await client.get("/v1/openapi.json")).status_code == 200
 
     async def serve(folder: DataFolder) -> None:
         async with open_store(settings, folder) as store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -115,3 +115,43 @@ def test_the_scope_of_a_key_changes_with_its_line(scoped: Server) -> None:
         path = f"/v1/submit?service={service}"
         answer = scoped.client.post(path, content=profile_of("a"), headers=bearer("key-of-shop"))
         assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/top", "/v1/profiles", "/v1/series?function=f", "/v1/diff?base_labels=a=1"]
+)
+def test_questions_about_all_services_are_for_keys_of_all(scoped: Server, path: str) -> None:
+    for key, status in {
+        "key-of-any": 404,
+        "key-of-star": 404,
+        "key-of-shop": 403,
+        "key-of-pays": 403,
+    }.items():
+        bare, _, query = path.partition("?")
+        answer = scoped.ask(bare, key=key, service="*", **dict(parse_qsl(query)))
+        assert answer.status_code == (200 if (bare, status) == ("/v1/profiles", 404) else status)
+
+
+def test_a_base_of_another_service_is_for_keys_of_both(scoped: Server) -> None:
+    for key, service, base, status in (
+        ("key-of-any", "shop", "till", 404),
+        ("key-of-shop", "shop", "till", 403),
+        ("key-of-pays", "pay-eu", "till", 404),
+        ("key-of-pays", "pay-eu", "shop", 403),
+    ):
+        answer = scoped.ask("/v1/diff", key=key, service=service, base_service=base)
+        assert answer.status_code == status
+
+
+def test_services_are_those_of_the_key(scoped: Server) -> None:
+    for service in ("shop", "till"):
+        assert scoped.submit(profile_of("a"), "key-of-any", {"service": service}).status_code == 204
+
+    def names(key: str, **query: str) -> list[str]:
+        return [each["service"] for each in scoped.ask("/v1/services", key=key, **query).json()["services"]]
+
+    assert names("key-of-any") == names("key-of-star") == ["shop", "till"]
+    assert names("key-of-shop") == ["shop"]
+    assert names("key-of-pays", service="till") == names("key-of-any", service="till") == ["till"]
+    assert scoped.ask("/v1/services", key="key-of-pays").status_code == 403
+    assert scoped.ask("/v1/services", key="key-of-shop", service="*").status_code == 403

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import subprocess
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pprof_proto.profile_pb2 import Profile
@@ -39,3 +41,16 @@ def go_top(profile: bytes, folder: Path, sample_type: str, unit: str) -> Table:
     names = {function.id: top.string_table[function.name].decode() for function in top.function}
     functions = {location.id: names[location.line[0].function_id] for location in top.location}
     return {functions[row.location_id[0]]: (row.value[1], row.value[0]) for row in top.sample}
+
+
+def go_flat_by_file(profile: bytes, folder: Path, sample_type: str) -> dict[str, int]:
+    """Go's flat values of source files, for a sample type in ns.
+
+    -topproto leaves their names out, and -top has several rows of a file, so that cum can't be had.
+    """
+    text = pprof(profile, folder, "-top", "-files", f"-sample_index={sample_type}", "-unit=ns")
+    rows = re.findall(r"^ *(\d+)(?:ns)? +\S+% +\S+% +\S+ +\S+%  (\S+)", text, flags=re.MULTILINE)
+    flat: Counter[str] = Counter()
+    for value, name in rows:
+        flat[name] += int(value)
+    return dict(+flat)

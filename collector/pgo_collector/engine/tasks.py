@@ -159,7 +159,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
     is all, there is no file. Raises NotOfThisProfile or OSError.
     """
-    collected = _collect(chosen, form.weighting)
+    collected = collect(chosen, form.weighting)
     if not collected.names:
         return Merged("", None, collected.left_out)
     profile = collected.merge(form.weighting)
@@ -203,7 +203,7 @@ def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, no
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
-    collected = _collect(chosen)
+    collected = collect(chosen)
     if not collected.names:
         return Reported(None, collected.left_out)
     against = _released(released)
@@ -223,23 +223,29 @@ def _released(release: Path | None) -> Profile | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Collected:
+class Collected:
     """Blobs that were read: the `numbers` in the collection of those that are fit to be merged, and the names
-    of the blobs that have them.
+    of these `blobs`.
     """
 
     collection: Collection
     numbers: list[int]
-    names: dict[int, str]
+    blobs: list[str]
     left_out: tuple[LeftOut, ...]
 
-    def merge(self, weighting: Weighting) -> Profile:
+    @property
+    def names(self) -> dict[int, str]:
+        """A blob for each number; two may have the same profile."""
+        return dict(zip(self.numbers, self.blobs, strict=True))
+
+    def merge(self, weighting: Weighting = PLAIN) -> Profile:
+        """Their merge. Raises as `Collection.merge` does."""
         is_all = len(self.numbers) == len(self.names) == len(self.collection)
         # The merge of all is the last one, and what has come since.
         return self.collection.merge(None if is_all else self.numbers, weighting)
 
 
-def _collect(chosen: Chosen, weighting: Weighting = PLAIN) -> _Collected:
+def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     """What can be read of blobs, and be merged and weighed so."""
     rows = SHELF.rows(chosen.owner)
     unreadable = rows.take_in(chosen.blobs)
@@ -253,7 +259,8 @@ def _collect(chosen: Chosen, weighting: Weighting = PLAIN) -> _Collected:
         else:
             taken.append((number, name))
     SHELF.make_room()
-    return _Collected(rows.collection, [number for number, _ in taken], dict(taken), tuple(left_out))
+    numbers, names = [number for number, _ in taken], [name for _, name in taken]
+    return Collected(rows.collection, numbers, names, tuple(left_out))
 
 
 def _most_common(collection: Collection, numbers: Sequence[int]) -> Header | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pprof_merge import WeightingInvalid
@@ -12,12 +13,13 @@ from starlette.requests import Request
 
 from pgo_collector.engine.types import CPU, TYPES
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.store.selection import Matcher, Selection
+from pgo_collector.store.selection import EVERY_SERVICE, Matcher, Selection
 from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 _MOST_MATCHERS = 32
+_BASE = "base_"
 _MICROSECONDS = 10**6
 
 
@@ -28,12 +30,13 @@ def first(request: Request, parameter: str) -> str | None:
 
 def service_of(request: Request) -> str:
     """The service that a request is about, as `auth` found. Raises ParameterInvalid."""
-    service: str = request.state.service
-    if not _SERVICE.fullmatch(service):
-        raise ParameterInvalid(
-            f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
-        )
-    return service
+    return _service(request.state.service)
+
+
+def fleet_service_of(request: Request) -> str:
+    """As `service_of`, where EVERY_SERVICE is one too. Raises ParameterInvalid."""
+    is_every = request.state.service == EVERY_SERVICE
+    return EVERY_SERVICE if is_every else service_of(request)
 
 
 def type_of(request: Request) -> str:
@@ -55,11 +58,34 @@ def selection_of(request: Request) -> Selection:
 
     Raises ParameterInvalid.
     """
-    texts = [text for listed in request.query_params.getlist("labels") for text in listed.split(",") if text]
-    if len(texts) > _MOST_MATCHERS:
-        raise ParameterInvalid(f"labels: there are more than {_MOST_MATCHERS}")
-    begin, end = _times(request)
-    return Selection(service_of(request), type_of(request), tuple(map(_matcher, texts)), begin, end)
+    return _selection(request, service_of(request))
+
+
+def fleet_selection_of(request: Request) -> Selection:
+    """As `selection_of`, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
+    return _selection(request, fleet_service_of(request))
+
+
+def base_of(request: Request, selection: Selection) -> Selection:
+    """What a selection is to be compared with: `base_service`, `base_labels`, and `base_from`, `base_to` or
+    `base_last`, where what isn't given is as in the selection.
+
+    Raises ParameterInvalid, also where nothing is given.
+    """
+    given = {name for name in request.query_params if name.startswith(_BASE)}
+    base = selection
+    if f"{_BASE}service" in given:
+        base = replace(base, service=_service(first(request, f"{_BASE}service") or ""))
+    if f"{_BASE}labels" in given:
+        base = replace(base, matchers=_matchers(request, _BASE))
+    if given & {f"{_BASE}{name}" for name in ("from", "to", "last")}:
+        begin, end = _times(request, _BASE)
+        base = replace(base, begin=begin, end=end)
+    if base == selection:
+        raise ParameterInvalid(
+            "the base is the selection itself; give base_service, base_labels, base_from, base_to, base_last"
+        )
+    return base
 
 
 def parse_time(text: str, parameter: str) -> int:
@@ -77,18 +103,39 @@ def parse_time(text: str, parameter: str) -> int:
     return nanos
 
 
-def _times(request: Request) -> tuple[int | None, int | None]:
-    begin, end, last = (first(request, parameter) for parameter in ("from", "to", "last"))
-    end_nanos = parse_time(end, "to") if end else None
+def _selection(request: Request, service: str) -> Selection:
+    begin, end = _times(request)
+    return Selection(service, type_of(request), _matchers(request), begin, end)
+
+
+def _service(service: str) -> str:
+    if not _SERVICE.fullmatch(service):
+        raise ParameterInvalid(
+            f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
+        )
+    return service
+
+
+def _times(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
+    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
+    end_nanos = parse_time(end, f"{prefix}to") if end else None
     if not last:
-        return (parse_time(begin, "from") if begin else None), end_nanos
+        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
     if begin:
-        raise ParameterInvalid("last: give it, or from, and not both")
+        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
     try:
         nanos = parse_half_life(last)
     except WeightingInvalid as error:
-        raise ParameterInvalid(f"last: {error}") from None
-    return (time.time_ns() if end_nanos is None else end_nanos) - nanos, end_nanos
+        raise ParameterInvalid(f"{prefix}last: {error}") from None
+    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
+
+
+def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
+    every = request.query_params.getlist(f"{prefix}labels")
+    texts = [text for listed in every for text in listed.split(",") if text]
+    if len(texts) > _MOST_MATCHERS:
+        raise ParameterInvalid(f"{prefix}labels: there are more than {_MOST_MATCHERS}")
+    return tuple(map(_matcher, texts))
 
 
 def _matcher(text: str) -> Matcher:

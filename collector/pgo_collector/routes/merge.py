@@ -3,6 +3,7 @@
 import asyncio
 
 from fastapi import APIRouter, Depends
+from pprof_merge.formats import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +12,7 @@ from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.downloads import merge_download
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, SELECTION, download, parameters, problems
 from pgo_collector.http.selections import first, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -22,7 +24,12 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
 
     @router.api_route(
         "/v1/merge",
-        methods=["POST", "GET", "HEAD"],
+        methods=["POST", *METHODS],
+        summary="The merge of a selection",
+        response_class=Response,
+        responses=download("The merge", *(known.media_type for known in FORMATS.values()))
+        | problems(400, 403, 404, 405, 422, 500, 503),
+        openapi_extra=parameters(*SELECTION, "format", "weight", "half_life", "and_combine"),
         dependencies=[Depends(_check_method), Depends(bearer_of(keys, default_service))],
     )
     async def merge(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import Format
+from pprof_merge.formats import FORMATS, Format
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,26 +14,41 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.downloads import Download
 from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, download, parameters, problems
 from pgo_collector.http.selections import service_of
 from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.forms import OpenRelease
 from pgo_collector.releases.release import number_of
 
 _HEADER = "PGO-Release"
-_METHODS = ["GET", "HEAD"]
+_PROFILE = download("The profile", *(known.media_type for known in FORMATS.values()))
 
 
 def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
     """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))])
 
-    @router.api_route("/v1/release", methods=_METHODS)
+    @router.api_route(
+        "/v1/release",
+        methods=METHODS,
+        summary="What to build with, the same until it pays to take another",
+        response_class=Response,
+        responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
+        openapi_extra=parameters("service", "format"),
+    )
     async def current(request: Request) -> Response:
         releases, wanted = await every.of(service_of(request)), _format(request)
         opened = await releases.current(wanted)
         return _answer(request, opened, wanted, f"{releases.service}{wanted.suffix}")
 
-    @router.api_route("/v1/releases/{number}/profile", methods=_METHODS)
+    @router.api_route(
+        "/v1/releases/{number}/profile",
+        methods=METHODS,
+        summary="The profile of a release",
+        response_class=Response,
+        responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
+        openapi_extra=parameters("service", "format"),
+    )
     async def numbered(request: Request, number: str) -> Response:
         releases, wanted = await every.of(service_of(request)), _format(request)
         opened = await releases.numbered(number_of(number), wanted)

@@ -10,12 +10,14 @@ from starlette.responses import JSONResponse, Response
 
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, parameters, problems, success
 from pgo_collector.http.selections import service_of
 from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.release import Choice, Release, number_of
 from pgo_collector.releases.service_releases import ServiceReleases
 
-_READ = ["GET", "HEAD"]
+_PROBLEMS = problems(400, 403, 404, 500, 503)
+_OF_SERVICE = parameters("service")
 
 
 def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
@@ -30,28 +32,60 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     async def described(releases: ServiceReleases, release: Release) -> dict[str, Any]:
         return _described(release, await releases.choice())
 
-    @router.api_route("/v1/releases", methods=_READ)
+    @router.api_route(
+        "/v1/releases",
+        methods=METHODS,
+        summary="The releases that are kept, the newest first",
+        response_description="The releases",
+        responses=_PROBLEMS,
+        openapi_extra=_OF_SERVICE,
+    )
     async def listed(releases: Releases) -> Response:
         choice = await releases.choice()
         kept = [_described(release, choice) for release in await releases.all()]
         return JSONResponse({"releases": [_without_report(release) for release in kept]})
 
-    @router.post("/v1/releases")
+    @router.post(
+        "/v1/releases",
+        summary="Makes the merge as of now a release",
+        response_description="The newest release was that merge already",
+        responses=success(HTTPStatus.CREATED, "The release that was made") | _PROBLEMS,
+        openapi_extra=_OF_SERVICE,
+    )
     async def make(request: Request, releases: Releases) -> Response:
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         location = str(URL(f"/v1/releases/{release.number}").replace(query=request.url.query))
         return JSONResponse(await described(releases, release), status, {"Location": location})
 
-    @router.api_route("/v1/releases/{number}", methods=_READ)
+    @router.api_route(
+        "/v1/releases/{number}",
+        methods=METHODS,
+        summary="A release, with its report",
+        response_description="The release",
+        responses=_PROBLEMS,
+        openapi_extra=_OF_SERVICE,
+    )
     async def one(number: str, releases: Releases) -> Response:
         return JSONResponse(await described(releases, await releases.release(number_of(number))))
 
-    @router.put("/v1/releases/{number}/pin")
+    @router.put(
+        "/v1/releases/{number}/pin",
+        summary="Makes a release the current one, and pins it",
+        response_description="The release",
+        responses=_PROBLEMS,
+        openapi_extra=_OF_SERVICE,
+    )
     async def pin(number: str, releases: Releases) -> Response:
         return JSONResponse(await described(releases, await releases.pin(number_of(number))))
 
-    @router.delete("/v1/releases/{number}/pin")
+    @router.delete(
+        "/v1/releases/{number}/pin",
+        summary="Unpins a release",
+        response_description="The release",
+        responses=_PROBLEMS,
+        openapi_extra=_OF_SERVICE,
+    )
     async def unpin(number: str, releases: Releases) -> Response:
         return JSONResponse(await described(releases, await releases.unpin(number_of(number))))
 

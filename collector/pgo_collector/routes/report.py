@@ -9,6 +9,7 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import write_body
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
+from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
@@ -20,11 +21,24 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
     """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys, settings.default_service))])
 
-    @router.api_route("/v1/report", methods=["GET", "HEAD"])
+    @router.api_route(
+        "/v1/report",
+        methods=METHODS,
+        summary="Whether the merge is fit to build with",
+        response_description="The report",
+        responses=problems(400, 403, 404, 500, 503),
+        openapi_extra=parameters(*SELECTION),
+    )
     async def report(request: Request) -> Response:
         return _answer(await reports.make(selection_of(request)))
 
-    @router.post("/v1/report")
+    @router.post(
+        "/v1/report",
+        summary="Whether the merge is fit to build a program with, by its symbols",
+        response_description="The report",
+        responses=problems(400, 403, 404, 408, 413, 500, 503),
+        openapi_extra=parameters(*SELECTION, body="text/plain"),
+    )
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,78 +21,11 @@ from sqlalchemy import event
 from pgo_collector.engine.tasks import Facts, LeftOut
 from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.selection import Matcher, Selection
+from pgo_collector.store.selected import selected
+from pgo_collector.store.selection import Selection
 from pgo_collector.store.series import Series, labels_text, parse_labels
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, MERGES, METADATA, PROFILES, SERIES, VERSION
 
-_metadata = sa.MetaData()
-
-_series = sa.Table(
-    "series",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("labels", sa.Text, nullable=False),
-    sa.UniqueConstraint("service", "type", "labels"),
-)
-
-# The labels again, one a row, to be looked for.
-_labels = sa.Table(
-    "labels",
-    _metadata,
-    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Index("labels_value", "key", "value", "series_id"),
-)
-
-_blobs = sa.Table(
-    "blobs",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
-    sa.Column("time_nanos", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-    # The time of the last profile inside; of a blob that isn't a combined one, its own.
-    sa.Column("end_nanos", sa.BigInteger, nullable=False),
-    sa.Column("duration_nanos", sa.BigInteger, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("samples", sa.BigInteger, nullable=False),
-    # The size of the .inputs beside it, and so 0 unless the blob is a combined one.
-    sa.Column("inputs_size", sa.BigInteger, nullable=False),
-    sa.Column("live", sa.Boolean, nullable=False),
-    # Sums of these tell sets of blobs apart: see `fingerprint`.
-    sa.Column("mark", sa.BigInteger, nullable=False),
-    sa.Column("second_mark", sa.BigInteger, nullable=False),
-    sa.UniqueConstraint("series_id", "time_nanos", "digest"),
-    sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
-    sa.Index("blobs_combined", "series_id", "live", sqlite_where=sa.text("inputs_size > 0")),
-    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
-)
-
-# Every profile that was ever answered for, and the one live blob that counts it now.
-_profiles = sa.Table(
-    "profiles",
-    _metadata,
-    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
-    sa.Column("time_nanos", sa.BigInteger, primary_key=True),
-    sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
-)
-
-# What merged/ holds: merges in the forms that were asked for, by the fingerprint of both.
-_merges = sa.Table(
-    "merges",
-    _metadata,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
-    sa.Column("etag", sa.Text, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("left_out", sa.Text, nullable=False),
-)
-
-# Of the tables above; to be raised with every change of them.
-_VERSION = 2
 _MARK_BITS = 40
 _DAY_NANOS = 86_400 * 10**9
 _log = structlog.get_logger()
@@ -148,6 +82,10 @@ class Catalog:
         """Closes the file."""
         self._engine.dispose()
 
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """A transaction for those who read the tables in other ways: see `inventory`."""
+        return self._engine.begin()
+
     def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
         """The blobs that count, the first `most` in canonical order: by time, then by digest."""
         with self._engine.begin() as connection:
@@ -156,7 +94,7 @@ class Catalog:
     def live_in(self, series: Series) -> list[Blob]:
         """The blobs that count in that very series."""
         with self._engine.begin() as connection:
-            return _rows(connection, (_blobs.c.series_id == _id(series)) & _blobs.c.live)
+            return _rows(connection, (BLOBS.c.series_id == _id(series)) & BLOBS.c.live)
 
     def state(self, selection: Selection) -> tuple[str, list[Blob]]:
         """The fingerprint, and the blobs that it is of."""
@@ -170,8 +108,8 @@ class Catalog:
 
     def services(self) -> list[str]:
         """Those with live blobs, in the order of their names."""
-        has_live = sa.exists().where(_blobs.c.series_id == _series.c.id, _blobs.c.live)
-        query = sa.select(_series.c.service).distinct().where(has_live).order_by(_series.c.service)
+        has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
+        query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
         with self._engine.begin() as connection:
             return list(connection.execute(query).scalars())
 
@@ -182,16 +120,16 @@ class Catalog:
 
     def oldest(self, *, combined: bool) -> list[Blob]:
         """The live blobs of either kind, those first whose last profile is the oldest."""
-        kind = _IS_COMBINED if combined else _blobs.c.inputs_size == 0
+        kind = IS_COMBINED if combined else BLOBS.c.inputs_size == 0
         with self._engine.begin() as connection:
-            return _rows(connection, kind & _blobs.c.live, _blobs.c.end_nanos, _blobs.c.id)
+            return _rows(connection, kind & BLOBS.c.live, BLOBS.c.end_nanos, BLOBS.c.id)
 
     def crowded_days(self, before_nanos: int) -> list[Day]:
         """The days that were over by then of which a series has several live blobs, in order."""
         crowded = (
             sa.select(*_NAMED, _DAY.label("day"))
             .select_from(_NAMED_BLOBS)
-            .where(_blobs.c.live, before_nanos // _DAY_NANOS > _DAY)
+            .where(BLOBS.c.live, before_nanos // _DAY_NANOS > _DAY)
             .group_by(*_NAMED, "day")
             .having(sa.func.count() > 1)
             .order_by(*_NAMED, "day")
@@ -202,23 +140,23 @@ class Catalog:
 
     def live_on(self, day: Day) -> list[Blob]:
         """The live blobs of a day, by time and digest."""
-        where = (_blobs.c.series_id == _id(day.series)) & _blobs.c.live & (day.number == _DAY)
+        where = (BLOBS.c.series_id == _id(day.series)) & BLOBS.c.live & (day.number == _DAY)
         with self._engine.begin() as connection:
-            return _rows(connection, where, _blobs.c.time_nanos, _blobs.c.digest)
+            return _rows(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
 
     def retired(self) -> list[Blob]:
         """The blobs that count no more and are still to be deleted."""
         with self._engine.begin() as connection:
-            return _rows(connection, ~_blobs.c.live)
+            return _rows(connection, ~BLOBS.c.live)
 
     def owners_of_blobs(self) -> list[tuple[str, str]]:
         """The services and types with live blobs; those last that have the newest."""
         newest = (
-            sa.select(_series.c.service, _series.c.type)
+            sa.select(SERIES.c.service, SERIES.c.type)
             .select_from(_NAMED_BLOBS)
-            .where(_blobs.c.live)
-            .group_by(_series.c.service, _series.c.type)
-            .order_by(sa.func.max(_blobs.c.time_nanos))
+            .where(BLOBS.c.live)
+            .group_by(SERIES.c.service, SERIES.c.type)
+            .order_by(sa.func.max(BLOBS.c.time_nanos))
         )
         with self._engine.begin() as connection:
             return [(row.service, row.type) for row in connection.execute(newest)]
@@ -226,22 +164,22 @@ class Catalog:
     def counting(self, series: Series, identity: Identity) -> Blob | None:
         """The blob that counts a profile; None if none does."""
         with self._engine.begin() as connection:
-            where = (_profiles.c.series_id == _id(series), *_is(identity))
-            counted = _NAMED_BLOBS.join(_profiles, _profiles.c.blob_id == _blobs.c.id)
-            query = sa.select(_blobs, *_NAMED).select_from(counted).where(*where)
+            where = (PROFILES.c.series_id == _id(series), *_is(identity))
+            counted = _NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id)
+            query = sa.select(BLOBS, *_NAMED).select_from(counted).where(*where)
             row = connection.execute(query).one_or_none()
         return None if row is None else _blob(row)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
-        where = (_profiles.c.series_id == _id(series), _profiles.c.digest == digest)
+        where = (PROFILES.c.series_id == _id(series), PROFILES.c.digest == digest)
         with self._engine.begin() as connection:
-            return list(connection.execute(sa.select(_profiles.c.time_nanos).where(*where)).scalars())
+            return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
     def owners(self, series: Series) -> dict[Identity, int]:
         """Of every profile that is counted, the id of the blob that counts it."""
-        query = sa.select(_profiles.c.time_nanos, _profiles.c.digest, _profiles.c.blob_id).where(
-            _profiles.c.series_id == _id(series)
+        query = sa.select(PROFILES.c.time_nanos, PROFILES.c.digest, PROFILES.c.blob_id).where(
+            PROFILES.c.series_id == _id(series)
         )
         with self._engine.begin() as connection:
             return {Identity(time, digest): blob for time, digest, blob in connection.execute(query)}
@@ -271,9 +209,9 @@ class Catalog:
         with self._writer.begin() as connection:
             new = _put(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
-            connection.execute(sa.delete(_profiles).where(_profiles.c.blob_id == sa.bindparam("blob")), every)
+            connection.execute(sa.delete(PROFILES).where(PROFILES.c.blob_id == sa.bindparam("blob")), every)
             connection.execute(
-                sa.update(_blobs).where(_blobs.c.id == sa.bindparam("blob")).values(live=_blobs.c.id == new),
+                sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=BLOBS.c.id == new),
                 every,
             )
             _count(connection, new, name.series, inputs)
@@ -283,7 +221,7 @@ class Catalog:
         every = [{"blob": blob.id} for blob in blobs]
         if every:
             with self._writer.begin() as connection:
-                for table, column in ((_profiles, _profiles.c.blob_id), (_blobs, _blobs.c.id)):
+                for table, column in ((PROFILES, PROFILES.c.blob_id), (BLOBS, BLOBS.c.id)):
                     connection.execute(sa.delete(table).where(column == sa.bindparam("blob")), every)
 
     def forget(self, blobs: Iterable[Blob]) -> None:
@@ -291,41 +229,39 @@ class Catalog:
         every = [{"blob": blob.id} for blob in blobs]
         if every:
             with self._writer.begin() as connection:
-                connection.execute(sa.delete(_blobs).where(_blobs.c.id == sa.bindparam("blob")), every)
+                connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
 
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is kept."""
         with self._engine.begin() as connection:
-            query = sa.select(_merges).where(_merges.c.fingerprint == fingerprint)
+            query = sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)
             row = connection.execute(query).one_or_none()
         return None if row is None else Merge(row.fingerprint, row.etag, row.size, _left_out(row.left_out))
 
     def merges(self) -> set[str]:
         """The fingerprints of all that are kept."""
         with self._engine.begin() as connection:
-            return set(connection.execute(sa.select(_merges.c.fingerprint)).scalars())
+            return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
     def remember(self, merge: Merge, most: int) -> set[str]:
         """Keeps a merge, in place of the oldest where there are more than so many; returns what goes."""
-        newest = sa.select(_merges.c.number).order_by(_merges.c.number.desc()).limit(most)
-        gone = sa.delete(_merges).where(_merges.c.number.not_in(newest)).returning(_merges.c.fingerprint)
+        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
+        gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
         row = {**asdict(merge), "left_out": _listed(merge.left_out)}
         with self._writer.begin() as connection:
-            connection.execute(sa.delete(_merges).where(_merges.c.fingerprint == merge.fingerprint))
-            connection.execute(sa.insert(_merges).values(row))
+            connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
+            connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())
 
     def forget_merges(self) -> None:
         """Keeps none."""
         with self._writer.begin() as connection:
-            connection.execute(sa.delete(_merges))
+            connection.execute(sa.delete(MERGES))
 
 
-_NAMED_BLOBS = _blobs.join(_series, _blobs.c.series_id == _series.c.id)
-# As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
-_IS_COMBINED = _blobs.c.inputs_size > sa.text("0")
-_DAY = _blobs.c.time_nanos // sa.literal(_DAY_NANOS)
-_NAMED = (_series.c.service, _series.c.type, _series.c.labels)
+_NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
+_DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
+_NAMED = (SERIES.c.service, SERIES.c.type, SERIES.c.labels)
 
 
 def _rows(
@@ -334,58 +270,30 @@ def _rows(
     *order: sa.ColumnElement[Any],
     most: int | None = None,
 ) -> list[Blob]:
-    query = sa.select(_blobs, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
+    query = sa.select(BLOBS, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
     return [_blob(row) for row in connection.execute(query).all()]
 
 
 def _in_order(connection: sa.Connection, selection: Selection, most: int | None = None) -> list[Blob]:
-    return _rows(connection, _selected(selection), _blobs.c.time_nanos, _blobs.c.digest, most=most)
+    return _rows(connection, selected(selection), BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
 
 
 def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    sums = sa.select(sa.func.count(), sa.func.sum(_blobs.c.mark), sa.func.sum(_blobs.c.second_mark))
-    return "-".join(str(total) for total in connection.execute(sums.where(_selected(selection))).one())
-
-
-def _selected(selection: Selection) -> sa.ColumnElement[bool]:
-    series = sa.select(_series.c.id).where(
-        _series.c.service == selection.service,
-        _series.c.type == selection.type,
-        *map(_matched, selection.matchers),
-    )
-    chosen = _blobs.c.series_id.in_(series) & _blobs.c.live
-    if selection.begin is None and selection.end is None:
-        return chosen
-    begin = sa.true() if selection.begin is None else _blobs.c.time_nanos >= selection.begin
-    end = sa.true() if selection.end is None else _blobs.c.time_nanos < selection.end
-    # A combined one begins before and goes on until then; there are few.
-    reaching = sa.select(_blobs.c.id).where(
-        _blobs.c.series_id.in_(series), _blobs.c.live, _IS_COMBINED, end,
-        sa.false() if selection.begin is None else _blobs.c.end_nanos >= selection.begin,
-    )  # fmt: skip
-    return (chosen & begin & end) | _blobs.c.id.in_(reaching)
-
-
-def _matched(matcher: Matcher) -> sa.ColumnElement[bool]:
-    """Whether the labels of a row of series fit."""
-    same_key = (_labels.c.series_id == _series.c.id) & (_labels.c.key == matcher.key)
-    fits: sa.ColumnElement[bool] = sa.exists().where(same_key, _labels.c.value.in_(matcher.values))
-    if "" in matcher.values:
-        fits = fits | ~sa.exists().where(same_key)
-    return ~fits if matcher.is_negated else fits
+    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
+    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
 
 
 def _is(identity: Identity) -> tuple[sa.ColumnElement[bool], ...]:
-    return _profiles.c.time_nanos == identity.time_nanos, _profiles.c.digest == identity.digest
+    return PROFILES.c.time_nanos == identity.time_nanos, PROFILES.c.digest == identity.digest
 
 
 def _id(series: Series) -> sa.ScalarSelect[int]:
     return (
-        sa.select(_series.c.id)
+        sa.select(SERIES.c.id)
         .where(
-            _series.c.service == series.service,
-            _series.c.type == series.type,
-            _series.c.labels == labels_text(series.labels),
+            SERIES.c.service == series.service,
+            SERIES.c.type == series.type,
+            SERIES.c.labels == labels_text(series.labels),
         )
         .scalar_subquery()
     )
@@ -397,10 +305,10 @@ def _put_series(connection: sa.Connection, series: Series) -> int:
     if known is not None:
         return int(known)
     values = {"service": series.service, "type": series.type, "labels": labels_text(series.labels)}
-    added = int(connection.execute(sa.insert(_series).values(values).returning(_series.c.id)).scalar_one())
+    added = int(connection.execute(sa.insert(SERIES).values(values).returning(SERIES.c.id)).scalar_one())
     if series.labels:
         rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
-        connection.execute(sa.insert(_labels), rows)
+        connection.execute(sa.insert(LABELS), rows)
     return added
 
 
@@ -415,13 +323,13 @@ def _put(connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int
         "inputs_size": inputs_size,
         "live": True,
     }
-    same = (_blobs.c[column] == value for column, value in named.items())
-    known = connection.execute(sa.select(_blobs.c.id).where(*same)).scalar_one_or_none()
+    same = (BLOBS.c[column] == value for column, value in named.items())
+    known = connection.execute(sa.select(BLOBS.c.id).where(*same)).scalar_one_or_none()
     if known is None:
         mark, second_mark = _marks(name)
         row = {**named, **values, "mark": mark, "second_mark": second_mark}
-        return int(connection.execute(sa.insert(_blobs).values(row).returning(_blobs.c.id)).scalar_one())
-    connection.execute(sa.update(_blobs).where(_blobs.c.id == known).values(values))
+        return int(connection.execute(sa.insert(BLOBS).values(row).returning(BLOBS.c.id)).scalar_one())
+    connection.execute(sa.update(BLOBS).where(BLOBS.c.id == known).values(values))
     return int(known)
 
 
@@ -435,7 +343,7 @@ def _marks(name: BlobName) -> tuple[int, int]:
 def _count(connection: sa.Connection, blob: int, series: Series, inputs: Iterable[Identity]) -> None:
     series_id = _put_series(connection, series)
     rows = [{"series_id": series_id, "blob_id": blob, **identity._asdict()} for identity in inputs]
-    connection.execute(sa.insert(_profiles), rows)
+    connection.execute(sa.insert(PROFILES), rows)
 
 
 def _listed(left_out: Iterable[LeftOut]) -> str:
@@ -462,10 +370,10 @@ _labels_of = lru_cache(maxsize=1 << 14)(parse_labels)
 def _make_tables(connection: sa.Connection) -> None:
     """Makes what is missing; what another version made goes, and `reconcile` fills it again."""
     version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version != _VERSION:
+    if version != VERSION:
         _drop_tables(connection)
-        connection.exec_driver_sql(f"PRAGMA user_version={_VERSION}")
-    _metadata.create_all(connection)
+        connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
+    METADATA.create_all(connection)
 
 
 def _drop_tables(connection: sa.Connection) -> None:

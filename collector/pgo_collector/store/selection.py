@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from pgo_collector.store.series import Series
 
+# In place of a service's name, which it can't be, for all that there are.
+EVERY_SERVICE = "*"
+
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
@@ -21,7 +24,8 @@ class Selection:
     """Profiles of one type of one service whose labels all matchers fit, taken from `begin` until before
     `end`, in ns since 1970, None where there is no bound.
 
-    A combined profile is one as soon as part of its time is in between.
+    A combined profile is one as soon as part of its time is in between. The service may be EVERY_SERVICE for
+    questions about the whole fleet; a merge is of one.
     """
 
     service: str

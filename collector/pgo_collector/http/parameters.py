@@ -1,0 +1,118 @@
+"""Parameters of a query: what there are, and how those besides the selection are read."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pprof_merge.formats import FORMATS
+from pprof_merge.grouping import GROUPINGS
+from pprof_merge.weights import WEIGHTS
+from starlette.requests import Request
+
+from pgo_collector.engine.types import CPU, TYPES
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.selections import first
+
+_TEXT = {"type": "string"}
+_LONGEST_NAME = 10_000
+_LONGEST_CURSOR = 400
+
+
+def _choice(*words: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [*words], "default": words[0]}
+
+
+def _number(default: int, most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": default}
+
+
+# Of every parameter its schema, and what it means.
+PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
+    {
+        "service": (_TEXT, "The program; without it the default one. Of the whole fleet: `*`."),
+        "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "What was measured."),
+        "labels": (_TEXT, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
+        "from": (_TEXT, "Taken from then on: a date, or RFC 3339."),
+        "to": (_TEXT, "Taken before then: a date, or RFC 3339."),
+        "last": (_TEXT, "In place of `from`: `7d`, up to `to` or now."),
+        "base_service": (_TEXT, "The base's service, if it is another."),
+        "base_labels": (_TEXT, "The base's labels, if they are others; empty for any."),
+        "base_from": (_TEXT, "The base's `from`; with any of these three, the base has its own time."),
+        "base_to": (_TEXT, "The base's `to`."),
+        "base_last": (_TEXT, "The base's `last`."),
+        "by": (_choice(*GROUPINGS), "What a row is."),
+        "sort": (_choice("flat", "cum"), "By which of its values a row is large."),
+        "n": (_number(10, 1000), "How many rows."),
+        "function": (_TEXT, "Whose share: the whole name of a function."),
+        "package": (_TEXT, "Whose share: the whole name of a package."),
+        "step": (_choice("hour", "day"), "How long a step is, in UTC."),
+        "limit": (_number(100, 1000), "How many entries a page has."),
+        "cursor": (_TEXT, "`next` of the page before."),
+        "format": (_choice(*FORMATS), "The format of the answer."),
+        "weight": (_choice(*WEIGHTS), "By what profiles count."),
+        "half_life": (_TEXT, "`7d`: older profiles count less, by half for each of these."),
+        "and_combine": (_TEXT, "`true`, with POST: the merge takes the place of what it merged."),
+    }
+)  # fmt: skip
+
+
+def whole_number(request: Request, parameter: str) -> int:
+    """A number within its bounds. Raises ParameterInvalid."""
+    schema, _ = PARAMETERS[parameter]
+    text = first(request, parameter)
+    if not text:
+        return int(schema["default"])
+    most = schema["maximum"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
+        raise ParameterInvalid(f"{parameter}={text[:50]}: a whole number from 1 to {most:,}")
+    return int(text)
+
+
+def one_of(request: Request, parameter: str) -> str:
+    """One of the words that there are, the first if none is given. Raises ParameterInvalid."""
+    schema, _ = PARAMETERS[parameter]
+    text = first(request, parameter) or str(schema["default"])
+    if text not in schema["enum"]:
+        raise ParameterInvalid(
+            f"{parameter}={text[:50]}: there is none; there are {', '.join(schema['enum'])}"
+        )
+    return text
+
+
+def name_in(request: Request, choices: Iterable[str]) -> tuple[str, str]:
+    """The one of these parameters that is there, and its value. Raises ParameterInvalid."""
+    choices = list(choices)
+    given = [(choice, text) for choice in choices if (text := first(request, choice))]
+    if len(given) != 1:
+        raise ParameterInvalid(f"give one of {', '.join(choices)}")
+    if len(given[0][1]) > _LONGEST_NAME:
+        raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} letters")
+    return given[0]
+
+
+def cursor_of(*parts: int | str) -> str:
+    """The text by which a client asks for the next page."""
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+def parts_of_cursor(request: Request, *kinds: type) -> list[Any] | None:
+    """The parts, of these kinds, of the cursor; None if there is none. Raises ParameterInvalid."""
+    text = first(request, "cursor")
+    if not text:
+        return None
+    try:
+        parts = json.loads(base64.urlsafe_b64decode(text[:_LONGEST_CURSOR] + "=" * (-len(text) % 4)))
+    except ValueError:
+        parts = None
+    if not isinstance(parts, list) or [type(part) for part in parts] != [*kinds] or not _fit(parts):
+        raise ParameterInvalid("cursor: give the one that the page before came with, as it is")
+    return parts
+
+
+def _fit(parts: list[Any]) -> bool:
+    """Whether the catalog's columns hold such numbers and texts."""
+    return all(part.isascii() if isinstance(part, str) else -(1 << 63) <= part < 1 << 63 for part in parts)

@@ -1,0 +1,1 @@
+"""Questions about the fleet: what is asked of the workers, and how it adds up to an answer."""

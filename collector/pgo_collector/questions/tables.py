@@ -1,0 +1,89 @@
+"""Tables of the fleet: the sum of those of all services, and what each of them has in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pprof_merge import ValueType
+from pprof_merge.grouping import Grouping
+from pprof_merge.profile import Int64s
+from pprof_merge.top_table import TopSum, TopTable
+
+from pgo_collector.engine.questions import Tabled, table_blobs
+from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.questions.fleet import Fleet, nothing_readable
+from pgo_collector.questions.sample_types import most_common, others
+from pgo_collector.store.selection import Selection
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServicePart:
+    """What one service has in the sum: its total, of so many profiles, and the values of the sum's `rows`."""
+
+    service: str
+    profiles: int
+    total: int
+    rows: Int64s
+    flat: Int64s
+    cum: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetTable:
+    """The sum of the tables of all services that measure the same, in one column.
+
+    `parts` are in the order of the services' names; `others` are the services that measure something else.
+    """
+
+    sample_type: ValueType
+    table: TopTable
+    parts: list[ServicePart]
+    others: dict[str, str]
+    coarse: int
+    left_out: list[LeftOut]
+
+    @property
+    def total(self) -> int:
+        """Of all samples."""
+        return int(self.table.total[0])
+
+    @property
+    def profiles(self) -> int:
+        """How many profiles it is of."""
+        return sum(part.profiles for part in self.parts)
+
+
+async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
+    """The table of a selection. Raises NothingToMerge or WorkerLost."""
+    found = await fleet.find(selection)
+    sums: dict[ValueType, TopSum] = {}
+    parts: dict[ValueType, list[ServicePart]] = {}
+    types: dict[str, ValueType] = {}
+    left_out: list[LeftOut] = []
+
+    def add(service: str, tabled: Tabled) -> None:
+        left_out.extend(tabled.left_out)
+        if tabled.table is None or tabled.sample_type is None:
+            return
+        types[service] = tabled.sample_type
+        table = tabled.table
+        rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
+        part = ServicePart(
+            service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]
+        )
+        parts.setdefault(tabled.sample_type, []).append(part)
+
+    async for service, tabled in fleet.ask(found, table_blobs, lambda _: (grouping,)):
+        await asyncio.to_thread(add, service, tabled)
+    if not types:
+        raise nothing_readable(found, [left.reason for left in left_out])
+    chosen = most_common(types)
+    return FleetTable(
+        sample_type=chosen,
+        table=sums[chosen].table(),
+        parts=sorted(parts[chosen], key=lambda part: part.service),
+        others=others(types, chosen),
+        coarse=found.coarse,
+        left_out=left_out,
+    )

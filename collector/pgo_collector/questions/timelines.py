@@ -1,0 +1,117 @@
+"""Timelines: what share of each hour or day a function or package takes, in one service or in all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from pprof_merge import ValueType
+from pprof_merge.profile import Int64s
+from pprof_merge.shifts import share
+
+from pgo_collector.engine.questions import Timed, time_blobs
+from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.questions.answers import SampleType, SeriesPoint, TimeSeries
+from pgo_collector.questions.fleet import Fleet, Found, nothing_readable, reaches_over
+from pgo_collector.questions.sample_types import most_common, others
+from pgo_collector.questions.times import written
+from pgo_collector.store.catalog import Blob
+from pgo_collector.store.selection import Selection
+
+Step = Literal["hour", "day"]
+Subject = Literal["function", "package"]
+
+STEPS: Mapping[Step, int] = MappingProxyType({"hour": 3600 * 10**9, "day": 86400 * 10**9})
+MOST_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Spans of time, each `width` ns from a whole hour or day on; that of `first` is number 0."""
+
+    width: int
+    first: int
+    begin: int | None
+
+    def number(self, blob: Blob) -> int:
+        """The step in which a blob's time is; one that begins before the selection is in its first."""
+        return self._of(blob.name.identity.time_nanos) - self.first
+
+    def holds(self, blob: Blob) -> bool:
+        """Whether all profiles in a blob are of one step."""
+        return self._of(blob.name.identity.time_nanos) == self._of(blob.end_nanos)
+
+    def _of(self, time_nanos: int) -> int:
+        return (time_nanos if self.begin is None else max(time_nanos, self.begin)) // self.width
+
+
+async def time_series(
+    fleet: Fleet, selection: Selection, by: Subject, name: str, step: Step
+) -> tuple[TimeSeries, list[LeftOut]]:
+    """The steps from the first to the last in which there is a profile, and what had to be left out.
+
+    Raises ParameterInvalid where there are more than MOST_STEPS, NothingToMerge or WorkerLost.
+    """
+    found = await fleet.find(selection)
+    steps, count, coarse = await asyncio.to_thread(_steps, found, step)
+    sums: dict[ValueType, Int64s] = {}
+    answers: dict[str, tuple[ValueType, int]] = {}
+    left_out: list[LeftOut] = []
+
+    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], Subject, str]:
+        return {str(blob.name): steps.number(blob) for blob in blobs}, by, name
+
+    def add(service: str, timed: Timed) -> None:
+        left_out.extend(timed.left_out)
+        if timed.steps is not None and timed.sample_type is not None:
+            answers[service] = timed.sample_type, timed.profiles
+            total = sums.setdefault(timed.sample_type, np.zeros((count, 3), np.int64))
+            total[: len(timed.steps)] += timed.steps
+
+    async for service, timed in fleet.ask(found, time_blobs, arguments):
+        add(service, timed)
+    if not answers:
+        raise nothing_readable(found, [left.reason for left in left_out])
+    types = {service: sample_type for service, (sample_type, _) in answers.items()}
+    chosen = most_common(types)
+    return TimeSeries(
+        by=by,
+        name=name,
+        step=step,
+        sample_type=SampleType.of(chosen),
+        others=others(types, chosen),
+        profiles=sum(profiles for sample_type, profiles in answers.values() if sample_type == chosen),
+        left_out=len(left_out),
+        coarse=coarse,
+        points=[
+            SeriesPoint(
+                time=written((steps.first + number) * steps.width),
+                total=total,
+                flat=flat,
+                cum=cum,
+                flat_share=share(flat, total),
+                cum_share=share(cum, total),
+            )
+            for number, (total, flat, cum) in enumerate(sums[chosen].tolist())
+        ],
+    ), left_out
+
+
+def _steps(found: Found, step: Step) -> tuple[_Steps, int, int]:
+    """The steps, how many there are, and how many blobs are of more than one, or of more than these."""
+    unbounded = _Steps(STEPS[step], 0, found.selection.begin)
+    every = [blob for blobs in found.blobs.values() for blob in blobs]
+    numbers = [unbounded.number(blob) for blob in every]
+    first, count = min(numbers), max(numbers) - min(numbers) + 1
+    if count > MOST_STEPS:
+        raise ParameterInvalid(
+            f"step={step}: the profiles are of {count:,} {step}s, and {MOST_STEPS:,} are the most;"
+            " take a longer step, or less time with from, to or last"
+        )
+    coarse = sum(reaches_over(blob, found.selection) or not unbounded.holds(blob) for blob in every)
+    return replace(unbounded, first=first), count, coarse

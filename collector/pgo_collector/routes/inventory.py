@@ -1,0 +1,63 @@
+"""GET and HEAD /v1/services and /v1/profiles: what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.answers import json_answer
+from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
+from pgo_collector.http.parameters import cursor_of, parts_of_cursor, whole_number
+from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
+from pgo_collector.questions.answers import Services, StoredProfiles
+from pgo_collector.questions.listings import profiles_of, services_of
+from pgo_collector.store.inventory import Inventory, Position
+from pgo_collector.store.selection import EVERY_SERVICE
+from pgo_collector.store.store import Store
+
+
+def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRouter:
+    """The routes."""
+    router = APIRouter(tags=["questions"])
+    inventory = Inventory(store.catalog)
+
+    @router.api_route(
+        "/v1/services",
+        methods=METHODS,
+        dependencies=[Depends(bearer_of(keys, EVERY_SERVICE))],
+        summary="The services, and what is stored of each",
+        response_model=Services,
+        responses=problems(400, 403),
+        openapi_extra=parameters("service", "limit", "cursor"),
+    )
+    async def services(request: Request) -> Response:
+        limit = whole_number(request, "limit")
+        (after,) = parts_of_cursor(request, str) or [""]
+        page = await asyncio.to_thread(inventory.services, fleet_service_of(request), limit + 1, after)
+        following = cursor_of(page[limit - 1].service) if len(page) > limit else None
+        return await json_answer(services_of(page[:limit], following))
+
+    @router.api_route(
+        "/v1/profiles",
+        methods=METHODS,
+        dependencies=[Depends(bearer_of(keys, default_service))],
+        summary="The stored profiles of a selection, the latest first",
+        response_model=StoredProfiles,
+        responses=problems(400, 403),
+        openapi_extra=parameters(*SELECTION, "limit", "cursor"),
+    )
+    async def profiles(request: Request) -> Response:
+        selection = fleet_selection_of(request)
+        limit = whole_number(request, "limit")
+        parts = parts_of_cursor(request, int, str, int)
+        after = None if parts is None else Position(*parts)
+        page = await asyncio.to_thread(inventory.profiles, selection, limit + 1, after)
+        following = cursor_of(*page[limit - 1].position) if len(page) > limit else None
+        return await json_answer(profiles_of(page[:limit], following))
+
+    return router

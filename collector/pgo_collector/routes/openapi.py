@@ -1,0 +1,39 @@
+"""GET and HEAD /v1/openapi.json: what the routes take and give, for programs. It has no secrets: no key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import warnings
+from functools import lru_cache
+
+from fastapi import APIRouter, FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.openapi import METHODS, OPEN, schema_of
+
+
+def openapi_routes() -> APIRouter:
+    """The route."""
+    router = APIRouter()
+
+    @router.api_route(
+        "/v1/openapi.json",
+        methods=METHODS,
+        summary="This document",
+        responses={200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"}},
+        openapi_extra=OPEN,
+    )
+    async def openapi(request: Request) -> Response:
+        return Response(await asyncio.to_thread(_document, request.app), media_type="application/json")
+
+    return router
+
+
+@lru_cache(maxsize=1)
+def _document(app: FastAPI) -> bytes:
+    with warnings.catch_warnings():
+        # A route that answers several methods; `schema_of` gives each operation an id of its own.
+        warnings.filterwarnings("ignore", "Duplicate Operation ID")
+        return json.dumps(schema_of(app)).encode()

@@ -1,0 +1,78 @@
+"""The tables of the catalog."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+SERIES = sa.Table(
+    "series",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False),
+    sa.UniqueConstraint("service", "type", "labels"),
+)
+
+# The labels again, one a row, to be looked for.
+LABELS = sa.Table(
+    "labels",
+    METADATA,
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Index("labels_value", "key", "value", "series_id"),
+)
+
+BLOBS = sa.Table(
+    "blobs",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
+    sa.Column("time_nanos", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    # The time of the last profile inside; of a blob that isn't a combined one, its own.
+    sa.Column("end_nanos", sa.BigInteger, nullable=False),
+    sa.Column("duration_nanos", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("samples", sa.BigInteger, nullable=False),
+    # The size of the .inputs beside it, and so 0 unless the blob is a combined one.
+    sa.Column("inputs_size", sa.BigInteger, nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),
+    # Sums of these tell sets of blobs apart: see `Catalog.fingerprint`.
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("second_mark", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("series_id", "time_nanos", "digest"),
+    sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
+    sa.Index("blobs_combined", "series_id", "live", sqlite_where=sa.text("inputs_size > 0")),
+    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
+)
+
+# As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
+IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
+
+# Every profile that was ever answered for, and the one live blob that counts it now.
+PROFILES = sa.Table(
+    "profiles",
+    METADATA,
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("time_nanos", sa.BigInteger, primary_key=True),
+    sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
+)
+
+# What merged/ holds: merges in the forms that were asked for, by the fingerprint of both.
+MERGES = sa.Table(
+    "merges",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
+    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("left_out", sa.Text, nullable=False),
+)
+
+# Of the tables above; to be raised with every change of them.
+VERSION = 2

@@ -1,0 +1,59 @@
+"""A timeline: how much of each span of time a function, package or file takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pprof_merge.collection import Collection
+from pprof_merge.formats.stacks import Frame, stacks_of
+from pprof_merge.profile import Bools, Header, Int64s, Profile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """`total`, and of it `flat` and `cum` as `TopTable` has them: each (n_steps, n_types).
+
+    The types are those of the `header`, which is that of the merge of all.
+    """
+
+    header: Header
+    total: Int64s
+    flat: Int64s
+    cum: Int64s
+
+    @classmethod
+    def of(
+        cls,
+        collection: Collection,
+        numbers: Sequence[int],
+        steps: Sequence[int],
+        is_meant: Callable[[Frame], bool],
+    ) -> Timeline:
+        """Of some profiles, which are in these steps. Raises as `Collection.merge_traced` does."""
+        merged, contributions = collection.merge_traced(numbers)
+        is_flat, is_cum = _meant(merged, is_meant)
+        every = np.ones_like(is_flat)
+        shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
+        sums = [np.zeros(shape, np.int64) for _ in range(3)]
+        for step, contribution in zip(steps, contributions, strict=True):
+            for found, chosen in zip(sums, (every, is_flat, is_cum), strict=True):
+                found[step] += contribution.values[chosen[contribution.samples]].sum(axis=0)
+        return cls(merged.header, *sums)
+
+
+def _meant(profile: Profile, is_meant: Callable[[Frame], bool]) -> tuple[Bools, Bools]:
+    """Whether the leaf, and whether any frame, of each sample is meant: (n_samples + 1).
+
+    Not so the last, which -1 stands for: what is in no sample since it comes to 0 in the merge.
+    """
+    stacks = stacks_of(profile)
+    meant: Bools = np.array([is_meant(frame) for frame in stacks.frames], np.bool_)[stacks.rows]
+    is_flat: Bools = np.zeros(len(profile.samples) + 1, np.bool_)
+    is_cum = is_flat.copy()
+    framed = np.flatnonzero(np.diff(stacks.offsets))
+    is_flat[framed] = meant[stacks.offsets[1:][framed] - 1]
+    is_cum[framed] = np.logical_or.reduceat(meant, stacks.offsets[:-1][framed]) if len(framed) else False
+    return is_flat, is_cum

@@ -1,0 +1,91 @@
+"""The table of `go tool pprof -top`: of each function, package or file its flat and its cumulated values.
+
+`flat` is the value of the samples in which it is the leaf, `cum` that of all which it is in, however often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pprof_merge.formats.stacks import Frame, Stacks, stacks_of
+from pprof_merge.grouping import function_of
+from pprof_merge.profile import Int64s, Profile
+
+Order = Literal["flat", "cum"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopTable:
+    """A row a name, in no order, of those that are in a sample: `flat` and `cum` are (n_names, n_types).
+
+    `total` (n_types) is of all samples, also of those without a stack.
+    """
+
+    names: list[str]
+    flat: Int64s
+    cum: Int64s
+    total: Int64s
+
+    @classmethod
+    def of(cls, profile: Profile, name_of: Callable[[Frame], str] = function_of) -> TopTable:
+        """The table of a profile, its frames by the names that `name_of` gives them."""
+        return cls._of_stacks(stacks_of(profile), profile.samples.values, name_of)
+
+    @classmethod
+    def _of_stacks(cls, stacks: Stacks, values: Int64s, name_of: Callable[[Frame], str]) -> TopTable:
+        numbers: dict[str, int] = {}
+        number_of = np.array(
+            [numbers.setdefault(name_of(frame), len(numbers)) for frame in stacks.frames], np.int64
+        )
+        rows = number_of[stacks.rows]
+        counts = np.diff(stacks.offsets)
+        flat = np.zeros((len(numbers), values.shape[1]), np.int64)
+        cum = np.zeros_like(flat)
+        framed = np.flatnonzero(counts)
+        np.add.at(flat, rows[stacks.offsets[1:][framed] - 1], values[framed])
+        # Each pair of a name and a sample once, so that recursion doesn't count twice.
+        pairs = np.sort(rows * len(values) + np.repeat(np.arange(len(values)), counts))
+        name, sample = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(len(values), 1))
+        np.add.at(cum, name, values[sample])
+        seen = np.flatnonzero(np.bincount(rows, minlength=len(numbers)))
+        names = list(numbers)
+        return cls([names[row] for row in seen.tolist()], flat[seen], cum[seen], values.sum(axis=0))
+
+    def only(self, column: int) -> TopTable:
+        """The table of one sample type alone."""
+        one = slice(column, column + 1)
+        return TopTable(self.names, self.flat[:, one], self.cum[:, one], self.total[one])
+
+    def order(self, column: int, by: Order = "flat") -> list[int]:
+        """The rows, those with most first, then by name, as -top has them."""
+        first, second = (self.flat, self.cum) if by == "flat" else (self.cum, self.flat)
+        firsts, seconds = first[:, column].tolist(), second[:, column].tolist()
+        return sorted(range(len(self.names)), key=lambda row: (-firsts[row], -seconds[row], self.names[row]))
+
+
+class TopSum:
+    """A sum of tables, all of so many sample types, to which more can be added."""
+
+    def __init__(self, n_types: int) -> None:
+        self._rows: dict[str, int] = {}
+        self._flat: Int64s = np.zeros((0, n_types), np.int64)
+        self._cum: Int64s = self._flat
+        self._total: Int64s = np.zeros(n_types, np.int64)
+
+    def add(self, table: TopTable) -> Int64s:
+        """Adds a table; the row of the sum to which each of its rows (n_names) belongs."""
+        rows = np.array([self._rows.setdefault(name, len(self._rows)) for name in table.names], np.int64)
+        room = np.zeros((len(self._rows) - len(self._flat), len(self._total)), np.int64)
+        self._flat, self._cum = np.concatenate((self._flat, room)), np.concatenate((self._cum, room))
+        self._flat[rows] += table.flat  # a table has a name once
+        self._cum[rows] += table.cum
+        self._total = self._total + table.total
+        return rows
+
+    def table(self) -> TopTable:
+        """The sum as of now."""
+        return TopTable(list(self._rows), self._flat, self._cum, self._total)
