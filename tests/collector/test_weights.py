@@ -89,6 +89,15 @@ def test_an_idle_second_counts_as_a_busy_one(server: Server) -> None:
     assert cpu_of(server.merge(query={"weight": "duration"}).content) == {"a": 5_000_000, "b": 15_000_000}
 
 
+@pytest.mark.parametrize("weight", ["instance", "version"])
+def test_the_labels_of_a_series_say_what_counts_the_same(server: Server, weight: str) -> None:
+    for stack, label in (("a", 1), ("b", 1), ("c", 1), ("d", 2)):
+        query = {"labels": f"{weight}={label},region=eu"}
+        assert server.submit(profile_of(stack), query=query).status_code == 204
+    times = cpu_of(server.merge(query={"weight": weight}).content)
+    assert times == dict.fromkeys("abc", 6_666_667) | {"d": 20_000_000}
+
+
 def test_older_counts_less(server: Server) -> None:
     server.submit(profile_of("old", time_nanos=EPOCH))
     server.submit(profile_of("new", time_nanos=EPOCH + WEEK))

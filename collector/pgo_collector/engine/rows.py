@@ -10,11 +10,12 @@ from pprof_merge import Collection, Limits, ProfileError
 
 
 class Stored(NamedTuple):
-    """A blob: its name, its file, and the sha256 of the bare protobuf in it, hex."""
+    """A blob: its name, its file, the sha256 of the bare protobuf in it, hex, and its series' labels."""
 
     name: str
     path: Path
     digest: str
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Rows:

@@ -225,12 +225,13 @@ def _released(release: Path | None) -> Profile | None:
 @dataclass(frozen=True, slots=True)
 class Collected:
     """Blobs that were read: the `numbers` in the collection of those that are fit to be merged, and the names
-    of these `blobs`.
+    and labels of these `blobs`.
     """
 
     collection: Collection
     numbers: list[int]
     blobs: list[str]
+    labels: list[dict[str, str]]
     left_out: tuple[LeftOut, ...]
 
     @property
@@ -241,8 +242,9 @@ class Collected:
     def merge(self, weighting: Weighting = PLAIN) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
         is_all = len(self.numbers) == len(self.names) == len(self.collection)
+        labels = dict(zip(self.numbers, self.labels, strict=True))
         # The merge of all is the last one, and what has come since.
-        return self.collection.merge(None if is_all else self.numbers, weighting)
+        return self.collection.merge(None if is_all else self.numbers, weighting, labels)
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
@@ -250,17 +252,22 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     rows = SHELF.rows(chosen.owner)
     unreadable = rows.take_in(chosen.blobs)
     left_out = [LeftOut(name, why, is_damaged=True) for name, why in unreadable.items()]
-    read = [(rows.number(blob.digest), blob.name) for blob in chosen.blobs if blob.name not in unreadable]
+    read = [(rows.number(blob.digest), blob) for blob in chosen.blobs if blob.name not in unreadable]
     most = _most_common(rows.collection, [number for number, _ in read])
     taken = []
-    for number, name in read:
+    for number, blob in read:
         if unfit := _unfit(rows.collection.header(number), chosen.type, most, weighting):
-            left_out.append(LeftOut(name, unfit))
+            left_out.append(LeftOut(blob.name, unfit))
         else:
-            taken.append((number, name))
+            taken.append((number, blob))
     SHELF.make_room()
-    numbers, names = [number for number, _ in taken], [name for _, name in taken]
-    return Collected(rows.collection, numbers, names, tuple(left_out))
+    return Collected(
+        collection=rows.collection,
+        numbers=[number for number, _ in taken],
+        blobs=[blob.name for _, blob in taken],
+        labels=[dict(blob.labels) for _, blob in taken],
+        left_out=tuple(left_out),
+    )
 
 
 def _most_common(collection: Collection, numbers: Sequence[int]) -> Header | None:

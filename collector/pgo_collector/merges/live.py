@@ -25,7 +25,8 @@ def live_blobs(store: Store, selection: Selection, most: int | None = None) -> l
 def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
     """The blobs as the engine takes them."""
     stored = (
-        Stored(str(blob.name), store.blobs.path(blob.name), blob.name.identity.digest) for blob in blobs
+        Stored(str(name), store.blobs.path(name), name.identity.digest, name.series.labels)
+        for name in (blob.name for blob in blobs)
     )
     return Chosen(service, type_, tuple(stored))
 
