@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from pgo_collector.http import problems
 from pgo_collector.http.access_log import AccessLog
+from pgo_collector.http.intake import Intake
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
 from pgo_collector.merges.locks import Locks
@@ -30,6 +31,8 @@ from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
 from pgo_collector.settings import Settings
+from pgo_collector.store.inventory import Inventory
+from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store
 
 
@@ -55,7 +58,9 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     store, merge_keys = parts.store, parts.merge_keys
     app.router.routes.append(health_route())
     app.include_router(ready_routes(parts.warming))
-    app.include_router(submit_routes(store, parts.submit_keys, settings))
+    quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
+    intake = Intake(store, quotas, settings)
+    app.include_router(submit_routes(intake, parts.submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
     merges, reports = Merges(store, parts.locks, settings.merges_kept), Reports(store)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
@@ -63,7 +68,9 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     releases = AllReleases(merges, reports, rules, settings)
     app.include_router(release_routes(releases, merge_keys, settings.default_service))
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
-    app.include_router(profefe_routes(merges, parts.submit_keys, merge_keys, settings))
+    app.include_router(
+        profefe_routes(intake, merges, parts.submit_keys, merge_keys, is_open=settings.profefe_open)
+    )
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     app.include_router(question_routes(Fleet(store), merge_keys, settings.default_service))
     app.include_router(openapi_routes())

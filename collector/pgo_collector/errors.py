@@ -19,6 +19,7 @@
     │   ├── BodyTooLarge        413
     │   ├── NotOfThisProfile    422
     │   ├── NotComparable       422
+    │   ├── QuotaUsedUp         429
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
@@ -50,7 +51,12 @@ class Refusal(CollectorError):
     """A request is not done; the message tells the client why."""
 
     status: ClassVar[HTTPStatus]
-    headers: ClassVar[dict[str, str]] = {}
+    _headers: ClassVar[dict[str, str]] = {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the answer has besides."""
+        return self._headers
 
 
 class NotACPUProfile(Refusal):
@@ -140,14 +146,14 @@ class CombineNeedsPost(Refusal):
     """A combine changes what is stored, which GET and HEAD must not."""
 
     status = HTTPStatus.METHOD_NOT_ALLOWED
-    headers: ClassVar = {"Allow": "POST"}
+    _headers: ClassVar = {"Allow": "POST"}
 
 
 class BodyTooSlow(Refusal):
     """The body did not arrive in time; what is left of it isn't waited for."""
 
     status = HTTPStatus.REQUEST_TIMEOUT
-    headers: ClassVar = {"Connection": "close"}
+    _headers: ClassVar = {"Connection": "close"}
 
 
 class BodyTooLarge(Refusal):
@@ -166,6 +172,21 @@ class NotComparable(Refusal):
     """Two selections that measure different things."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class QuotaUsedUp(Refusal):
+    """So many profiles of the service came today, or so much of it is stored, as the settings allow."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+
+    def __init__(self, message: str, retry_seconds: int) -> None:
+        super().__init__(message)
+        self._retry_seconds = retry_seconds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """When to come again."""
+        return {"Retry-After": str(self._retry_seconds)}
 
 
 class NotStored(Refusal):
@@ -190,7 +211,7 @@ class WorkerLost(Refusal):
     """Worker processes died under a task, twice."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
-    headers: ClassVar = {"Retry-After": "5"}
+    _headers: ClassVar = {"Retry-After": "5"}
 
 
 class InputsDamaged(CollectorError):

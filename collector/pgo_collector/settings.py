@@ -132,6 +132,12 @@ class Settings(BaseSettings):
     upkeep_seconds: float = Field(
         default=3600, gt=0, description="The pause after each run of roll-ups and deletions, in seconds."
     )
+    quota_profiles: float = Field(
+        default=inf, gt=0, description="How many profiles of one service are taken a day (UTC); inf for any."
+    )
+    quota_megabytes: float = Field(
+        default=inf, gt=0, description="How much of one service is stored, in MiB; inf for any."
+    )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."
     )

@@ -50,6 +50,9 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "keep_combined_days": 9.0,
         "keep_combined_megabytes": 10.0,
         "upkeep_seconds": 11.0,
+        "quota_profiles": 12.0,
+        "quota_megabytes": 13.0,
+        "profefe_open": True,
         "body_timeout": 0.5,
         "log_level": "error",
     }

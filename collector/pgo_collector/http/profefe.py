@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pgo_collector.errors import BodyTooSlow, NothingSelected, NotStored
+from pgo_collector.errors import BodyTooSlow, NothingSelected, NotStored, QuotaUsedUp
 from pgo_collector.http.profile_ids import id_of
 from pgo_collector.store.blobs import BlobName
 
@@ -42,8 +42,8 @@ class ErrorEnvelope(Response):
         """Of an error that has the status, detail and headers elsewhere."""
         match error:
             # Its agents give a profile up at any 4xx. That of WorkerLost is a 503 with such a header anyway.
-            case NotStored() | BodyTooSlow():
-                status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {**(headers or {}), **_RETRY_AFTER}
+            case NotStored() | BodyTooSlow() | QuotaUsedUp():
+                status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {**_RETRY_AFTER, **(headers or {})}
             case NothingSelected():
                 detail = "nothing found"
         super().__init__(_text({"code": status.value, "error": detail}), status.value, headers)

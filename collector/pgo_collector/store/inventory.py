@@ -69,6 +69,16 @@ class Inventory:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
+    def usage(self, service: str, since_nanos: int) -> tuple[int, int]:
+        """How many profiles of a service are live that were taken since then, and the bytes of all."""
+        recent = sa.func.count().filter(BLOBS.c.time_nanos >= since_nanos)
+        size = sa.func.coalesce(sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size), 0)
+        series = sa.select(SERIES.c.id).where(SERIES.c.service == service)
+        query = sa.select(recent, size).where(BLOBS.c.series_id.in_(series), BLOBS.c.live)
+        with self._catalog.reading() as connection:
+            count, total = connection.execute(query).one()
+        return int(count), int(total)
+
     def services(self, service: str, most: int, after: str = "") -> list[StoredService]:
         """One service or EVERY_SERVICE, as far as they have live blobs, by name: so many after that name."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)

@@ -10,30 +10,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import NothingSelected
-from pgo_collector.http.body import write_body
+from pgo_collector.http.intake import Intake
 from pgo_collector.http.profefe import Envelope, described
 from pgo_collector.http.profefe_queries import created_nanos_of, limit_of, selections_of, series_of
-from pgo_collector.settings import Settings
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
 
 _PATH = "/profiles"
-_BODY = "a profile, gzip or bare protobuf"
 
 
-def submit_routes(store: Store, settings: Settings) -> APIRouter:
+def submit_routes(intake: Intake) -> APIRouter:
     """The route that stores."""
     router = APIRouter()
 
     @router.post(_PATH)
     async def submit(request: Request) -> Response:
-        series, created_nanos = series_of(request), created_nanos_of(request)
-        async with store.part() as part:
-            request.state.bytes = await write_body(
-                request, part, settings.largest_body, settings.body_timeout, _BODY
-            )
-            facts, name = await store.submit(part, series, settings.limits, created_nanos)
-        request.state.profile = facts.digest
+        _, name = await intake.take(request, series_of(request), created_nanos_of(request))
         return Envelope(described(name))
 
     return router

@@ -1,0 +1,42 @@
+"""The intake: how a body becomes a stored profile, whichever API it came by."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.http.body import write_body
+from pgo_collector.settings import Settings
+from pgo_collector.store.blobs import BlobName
+from pgo_collector.store.quotas import Quotas
+from pgo_collector.store.series import Series
+from pgo_collector.store.store import Store
+
+_BODY = "a profile, gzip or bare protobuf"
+
+
+class Intake:
+    """Takes profiles into a store, within quotas and the limits of the settings."""
+
+    def __init__(self, store: Store, quotas: Quotas, settings: Settings) -> None:
+        self._store = store
+        self._quotas = quotas
+        self._limits = settings.limits
+        self._largest_body = settings.largest_body
+        self._body_seconds = settings.body_timeout
+
+    async def take(
+        self, request: Request, series: Series, created_nanos: int | None = None
+    ) -> tuple[Facts, BlobName]:
+        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `write_body` and
+        `Store.submit` do.
+        """
+        await self._quotas.check(series.service)
+        async with self._store.part() as part:
+            request.state.bytes = await write_body(
+                request, part, self._largest_body, self._body_seconds, _BODY
+            )
+            facts, name = await self._store.submit(part, series, self._limits, created_nanos)
+        self._quotas.count(series.service, facts.size)
+        request.state.profile = facts.digest
+        return facts, name

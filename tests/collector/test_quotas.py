@@ -1,0 +1,80 @@
+"""Quotas: what is over them isn't read, and says when to come again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.server import Server
+
+TODAY = time.time_ns() // DAY * DAY
+
+
+def send(server: Server, number: int, service: str = "a", time_nanos: int = TODAY) -> httpx.Response:
+    profile = profile_of(f"{number}", time_nanos=time_nanos + number * SECOND)
+    return server.submit(profile, query={"service": service})
+
+
+@pytest.fixture
+def three_a_day(stopped: Server) -> Server:
+    stopped.environment["PGOF_QUOTA_PROFILES"] = "3"
+    stopped.start()
+    return stopped
+
+
+def test_so_many_profiles_of_a_service_are_taken_a_day(three_a_day: Server) -> None:
+    assert [send(three_a_day, number).status_code for number in range(3)] == [204] * 3
+    for _ in range(2):
+        answer = send(three_a_day, 3)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (429, "application/problem+json")
+        assert answer.json()["detail"] == "service a: 3 profiles have come today"
+        assert 0 < int(answer.headers["Retry-After"]) <= 86_400
+    assert send(three_a_day, 3, "b").status_code == 204
+    three_a_day.restart()
+    assert send(three_a_day, 4).status_code == 429
+    assert len(three_a_day.blobs()) == 4
+
+
+def test_what_was_refused_does_not_count(three_a_day: Server) -> None:
+    for _ in range(5):
+        assert three_a_day.submit(b"no profile", query={"service": "a"}).status_code == 400
+    assert send(three_a_day, 1).status_code == 204
+
+
+def test_the_body_is_not_read(three_a_day: Server) -> None:
+    for number in range(3):
+        send(three_a_day, number)
+    answer = three_a_day.submit(b"no profile", query={"service": "a"})
+    assert answer.status_code == 429
+    assert "bytes" not in three_a_day.wait_for_log("request", 4)
+
+
+def test_profefes_agents_are_told_to_come_again(three_a_day: Server) -> None:
+    answers = [
+        three_a_day.client.post(
+            "/api/0/profiles",
+            params={"service": "a", "type": "cpu"},
+            content=profile_of(f"{number}"),
+            headers={"Authorization": f"Bearer {three_a_day.submit_key}"},
+        )
+        for number in range(4)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 503]
+    assert int(answers[-1].headers["Retry-After"]) > 0
+    assert answers[-1].json()["code"] == 503
+
+
+def test_so_much_of_a_service_is_stored(stopped: Server) -> None:
+    stopped.environment["PGOF_QUOTA_MEGABYTES"] = f"{300 / (1 << 20)}"
+    stopped.start()
+    statuses = [send(stopped, number, time_nanos=EPOCH).status_code for number in range(5)]
+    assert statuses[0] == 204
+    assert statuses[-1] == 429
+    assert send(stopped, 5, "b", time_nanos=EPOCH).status_code == 204
