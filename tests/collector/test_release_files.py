@@ -57,12 +57,13 @@ def test_a_damaged_merge_is_not_released(server: Server) -> None:
     server.submit(profile_of("a"))
     server.merge()
     (kept,) = (server.data / "merged").iterdir()
-    for damage in (b"", profile_of("another")):
+    for damage in (b"", profile_of("another"), bytes(kept.stat().st_size)):
         kept.write_bytes(damage)
         server.releases(method="POST")
         assert tally(server.release().content) == {"a": 1}
         assert state(server) == ([1], 1, False)
-    server.wait_for_log("the last merge is damaged, made anew", 2)
+    server.wait_for_log("a merge is damaged, made anew", 2)
+    server.wait_for_log("the last merge is damaged, made anew")
 
 
 @pytest.mark.parametrize("damage", [b"", b"not json", None])

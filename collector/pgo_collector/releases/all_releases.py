@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from pgo_collector.engine.types import CPU
-from pgo_collector.errors import NothingToMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.releases.candidates import Candidates
@@ -25,9 +24,9 @@ class AllReleases:
         self._of_service: dict[str, ServiceReleases] = {}
 
     async def of(self, service: str) -> ServiceReleases:
-        """The releases of a service. Raises NothingToMerge where nothing is known of it."""
+        """The releases of a service. Those of one of which nothing is known aren't kept in memory."""
         if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
-            raise NothingToMerge("no such profile is stored")
+            return self._releases(service)
         return self._of_service.setdefault(service, self._releases(service))
 
     def _is_known(self, service: str) -> bool:
