@@ -67,10 +67,11 @@ class Lane:
         return done
 
     def struck_start(self, mode: Mode, target: int) -> bool:
-        """The same for a start of the server."""
+        """The same for a start of the server, with the upkeep that belongs to it."""
         self.killer.arm_next_start(mode, target)
         try:
             self.server.start()
+            self.server.wait_for_log("upkeep done")
         except AssertionError:
             self.server.kill()
             assert len(self.killer.operations) >= target > 0, self.server.log
@@ -118,8 +119,9 @@ def submitted(server: Server, *stacks: str) -> None:
 
 
 def profile_named(stack: str) -> bytes:
-    """The profile of a stack, always the same bytes; its letter gives its day."""
-    return profile_of(stack, time_nanos=EPOCH + ord(stack[0]) * DAY)
+    """The profile of a stack, always the same bytes; its letter gives its day, and digits share one."""
+    day = 0 if stack[0].isdigit() else ord(stack[0])
+    return profile_of(stack, time_nanos=EPOCH + day * DAY)
 
 
 def counted(server: Server) -> Tally:

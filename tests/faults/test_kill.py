@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -24,6 +25,7 @@ class Scenario:
     prepare: Prepare
     strike: Strike
     new: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def submit(lane: Lane, mode: Mode, target: int) -> bool:
@@ -58,6 +60,17 @@ def a_folder_of_pgo_fleet(lane: Lane) -> None:
     (lane.data / "readme.pgo").write_text("not a profile")
 
 
+def a_crowded_day(lane: Lane) -> None:
+    submitted(lane.start(), *"12a34")
+
+
+def four_profiles_of_which_two_are_too_much(lane: Lane) -> None:
+    submitted(lane.start(), *"abcd")
+
+
+# The profiles of these tests have some 165 bytes each.
+_TWO_PROFILES = {"PGOF_KEEP_MEGABYTES": f"{400 / (1 << 20)}"}
+
 LINKED = ("link", "blobs/")
 ROW = ("pwrite", "catalog.sqlite3-wal")
 SCENARIOS = {
@@ -65,6 +78,10 @@ SCENARIOS = {
     "combine": Scenario("abcde", a_combined_one_and_two_profiles, combine),
     "start-that-takes-in-pgo-fleet": Scenario("ab", a_folder_of_pgo_fleet, Lane.struck_start),
     "reindex": Scenario("abcde", a_combined_one_and_two_profiles_but_no_catalog, Lane.struck_reindex),
+    "roll-up": Scenario("12a34", a_crowded_day, Lane.struck_start, settings={"PGOF_ROLLUP_DAYS": "1"}),
+    "retention": Scenario(
+        "cd", four_profiles_of_which_two_are_too_much, Lane.struck_start, settings=_TWO_PROFILES
+    ),
     "restart-after-submit-without-row": Scenario(
         "abc", Killed(three_profiles, submit, at=ROW, after=LINKED), Lane.struck_start, new="n"
     ),
@@ -122,5 +139,5 @@ class Check:
 def test_killed_at_every_operation(tmp_path: Path, library: Path, seen: set[str], name: str) -> None:
     """Takes up to 40 s: a hundred kills and restarts."""
     scenario = SCENARIOS[name]
-    with lanes_in(tmp_path, library) as lanes:
+    with lanes_in(tmp_path, library, scenario.settings) as lanes:
         kill_everywhere(lanes, scenario.prepare, scenario.strike, Check(scenario, seen))
