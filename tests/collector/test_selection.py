@@ -143,6 +143,9 @@ def test_a_combined_profile_is_found_by_every_part_of_its_time(server: Server) -
     assert len(server.blobs()) == 2
     middle = {"from_": written(EPOCH + DAY // 2), "to": written(EPOCH + DAY // 2 * 3)}
     assert found(server, **middle) == whole | {"other": 1}
+    for end, coarse in ((EPOCH + DAY, "1"), (EPOCH + 2 * DAY, "1"), (EPOCH + 3 * DAY, None)):
+        assert server.merge(query={"to": written(end)}).headers.get("PGO-Coarse") == coarse
+    assert "PGO-Coarse" not in server.merge().headers
     assert found(server, labels="a=1", to=written(EPOCH)) == {}
     assert found(server, labels="a=1", from_=written(EPOCH + 2 * DAY + SECOND)) == {}
     server.kill()

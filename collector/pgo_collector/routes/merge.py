@@ -17,6 +17,9 @@ from pgo_collector.http.selections import first, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 
+# How many of the profiles in a merge are combined ones that have more in them than was asked for.
+_COARSE = "PGO-Coarse"
+
 
 def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_service: str) -> APIRouter:
     """The route."""
@@ -41,7 +44,10 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         form = Form(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, form)
-        return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
+        answer = merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
+        if coarse := await asyncio.to_thread(merges.store.catalog.coarse, selection):
+            answer.headers[_COARSE] = str(coarse)
+        return answer
 
     return router
 

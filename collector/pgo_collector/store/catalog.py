@@ -21,7 +21,7 @@ from sqlalchemy import event
 from pgo_collector.engine.tasks import Facts, LeftOut
 from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.selected import selected
+from pgo_collector.store.selected import reaches_over, selected
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.series import Series, labels_text, parse_labels
 from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, MERGES, METADATA, PROFILES, SERIES, VERSION
@@ -105,6 +105,14 @@ class Catalog:
         """One text for the same live blobs."""
         with self._engine.begin() as connection:
             return _fingerprint(connection, selection)
+
+    def coarse(self, selection: Selection) -> int:
+        """How many of the blobs are combined ones that have profiles from out of the bounds, too."""
+        if selection.begin is None and selection.end is None:
+            return 0
+        with self._engine.begin() as connection:
+            query = sa.select(sa.func.count()).select_from(BLOBS).where(reaches_over(selection))
+            return int(connection.execute(query).scalar_one())
 
     def services(self) -> list[str]:
         """Those with live blobs, in the order of their names."""

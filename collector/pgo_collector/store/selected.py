@@ -28,6 +28,13 @@ def selected(selection: Selection) -> sa.ColumnElement[bool]:
     return (chosen & begin & end) | BLOBS.c.id.in_(reaching)
 
 
+def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
+    """Whether a selected row is of a combined blob that has profiles from out of the bounds, too."""
+    begin = sa.false() if selection.begin is None else BLOBS.c.time_nanos < selection.begin
+    end = sa.false() if selection.end is None else BLOBS.c.end_nanos >= selection.end
+    return selected(selection) & IS_COMBINED & (begin | end)
+
+
 def of_service(service: str) -> sa.ColumnElement[bool]:
     """Whether a row of SERIES is of a service, which may be EVERY_SERVICE."""
     return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
