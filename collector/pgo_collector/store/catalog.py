@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ class Catalog:
         )
         with self._engine.begin() as connection:
             rows = connection.execute(crowded).all()
-        return [Day(Series(row.service, row.type, _labels_of(row.labels)), row.day) for row in rows]
+        return [Day(_series_of(row.service, row.type, row.labels), row.day) for row in rows]
 
     def live_on(self, day: Day) -> list[Blob]:
         """The live blobs of a day, by time and digest."""
@@ -174,9 +175,9 @@ class Catalog:
         with self._engine.begin() as connection:
             where = (PROFILES.c.series_id == _id(series), *_is(identity))
             counted = _NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id)
-            query = sa.select(BLOBS, *_NAMED).select_from(counted).where(*where)
+            query = sa.select(*_BLOB_COLUMNS).select_from(counted).where(*where)
             row = connection.execute(query).one_or_none()
-        return None if row is None else _blob(row)
+        return None if row is None else _blob(*row)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
@@ -270,6 +271,11 @@ class Catalog:
 _NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
 _NAMED = (SERIES.c.service, SERIES.c.type, SERIES.c.labels)
+# What `_blob` takes.
+_BLOB_COLUMNS = (
+    BLOBS.c.id, *_NAMED, BLOBS.c.time_nanos, BLOBS.c.digest,
+    BLOBS.c.inputs_size, BLOBS.c.live, BLOBS.c.size + BLOBS.c.inputs_size, BLOBS.c.end_nanos,
+)  # fmt: skip
 
 
 def _rows(
@@ -278,8 +284,8 @@ def _rows(
     *order: sa.ColumnElement[Any],
     most: int | None = None,
 ) -> list[Blob]:
-    query = sa.select(BLOBS, *_NAMED).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
-    return [_blob(row) for row in connection.execute(query).all()]
+    query = sa.select(*_BLOB_COLUMNS).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
+    return list(starmap(_blob, connection.execute(query).all()))
 
 
 def _in_order(connection: sa.Connection, selection: Selection, most: int | None = None) -> list[Blob]:
@@ -362,17 +368,16 @@ def _left_out(text: str) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(**entry) for entry in json.loads(text))
 
 
-def _blob(row: Any) -> Blob:
-    size = row.size + row.inputs_size
-    return Blob(row.id, _name(row), row.inputs_size, row.live, size, row.end_nanos)
+def _blob(  # noqa: PLR0917 - a row, of which there are thousands
+    id_: int, service: str, type_: str, labels: str, time_nanos: int, digest: str, *others: Any
+) -> Blob:
+    name = BlobName(_series_of(service, type_, labels), Identity(time_nanos, digest))
+    return Blob(id_, name, *others)
 
 
-def _name(row: Any) -> BlobName:
-    series = Series(row.service, row.type, _labels_of(row.labels))
-    return BlobName(series, Identity(row.time_nanos, row.digest))
-
-
-_labels_of = lru_cache(maxsize=1 << 14)(parse_labels)
+@lru_cache(maxsize=1 << 14)
+def _series_of(service: str, type_: str, labels: str) -> Series:
+    return Series(service, type_, parse_labels(labels))
 
 
 def _make_tables(connection: sa.Connection) -> None:
