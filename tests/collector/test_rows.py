@@ -62,6 +62,33 @@ class Evil:
         return os.system, ("touch harm",)
 
 
+def reached_through(module: str, name: str, argument: str) -> bytes:
+    """A pickle that calls what one of our modules has imported."""
+    texts = (b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name, argument))
+    module_text, name_text, argument_text = texts
+    return b"\x80\x04" + module_text + name_text + b"\x93" + argument_text + b"\x85R."
+
+
+class Toucher:
+    """What it is called with is then a file."""
+
+    def __init__(self, name: str) -> None:
+        Path(name).touch()
+
+
+def test_a_snapshot_gets_at_nothing_that_the_engine_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pprof_merge.files.Toucher", Toucher, raising=False)
+    monkeypatch.setattr("pprof_merge.files.sys.Toucher", Toucher, raising=False)
+    harm = tmp_path / "harm"
+    for name in ("Toucher", "sys.Toucher"):
+        text = reached_through("pprof_merge.files", name, str(harm))
+        (tmp_path / "x.rows").write_bytes(blake2b(text).digest() + text)
+        assert load("1", tmp_path / "x.rows") is None
+        assert not harm.exists()
+
+
 @pytest.mark.parametrize("content", [Evil(), ("1", Evil()), ("1", os.getcwd), ("1", "no rows"), "x"])
 def test_a_snapshot_cannot_do_harm(content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

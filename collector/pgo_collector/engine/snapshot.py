@@ -49,15 +49,18 @@ def load(engine: str, path: Path) -> Rows | None:
         return None
     try:
         made_by, rows = _Unpickler(io.BytesIO(whole[size:])).load()
-    except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - there is no end to what a pickle that isn't ours can raise
         return None
     return rows if made_by == engine and isinstance(rows, Rows) else None
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _ARRAYS or module.startswith(_OURS):
+        if (module, name) in _ARRAYS:
+            return super().find_class(module, name)
+        if module.startswith(_OURS):
             found = super().find_class(module, name)
-            if (module, name) in _ARRAYS or isinstance(found, type):
+            # What our modules import is not ours.
+            if isinstance(found, type) and found.__module__.startswith(_OURS):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} has no place in a snapshot")
