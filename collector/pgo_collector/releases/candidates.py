@@ -58,7 +58,7 @@ class Candidates:
                 candidate = await self._look(merge, release, part)
             except MergeDamaged as error:
                 _log.warning("the last merge is damaged, made anew", reason=str(error))
-                await self._store.write(self._store.folder.sweep_merged, set())
+                await asyncio.to_thread(Path(merge.file.name).unlink, missing_ok=True)
                 candidate = await self._look(await self.merged(), release, part)
             yield candidate
 
