@@ -19,7 +19,6 @@ _ARRAYS = {
     ("numpy", "dtype"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.numeric", "_frombuffer"),
-    ("collections", "OrderedDict"),
 }
 _OURS = ("pprof_merge.", "pgo_collector.engine.rows")
 _DIGEST = hashlib.blake2b

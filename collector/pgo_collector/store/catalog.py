@@ -262,11 +262,6 @@ class Catalog:
             connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())
 
-    def forget_merges(self) -> None:
-        """Keeps none."""
-        with self._writer.begin() as connection:
-            connection.execute(sa.delete(MERGES))
-
 
 _NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
