@@ -20,7 +20,7 @@ KINDS = (
     b"main.convert[go.shape.int,go.shape.interface { ",
     b"main.(*counter).count",
     b"main.work.func",
-    b"main.square",
+    b"main.squares",
     b"sha256.block",
 )
 

@@ -38,7 +38,14 @@ func convert[From, To any](all []From, one func(From) To) []To {
 	return converted
 }
 
-func square(x float64) float64 { return x * x }
+// squares is inlined with its loop, so that some samples are in it on any processor: a single instruction between
+// slower ones may never be the one that a signal finds.
+func squares(x float64) (total float64) {
+	for scale := 1.0; scale < 20; scale++ {
+		total += x / scale * x / scale
+	}
+	return total
+}
 
 //go:noinline
 func hash(words []string) byte {
@@ -60,9 +67,7 @@ func work(duration time.Duration) (total float64) {
 	for start := time.Now(); time.Since(start) < duration; {
 		counted.count(words)
 		for _, each := range convert(numbers, func(number int) float64 { return float64(number) / 3 }) {
-			for scale := 1.0; scale < 20; scale++ {
-				total += square(each / scale)
-			}
+			total += squares(each)
 		}
 		for _, each := range convert(numbers, func(number int) named { return point{number, number} }) {
 			total += float64(len(each.name()))
