@@ -18,6 +18,7 @@ SETTINGS = {
     "PGOF_DIRECTORY": "./profiles",
     "PGOF_SUBMIT_AUTH_KEYS_FILE": ".dev/submit_keys",
     "PGOF_MERGE_AUTH_KEYS_FILE": ".dev/merge_keys",
+    "PGOF_METRICS_OPEN": "true",
 } | os.environ
 
 GREETING = """\

@@ -16,12 +16,14 @@ from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
+from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.questions.fleet import Fleet
 from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.health import health_route
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.metrics import metrics_routes
 from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.questions import question_routes
@@ -45,11 +47,20 @@ class Parts:
     warming: Warming
     submit_keys: KeyFile
     merge_keys: KeyFile
+    metrics_keys: KeyFile
+    metrics: Metrics
 
     @classmethod
-    def of(cls, store: Store, submit_keys: KeyFile, merge_keys: KeyFile) -> Parts:
+    def of(
+        cls,
+        store: Store,
+        submit_keys: KeyFile,
+        merge_keys: KeyFile,
+        metrics_keys: KeyFile,
+        metrics: Metrics = OFF,
+    ) -> Parts:
         """Those that a store and the keys make."""
-        return cls(store, Locks(), Warming(store), submit_keys, merge_keys)
+        return cls(store, Locks(), Warming(store), submit_keys, merge_keys, metrics_keys, metrics)
 
 
 def create_app(settings: Settings, parts: Parts) -> ASGIApp:
@@ -58,6 +69,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     store, merge_keys = parts.store, parts.merge_keys
     app.router.routes.append(health_route())
     app.include_router(ready_routes(parts.warming))
+    app.include_router(metrics_routes(parts.metrics, parts.metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
     intake = Intake(store, quotas, settings)
     app.include_router(submit_routes(intake, parts.submit_keys, settings.default_service))
@@ -75,4 +87,4 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.include_router(question_routes(Fleet(store), merge_keys, settings.default_service))
     app.include_router(openapi_routes())
     problems.install(app)
-    return AccessLog(Lingering(app))
+    return parts.metrics.around(AccessLog(Lingering(app)), app)

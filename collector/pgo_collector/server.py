@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -18,6 +20,9 @@ from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import AddressUnusable
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.metrics.gauges import Gauges
+from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.settings import Settings, split_address
 from pgo_collector.store.folder import DataFolder
@@ -43,9 +48,10 @@ def reindex(settings: Settings) -> int:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[Store]:
+async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = OFF) -> AsyncIterator[Store]:
     """The store of a locked data folder, in line with what is on disk."""
-    async with Workers(settings.workers, settings.rows_megabytes << 20, folder.rows) as workers:
+    rows_bytes = settings.rows_megabytes << 20
+    async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
         with Store(folder, workers) as store:
             await reconcile(store)
             await asyncio.to_thread(sweep_releases, folder)
@@ -56,10 +62,12 @@ async def open_store(settings: Settings, folder: DataFolder) -> AsyncIterator[St
 async def _serve(settings: Settings) -> None:
     submit_keys = KeyFile(settings.submit_auth_keys_file)
     merge_keys = KeyFile(settings.merge_auth_keys_file)
+    metrics_keys = KeyFile(settings.metrics_auth_keys_file or Path(os.devnull))  # a file without a key
+    metrics = PrometheusMetrics() if settings.has_metrics else OFF
     with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
-        async with open_store(settings, folder) as store:
+        async with open_store(settings, folder, metrics) as store:
             await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-            parts = Parts.of(store, submit_keys, merge_keys)
+            parts = Parts.of(store, submit_keys, merge_keys, metrics_keys, metrics)
             app = create_app(settings, parts)
             config = uvicorn.Config(
                 app,
@@ -72,7 +80,8 @@ async def _serve(settings: Settings) -> None:
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
             upkeep = Upkeep(store, parts.locks, settings)
-            followers = (submit_keys, merge_keys, parts.warming, upkeep)
+            metrics.watch(Gauges(store, parts.warming, upkeep))
+            followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep)
             following = [asyncio.create_task(follower.follow()) for follower in followers]
             await _Server(config).serve([listener])
             for task in following:

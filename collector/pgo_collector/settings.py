@@ -68,6 +68,13 @@ class Settings(BaseSettings):
         default=False,
         description="Whether profefe's API, /api/0, takes requests without a key. For trusted networks.",
     )
+    metrics_auth_keys_file: Path | None = Field(
+        default=None,
+        description="Keys that may scrape /metrics, one a line. Read again when it changes.",
+    )
+    metrics_open: bool = Field(
+        default=False, description="Whether /metrics takes requests without a key. For trusted networks."
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",
@@ -149,6 +156,11 @@ class Settings(BaseSettings):
     def limits(self) -> Limits:
         """What one submitted profile may be."""
         return Limits(compressed_bytes=self.max_compressed_bytes, inflated_bytes=self.max_inflated_bytes)
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether anybody can scrape them."""
+        return self.metrics_open or self.metrics_auth_keys_file is not None
 
     @property
     def largest_body(self) -> int:

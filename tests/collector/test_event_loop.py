@@ -9,9 +9,12 @@ import httpx
 from blockbuster import blockbuster_ctx
 from pgo_collector.app import Parts, create_app
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.metrics.gauges import Gauges
+from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.upkeep.upkeep import Upkeep
 from structlog.testing import capture_logs
 
 from tests.faults.stacks import profile_of, tally
@@ -21,7 +24,7 @@ from tests.server import bearer
 def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
     key_file = tmp_path / "keys"
     key_file.write_text("key\n")
-    settings = Settings(directory=tmp_path / "data", workers=1)
+    settings = Settings(directory=tmp_path / "data", workers=1, metrics_open=True)
     keys = KeyFile(key_file)
 
     async def use(client: httpx.AsyncClient) -> None:
@@ -54,11 +57,15 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         for path in ("services", "profiles", "top?service=*", "series?function=a", "diff?base_labels=a="):
             assert (await client.get(f"/v1/{path}")).status_code == 200
         assert (await client.get("/v1/openapi.json")).status_code == 200
+        assert 'pgo_collector_stored_profiles{kind="single"} 2.0' in (await client.get("/metrics")).text
 
     async def serve(folder: DataFolder) -> None:
-        async with open_store(settings, folder) as store:
+        metrics = PrometheusMetrics()
+        async with open_store(settings, folder, metrics) as store:
             following = asyncio.create_task(keys.follow())
-            transport = httpx.ASGITransport(create_app(settings, Parts.of(store, keys, keys)))
+            parts = Parts.of(store, keys, keys, keys, metrics)
+            metrics.watch(Gauges(store, parts.warming, Upkeep(store, parts.locks, settings)))
+            transport = httpx.ASGITransport(create_app(settings, parts))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")
             ) as client:

@@ -53,6 +53,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "quota_profiles": 12.0,
         "quota_megabytes": 13.0,
         "profefe_open": True,
+        "metrics_auth_keys_file": Path("/k"),
+        "metrics_open": True,
         "body_timeout": 0.5,
         "log_level": "error",
     }

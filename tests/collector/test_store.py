@@ -39,8 +39,7 @@ async def opened(directory: Path) -> AsyncIterator[Store]:
 async def submit(store: Store, profile: bytes) -> Facts:
     async with store.part() as part:
         part.write_bytes(profile)
-        facts, _ = await store.submit(part, SERIES, Settings().limits)
-        return facts
+        return (await store.submit(part, SERIES, Settings().limits)).facts
 
 
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:

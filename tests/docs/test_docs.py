@@ -74,10 +74,11 @@ def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
 @pytest.fixture
 def routes(tmp_path: Path) -> dict[str, set[str] | None]:
     """The methods of each path; None for all."""
-    keys = tmp_path / "keys"
-    keys.write_text("")
+    file = tmp_path / "keys"
+    file.write_text("")
+    keys = KeyFile(file)
     with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
-        app = create_app(Settings(), Parts.of(store, KeyFile(keys), KeyFile(keys)))
+        app = create_app(Settings(), Parts.of(store, keys, keys, keys))
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
     paths = app.openapi()["paths"]

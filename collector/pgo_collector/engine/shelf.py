@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from ctypes import c_int64
 from pathlib import Path
 
 from pprof_merge import Limits
@@ -27,6 +28,8 @@ class Shelf:
     def __init__(self, limits: Limits, engine: str) -> None:
         self.most_bytes = 0
         self.folder = Path()
+        # How many bytes of memory they take; maybe in memory that another process reads.
+        self.taken = c_int64()
         self._limits = limits
         self._engine = engine
         self._rows: OrderedDict[str, Rows] = OrderedDict()
@@ -44,7 +47,8 @@ class Shelf:
 
     def drop(self, owner: str) -> None:
         """Keeps them no more, nowhere."""
-        self._rows.pop(owner, None)
+        if (dropped := self._rows.pop(owner, None)) is not None:
+            self.taken.value -= dropped.collection.nbytes
         self._path(owner).unlink(missing_ok=True)
 
     def make_room(self) -> None:
@@ -58,6 +62,7 @@ class Shelf:
                 self._save(owner)
             del self._rows[owner]
             total -= size
+        self.taken.value = total
 
     def save(self) -> None:
         """Puts all on disk that isn't there. Raises OSError."""

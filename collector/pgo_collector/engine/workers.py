@@ -7,9 +7,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from ctypes import c_int64
+from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 from zlib import crc32
@@ -23,8 +26,15 @@ from pgo_collector.errors import WorkerLost
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Is told of each task that has ended: its name, and the seconds since it was asked for.
+Observer = Callable[[str, float], None]
+
 _ATTEMPTS = 2
 _log = structlog.get_logger()
+
+
+def unobserved(task: str, seconds: float) -> None:
+    """An observer that doesn't look."""
 
 
 class Workers:
@@ -35,16 +45,38 @@ class Workers:
     one is there in milliseconds.
     """
 
-    def __init__(self, count: int, rows_bytes: int, rows_folder: Path) -> None:
-        self._workers = [_Worker(rows_bytes // count, rows_folder) for _ in range(count)]
+    def __init__(
+        self, count: int, rows_bytes: int, rows_folder: Path, observe: Observer = unobserved
+    ) -> None:
+        self._workers = [_Worker(rows_bytes // count, rows_folder, observe) for _ in range(count)]
 
     async def __aenter__(self) -> Self:
-        await self.run(_nothing)
+        await self.run(start)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.save_rows()
         await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._workers)
+
+    @property
+    def busy(self) -> int:
+        """How many of them have something to do."""
+        return sum(worker.waiting > 0 for worker in self._workers)
+
+    @property
+    def queued(self) -> int:
+        """How many tasks wait for another one to end."""
+        return sum(max(worker.waiting - 1, 0) for worker in self._workers)
+
+    @property
+    def rows_bytes(self) -> int:
+        """How much memory the rows of all take, as of the last task of each."""
+        return sum(worker.rows_taken.value for worker in self._workers)
 
     async def save_rows(self) -> None:
         """Has every worker put its rows on disk."""
@@ -71,19 +103,23 @@ class Workers:
 class _Worker:
     """A process, and the one that takes its place when it dies."""
 
-    def __init__(self, rows_bytes: int, rows_folder: Path) -> None:
+    def __init__(self, rows_bytes: int, rows_folder: Path, observe: Observer) -> None:
         self.waiting = 0
+        self.rows_taken = RawValue(c_int64)
+        self._observe = observe
         self._has_run = False
-        self._rows = rows_bytes, rows_folder
+        self._rows = rows_bytes, rows_folder, self.rows_taken
         self._pool = self._new_pool()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.waiting += 1
         self._has_run = True
+        begin = time.perf_counter()
         try:
             return await self._run(function, *args, **kwargs)
         finally:
             self.waiting -= 1
+            self._observe(function.__name__, time.perf_counter() - begin)
 
     async def save_rows(self) -> None:
         if self._has_run:
@@ -110,14 +146,15 @@ class _Worker:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["pgo_collector.engine.tasks"])
+        self.rows_taken.value = 0
         return ProcessPoolExecutor(1, context, _set_up, self._rows)
 
 
-def _set_up(rows_bytes: int, rows_folder: Path) -> None:
+def _set_up(rows_bytes: int, rows_folder: Path, rows_taken: c_int64) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    SHELF.most_bytes, SHELF.folder = rows_bytes, rows_folder
+    SHELF.most_bytes, SHELF.folder, SHELF.taken = rows_bytes, rows_folder, rows_taken
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
 
@@ -128,5 +165,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _nothing() -> None:
+def start() -> None:
     """The first task: for it the fork server starts, which takes longest."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from pgo_collector.engine.tasks import Facts
 from pgo_collector.http.body import write_body
 from pgo_collector.settings import Settings
-from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.series import Series
-from pgo_collector.store.store import Store
+from pgo_collector.store.store import Store, Submitted
 
 _BODY = "a profile, gzip or bare protobuf"
 
@@ -25,9 +23,7 @@ class Intake:
         self._largest_body = settings.largest_body
         self._body_seconds = settings.body_timeout
 
-    async def take(
-        self, request: Request, series: Series, created_nanos: int | None = None
-    ) -> tuple[Facts, BlobName]:
+    async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
         """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `write_body` and
         `Store.submit` do.
         """
@@ -36,7 +32,8 @@ class Intake:
             request.state.bytes = await write_body(
                 request, part, self._largest_body, self._body_seconds, _BODY
             )
-            facts, name = await self._store.submit(part, series, self._limits, created_nanos)
-        self._quotas.count(series.service, facts.size)
-        request.state.profile = facts.digest
-        return facts, name
+            submitted = await self._store.submit(part, series, self._limits, created_nanos)
+        self._quotas.count(series.service, submitted.facts.size)
+        request.state.profile = submitted.facts.digest
+        request.state.submit = "stored" if submitted.is_new else "duplicate"
+        return submitted

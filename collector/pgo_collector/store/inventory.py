@@ -42,6 +42,13 @@ class StoredService:
     labels: dict[str, int]
 
 
+class Totals(NamedTuple):
+    """Live blobs: how many, and their bytes on disk."""
+
+    profiles: int
+    size: int
+
+
 class Position(NamedTuple):
     """A place in the order in which profiles are listed; it stays the same whatever else comes or goes."""
 
@@ -79,6 +86,14 @@ class Inventory:
             count, total = connection.execute(query).one()
         return int(count), int(total)
 
+    def totals(self) -> dict[str, Totals]:
+        """All that is stored, `single` profiles and `combined` ones. Reads every row of blobs."""
+        combined = sa.func.count().filter(BLOBS.c.inputs_size > 0), _size(BLOBS.c.inputs_size > 0)
+        single = sa.func.count().filter(BLOBS.c.inputs_size == 0), _size(BLOBS.c.inputs_size == 0)
+        with self._catalog.reading() as connection:
+            row = connection.execute(sa.select(*single, *combined).where(BLOBS.c.live)).one()
+        return {"single": Totals(*row[:2]), "combined": Totals(*row[2:])}
+
     def services(self, service: str, most: int, after: str = "") -> list[StoredService]:
         """One service or EVERY_SERVICE, as far as they have live blobs, by name: so many after that name."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
@@ -106,6 +121,10 @@ class Inventory:
         )
         with self._catalog.reading() as connection:
             return [_profile(row) for row in connection.execute(query)]
+
+
+def _size(where: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    return sa.func.coalesce(sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size).filter(where), 0)
 
 
 def _types(connection: sa.Connection, services: list[str]) -> dict[str, list[StoredType]]:

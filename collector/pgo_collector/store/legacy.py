@@ -29,9 +29,9 @@ async def _take_in(store: Store, series: Series, path: Path) -> None:
     try:
         async with store.part() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)
-            facts, _ = await store.submit(part, series, STORED)
+            submitted = await store.submit(part, series, STORED)
         await asyncio.to_thread(path.unlink)
     except (ProfileError, Refusal, OSError) as error:
         _log.warning("not taken in, stays", file=str(path), reason=str(error))
     else:
-        _log.info("taken in", file=str(path), profile=facts.digest)
+        _log.info("taken in", file=str(path), profile=submitted.facts.digest)

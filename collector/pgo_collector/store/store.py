@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from pprof_merge import Limits
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,6 +23,14 @@ from pgo_collector.store.series import Series
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Submitted(NamedTuple):
+    """A profile that is stored: its facts, the name of its blob, and whether it wasn't stored before."""
+
+    facts: Facts
+    name: BlobName
+    is_new: bool
 
 
 class Store:
@@ -61,15 +69,15 @@ class Store:
 
     async def submit(
         self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
-    ) -> tuple[Facts, BlobName]:
+    ) -> Submitted:
         """Stores the profile in the file `part`, durably, and counts it, unless it is counted already.
 
-        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Returns also the
-        name of its blob. Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises
+        ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
             facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
-            return facts, await self.write(self.count, part, series, facts, created_nanos)
+            return await self.write(self.count, part, series, facts, created_nanos)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
 
@@ -78,10 +86,10 @@ class Store:
         there = {blob.id for blob in self.catalog.live_in(series) if self.blobs.size(blob.name) != MISSING}
         return {identity for identity, blob in self.catalog.owners(series).items() if blob in there}
 
-    def count(self, part: Path, series: Series, facts: Facts, created_nanos: int | None = None) -> BlobName:
+    def count(self, part: Path, series: Series, facts: Facts, created_nanos: int | None = None) -> Submitted:
         """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`.
 
-        Returns the name that it has, or would have if no combined blob counted it.
+        The name is the one that it has, or would have if no combined blob counted it.
         """
         taken_nanos = facts.time_nanos or created_nanos or self._first_time(series, facts)
         name = BlobName(series, Identity(taken_nanos, facts.digest))
@@ -90,7 +98,7 @@ class Store:
             # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
             if counting.name == name and self.blobs.size(name) == MISSING:
                 self.blobs.keep(part, name)
-            return name
+            return Submitted(facts, name, is_new=False)
         self.blobs.discard(name)  # what may be there of one that didn't come to count
         self.blobs.keep(part, name)
         try:
@@ -98,7 +106,7 @@ class Store:
         except SQLAlchemyError:
             self.blobs.discard(name)
             raise
-        return name
+        return Submitted(facts, name, is_new=True)
 
     def _first_time(self, series: Series, facts: Facts) -> int:
         """When a profile without a time of its own came first: the same bytes once more are a retry."""

@@ -30,24 +30,30 @@ def retention_of(settings: Settings) -> Retention:
 
 
 class Upkeep:
-    """What one run does, and when the next one is."""
+    """What one run does, and when the next one is: `pause` seconds after it.
+
+    The last one that went well ended at `done_at`, in seconds since 1970; before the first, that is when this
+    was made.
+    """
 
     def __init__(self, store: Store, locks: Locks, settings: Settings) -> None:
         self._store = store
         self._locks = locks
         self._retention = retention_of(settings)
         self._rollup_days = settings.rollup_days
-        self._pause_seconds = settings.upkeep_seconds
+        self.pause = settings.upkeep_seconds
+        self.done_at = time.time()
 
     async def follow(self) -> NoReturn:
         """Does all of it, and again after each pause; runs until it is cancelled."""
         while True:
             try:
                 await self.run(time.time_ns())
+                self.done_at = time.time()
                 _log.info("upkeep done")
             except (Refusal, OSError, SQLAlchemyError) as error:
                 _log.error("upkeep failed, tried again later", reason=str(error))
-            await asyncio.sleep(self._pause_seconds)
+            await asyncio.sleep(self.pause)
 
     async def run(self, now_nanos: int) -> None:
         """Deletes what has had its time, rolls up, and saves what workers have read.

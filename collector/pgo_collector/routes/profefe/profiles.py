@@ -25,8 +25,8 @@ def submit_routes(intake: Intake) -> APIRouter:
 
     @router.post(_PATH)
     async def submit(request: Request) -> Response:
-        _, name = await intake.take(request, series_of(request), created_nanos_of(request))
-        return Envelope(described(name))
+        submitted = await intake.take(request, series_of(request), created_nanos_of(request))
+        return Envelope(described(submitted.name))
 
     return router
 

@@ -1,0 +1,1 @@
+"""What Prometheus scrapes: counted and timed of requests and tasks, and read from a running server."""

@@ -1,0 +1,81 @@
+"""Gauges: what a scrape reads from the parts of a running server."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Lock
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.merges.warming import Warming
+from pgo_collector.store.inventory import Inventory, Totals
+from pgo_collector.store.store import Store
+from pgo_collector.upkeep.upkeep import Upkeep
+
+# The catalog adds up all of its rows for this.
+_STORED_SECONDS = 60
+
+
+class Gauges(Collector):
+    """All of them. Reading blocks, on the catalog and the disk."""
+
+    def __init__(self, store: Store, warming: Warming, upkeep: Upkeep) -> None:
+        self._store = store
+        self._warming = warming
+        self._upkeep = upkeep
+        self._inventory = Inventory(store.catalog)
+        self._lock = Lock()
+        self._totals: dict[str, Totals] = {}
+        self._read_at = -float("inf")
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """As of now; what the catalog adds up, as of a minute ago at most."""
+        workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
+        yield _gauge("workers", "Worker processes.", workers.count)
+        yield _gauge("workers_busy", "Worker processes that have something to do.", workers.busy)
+        yield _gauge("tasks_waiting", "Tasks that wait for a worker process.", workers.queued)
+        yield _gauge("rows_bytes", "Memory that decoded profiles take in the workers.", workers.rows_bytes)
+        yield _gauge(
+            "warming_profiles",
+            "Profiles that workers read ahead after the start: all, as far as known.",
+            warming.total,
+        )
+        yield _gauge("warmed_profiles", "Of these, those that have been read.", warming.read)
+        yield _gauge(
+            "upkeep_done_timestamp_seconds",
+            "When the last run of roll-ups and retention ended well; before that, of the start.",
+            upkeep.done_at,
+        )
+        yield _gauge("upkeep_pause_seconds", "The pause after each run: PGOF_UPKEEP_SECONDS.", upkeep.pause)
+        yield from self._disk()
+        yield from self._stored()
+
+    def _disk(self) -> Iterator[GaugeMetricFamily]:
+        with suppress(OSError):
+            disk = shutil.disk_usage(self._store.folder.path)
+            yield _gauge("disk_bytes", "Size of the data folder's file system.", disk.total)
+            yield _gauge("disk_free_bytes", "Space that is left on it.", disk.free)
+
+    def _stored(self) -> Iterator[GaugeMetricFamily]:
+        with self._lock, suppress(SQLAlchemyError):
+            if time.monotonic() - self._read_at > _STORED_SECONDS:
+                self._totals = self._inventory.totals()
+                self._read_at = time.monotonic()
+        profiles = _gauge("stored_profiles", "Stored profiles, by kind: single or combined.", labels=["kind"])
+        size = _gauge("stored_bytes", "Their size on disk.", labels=["kind"])
+        for kind, totals in self._totals.items():
+            profiles.add_metric([kind], totals.profiles)
+            size.add_metric([kind], totals.size)
+        yield profiles
+        yield size
+
+
+def _gauge(
+    name: str, meaning: str, value: float | None = None, labels: list[str] | None = None
+) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pgo_collector_{name}", meaning, value=value, labels=labels)

@@ -1,0 +1,47 @@
+"""The seam: what the collector tells of itself, and the metrics of one that nobody scrapes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from pgo_collector.metrics.gauges import Gauges
+
+
+class Metrics(Protocol):
+    """Counts and times. All but `exposition` is called on the event loop, and none of it blocks."""
+
+    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
+        """The layers of an application, the outermost of which counts its requests."""
+
+    def task(self, name: str, seconds: float) -> None:
+        """The engine has ended a task, so long after it was asked to."""
+
+    def watch(self, gauges: Gauges) -> None:
+        """From now on a scrape reads these, too."""
+
+    def exposition(self) -> bytes:
+        """All of it, in Prometheus's text format 0.0.4. Blocks."""
+
+
+class NoMetrics:
+    """Metrics that are off."""
+
+    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:  # noqa: ARG002 - see Metrics
+        """The layers as they are."""
+        return layers
+
+    def task(self, name: str, seconds: float) -> None:
+        """Nothing."""
+
+    def watch(self, gauges: Gauges) -> None:
+        """Nothing."""
+
+    def exposition(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+OFF = NoMetrics()

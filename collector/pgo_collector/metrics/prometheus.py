@@ -1,0 +1,112 @@
+"""Metrics as Prometheus has them."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from starlette.types import ASGIApp
+
+from pgo_collector.metrics.gauges import Gauges
+from pgo_collector.metrics.metering import Answered, Metering
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_PREFIX = "pgo_collector"
+_REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_SUBMITS = {"/v1/submit", "/api/0/profiles"}
+
+
+class PrometheusMetrics:
+    """Metrics that are on. There is one server process, so all of them are its own."""
+
+    def __init__(self) -> None:
+        # Of each of these it would make a second series, of use to nobody here.
+        disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info(_PREFIX, "The collector.", registry=registry).info({"version": version("pgo-collector")})
+        self._requests = Counter(
+            f"{_PREFIX}_requests",
+            "Requests that have ended.",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            f"{_PREFIX}_request_seconds",
+            "From a request's head to the end of its answer.",
+            ("route", "method"),
+            buckets=_REQUEST_SECONDS,
+            registry=registry,
+        )
+        self._received = Counter(
+            f"{_PREFIX}_received_bytes", "Bytes of bodies that came in.", ("route",), registry=registry
+        )
+        self._sent = Counter(
+            f"{_PREFIX}_sent_bytes", "Bytes of bodies that went out.", ("route",), registry=registry
+        )
+        self._submits = Counter(
+            f"{_PREFIX}_submits",
+            "Submits, stored, duplicate, or refused for a reason.",
+            ("outcome", "reason"),
+            registry=registry,
+        )
+        for outcome in ("stored", "duplicate"):  # there from the start, so that the first one is an increase
+            self._submits.labels(outcome, "")
+        self._key_used = Gauge(
+            f"{_PREFIX}_key_used_timestamp_seconds",
+            "When a key was last used, by its name, or else its fingerprint.",
+            ("key",),
+            registry=registry,
+        )
+        self._tasks = Histogram(
+            f"{_PREFIX}_task_seconds",
+            "From asking a worker process for a task to its end.",
+            ("task",),
+            buckets=_TASK_SECONDS,
+            registry=registry,
+        )
+
+    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
+        """See Metrics."""
+        return Metering(layers, app, self._answered)
+
+    def task(self, name: str, seconds: float) -> None:
+        """See Metrics."""
+        self._tasks.labels(name).observe(seconds)
+
+    def watch(self, gauges: Gauges) -> None:
+        """See Metrics."""
+        self._registry.register(gauges)
+
+    def exposition(self) -> bytes:
+        """See Metrics."""
+        return generate_latest(self._registry)
+
+    def _answered(self, answered: Answered) -> None:
+        route, notes = answered.route, answered.notes
+        self._requests.labels(route, answered.method, answered.status).inc()
+        self._seconds.labels(route, answered.method).observe(answered.seconds)
+        self._received.labels(route).inc(answered.received)
+        self._sent.labels(route).inc(answered.sent)
+        if key := notes.get("key_name") or notes.get("key"):
+            self._key_used.labels(key).set_to_current_time()
+        if answered.method == "POST" and route in _SUBMITS:
+            self._submitted(notes.get("submit"), notes.get("problem"))
+
+    def _submitted(self, outcome: str | None, problem: str | None) -> None:
+        if problem is not None:
+            self._submits.labels("refused", problem).inc()
+        elif outcome is not None:
+            self._submits.labels(outcome, "").inc()
