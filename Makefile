@@ -41,7 +41,7 @@ test: setup ## Run all tests
 lint: setup ## Check style, types and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy merge collector agent tests tools
+	$(BIN)/mypy merge collector agent deploy tests tools
 
 .PHONY: bench
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md

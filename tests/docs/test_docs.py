@@ -24,6 +24,8 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
 from starlette.routing import Route
 
+from deploy.pipeline import pgo_fetch
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -107,7 +109,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 @pytest.mark.parametrize(
     "parser",
-    [pgo_collector.cli.build_parser(), pprof_merge.cli.parser(), pgo_agent.cli.parser()],
+    [pgo_collector.cli.build_parser(), pprof_merge.cli.parser(), pgo_agent.cli.parser(), pgo_fetch.parser()],
     ids=lambda p: p.prog,
 )
 def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) -> None:

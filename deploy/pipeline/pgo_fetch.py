@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Fetches the profile to build with, for a pipeline. One file, for Python 3.9 or newer and nothing else.
+
+    PGO_KEY=... pgo_fetch.py 'https://pgo.example.net/v1/release?service=checkout&format=go' default.pgo
+
+FILE is replaced only by a profile that is whole, and left alone if it is that already, so that a build
+cache that goes by its time or its bytes stays warm. What is known of it is in a hidden file beside it.
+
+exit code  FILE is
+    0      what to build with: new, as it was, or not too old by --max-age
+    1      not there, or too old: the collector couldn't be asked, or sent what is no profile
+    2      not asked for: the command line is wrong
+    3      as it was: the collector refuses the request, as for a key that it doesn't know
+    4      as it was: the collector has no profile yet; a first build goes without
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+USABLE, UNUSABLE, REFUSED, NOT_YET = 0, 1, 3, 4
+
+_NOT_FOUND, _NOT_MODIFIED, _TOO_MANY = 404, 304, 429
+_PROBLEM = "application/problem+json"
+_LARGEST_BYTES = 1 << 30
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SAMPLE_TYPE, _SAMPLE = 1, 2
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+# The head of a function in an LLVM sample profile: name, total, and samples at its entry.
+_LLVM_HEAD = re.compile(rb"^\S.*:\d+:\d+$", re.MULTILINE)
+
+
+class Unusable(Exception):
+    """The collector couldn't be asked, or what came isn't a profile; to ask again may help."""
+
+    def __init__(self, reason: str, pause: float = 0) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+class Refused(Exception):
+    """The collector has answered, and to ask again won't help."""
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Known:
+    """Of FILE: from where it is, its ETag and SHA-256, and when it was last so (Unix time)."""
+
+    url: str = ""
+    etag: str = ""
+    sha256: str = ""
+    confirmed: float = 0
+
+    @classmethod
+    def of(cls, file: Path, url: str) -> Known:
+        """What is known of this file, if it is from there and nobody has changed it; else nothing."""
+        try:
+            known = cls(**json.loads(_beside(file).read_text()))
+            is_same = known.url == url and known.sha256 == _sha256(file)
+        except (OSError, ValueError, TypeError):
+            return cls()
+        return known if is_same else cls()
+
+    def write(self, file: Path) -> None:
+        """Notes it for the next time."""
+        replace(_beside(file), json.dumps(asdict(self)).encode())
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f".{file.name}.fetched")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fetches; returns the exit code."""
+    command_line = parser()
+    options = command_line.parse_args(arguments)
+    file: Path = options.file
+    try:
+        key = options.key_file.read_text().strip() if options.key_file else os.environ.get("PGO_KEY", "")
+    except OSError as error:
+        command_line.error(f"the key can't be read: {error}")
+    known = Known.of(file, options.url)
+    try:
+        body, etag = _ask(options.url, key, known.etag, options.timeout, options.tries)
+    except Refused as refused:
+        return _say(refused.exit_code, f"{refused}; {file} is left as it is")
+    except Unusable as problem:
+        return _kept(file, known, options.max_age, str(problem))
+    try:
+        return _taken(file, options.url, body, etag, known)
+    except OSError as error:
+        return _say(UNUSABLE, f"{file} can't be written: {error}")
+
+
+def _taken(file: Path, url: str, body: bytes | None, etag: str, known: Known) -> int:
+    """Puts the body in place, unless it is there already."""
+    sha256 = known.sha256 if body is None else hashlib.sha256(body).hexdigest()
+    is_new = body is not None and not (file.exists() and _sha256(file) == sha256)
+    if body is not None and is_new:
+        replace(file, body)
+    Known(url, etag, sha256, time.time()).write(file)
+    return _say(USABLE, f"{file} is new" if is_new else f"{file} is up to date")
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, with its help."""
+    about, _, codes = (__doc__ or "").partition("exit code")
+    parser = argparse.ArgumentParser(
+        prog="pgo_fetch.py",
+        description=about,
+        epilog=f"exit code{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("url", metavar="URL", type=_url, help="a release or a merge, with its parameters")
+    parser.add_argument("file", metavar="FILE", type=Path, help="where the profile belongs")
+    parser.add_argument(
+        "--key-file", metavar="FILE", type=Path, help="has the merge key, instead of $PGO_KEY"
+    )
+    parser.add_argument(
+        "--max-age",
+        metavar="AGE",
+        type=_age,
+        default=0.0,
+        help="12h, 7d: where the collector can't be asked, FILE will do if it was up to date so recently",
+    )
+    parser.add_argument("--tries", type=int, default=5, help="how often to ask (default: 5)")
+    parser.add_argument(
+        "--timeout", type=float, default=300, help="seconds that an answer may pause (default: 300)"
+    )
+    return parser
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise argparse.ArgumentTypeError(f"{text!r} is no http or https URL")
+    return text
+
+
+def _age(text: str) -> float:
+    found = re.fullmatch(r"(\d+)([smhdw])", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age, such as 30m, 12h, 7d or 2w")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _say(exit_code: int, text: str) -> int:
+    print(f"pgo_fetch: {text}", file=sys.stderr)
+    return exit_code
+
+
+def _kept(file: Path, known: Known, max_age: float, problem: str) -> int:
+    """What becomes of it when there is nothing new: the file is good for as long as was asked for."""
+    age = time.time() - known.confirmed
+    if known.sha256 and age <= max_age:
+        return _say(USABLE, f"{problem}; {file} was up to date {age / 3600:.1f} hours ago, which will do")
+    state = "is older than --max-age" if max_age and known.sha256 else "is left as it is"
+    return _say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is not there'}")
+
+
+def _ask(url: str, key: str, etag: str, timeout: float, tries: int) -> tuple[bytes | None, str]:
+    """The profile, or None where it is what the ETag names; and its ETag. Raises Refused and Unusable."""
+    pause = _FIRST_PAUSE
+    for attempt in range(1, tries + 1):
+        try:
+            return _ask_once(url, key, etag, timeout)
+        except Unusable as problem:
+            if attempt == tries:
+                raise
+            # A fleet of pipelines that were refused together shouldn't come back together.
+            wait = max(problem.pause, pause * random.uniform(0.5, 1))  # noqa: S311
+            _say(UNUSABLE, f"{problem}; trying again in {wait:.1f} s")
+            time.sleep(min(wait, _LONGEST_PAUSE))
+            pause *= 2
+    raise Unusable("it was not to be tried")
+
+
+def _ask_once(url: str, key: str, etag: str, timeout: float) -> tuple[bytes | None, str]:
+    request = urllib.request.Request(url, headers={"User-Agent": "pgo_fetch"})  # noqa: S310 (checked in _url)
+    if key:  # which goes to no other place that the answer may point to
+        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    if etag:
+        request.add_header("If-None-Match", etag)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
+            body = answer.read(_LARGEST_BYTES + 1)
+            _check_whole(body, answer.headers.get("Content-Length"))
+            check(body, url)
+            return body, answer.headers.get("ETag", "")
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == _NOT_MODIFIED and etag:
+                return None, etag
+            raise _problem(error) from None
+    except (OSError, HTTPException, zlib.error) as error:
+        raise Unusable(f"{urlsplit(url).netloc}: {error or type(error).__name__}") from error
+
+
+def _problem(error: urllib.error.HTTPError) -> Exception:
+    """What an answer other than the profile comes to."""
+    try:
+        reason = json.loads(error.read(1 << 16))["detail"]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        reason = error.reason
+    text = f"{error.code} {reason}"
+    is_collectors = error.headers.get_content_type() == _PROBLEM
+    if error.code == _NOT_FOUND and is_collectors:  # and not a proxy's, which knows of no profiles
+        return Refused(text, NOT_YET)
+    if error.code == _TOO_MANY or error.code >= 500:
+        return Unusable(text, _retry_after(error.headers.get("Retry-After", "")))
+    return Refused(text, REFUSED)
+
+
+def _retry_after(text: str) -> float:
+    """In seconds, of either form that RFC 9110 has; 0 where there is none."""
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _check_whole(body: bytes, length: str | None) -> None:
+    if len(body) > _LARGEST_BYTES:
+        raise Unusable(f"more than {_LARGEST_BYTES} bytes")
+    if length is not None and len(body) < int(length):
+        raise Unusable(f"only {len(body)} of {length} bytes came")
+
+
+def check(body: bytes, url: str) -> None:
+    """That it is a profile to build with, in the format that the URL asks for. Raises Unusable."""
+    (form,) = parse_qs(urlsplit(url).query).get("format", ["pprof"])[-1:]
+    if form == "llvm":
+        if not _LLVM_HEAD.search(body):
+            raise Unusable("what came is no LLVM sample profile, or has no function")
+    elif form in {"pprof", "go"}:
+        _check_pprof(body)
+    elif not body:
+        raise Unusable("what came is empty")
+
+
+def _check_pprof(body: bytes) -> None:
+    try:
+        inflate = zlib.decompressobj(31)
+        protobuf = inflate.decompress(body, _LARGEST_BYTES)
+        seen = set(_fields(protobuf))
+    except (zlib.error, IndexError, ValueError) as error:
+        raise Unusable(f"what came is no gzipped pprof profile ({error})") from None
+    if not inflate.eof:
+        raise Unusable("what came is no whole gzip file")
+    if not {_SAMPLE_TYPE, _SAMPLE} <= seen:
+        raise Unusable("what came is a profile without samples")
+
+
+def _fields(protobuf: bytes) -> Iterator[int]:
+    """The numbers of the message's fields. Raises ValueError and IndexError where it is malformed."""
+    at = 0
+    while at < len(protobuf):
+        tag, at = _varint(protobuf, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, at = _varint(protobuf, at)
+        elif kind == _LENGTH:
+            size, at = _varint(protobuf, at)
+            at += size
+        elif kind in {_FIXED64, _FIXED32}:
+            at += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {kind}")
+        yield tag >> 3
+    if at > len(protobuf):
+        raise ValueError("truncated")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1
+
+
+def replace(file: Path, data: bytes) -> None:
+    """Writes a file whole or not at all."""
+    umask = os.umask(0)
+    os.umask(umask)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(handle)
+            os.fchmod(handle, 0o666 & ~umask)
+        os.replace(name, file)  # noqa: PTH105
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())
