@@ -10,34 +10,52 @@ from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, ORIGINS, SERI
 
 def selected(selection: Selection) -> sa.ColumnElement[bool]:
     """Whether a row of BLOBS is live and meant."""
-    of_series = BLOBS.c.series_id.in_(_series(selection)) & BLOBS.c.live
-    begin = sa.true() if selection.begin is None else BLOBS.c.time_nanos >= selection.begin
-    end = sa.true() if selection.end is None else BLOBS.c.time_nanos < selection.end
-    # A combined one begins before and goes on until then; there are few.
-    reaches = sa.true() if selection.begin is None else BLOBS.c.end_nanos >= selection.begin
-    chosen: list[sa.ColumnElement[bool]] = [of_series & begin & end]
-    if selection.begin is not None or selection.end is not None:
-        reaching = sa.select(BLOBS.c.id).where(of_series, IS_COMBINED, end, reaches)
-        chosen.append(BLOBS.c.id.in_(reaching))
-    if selection.matchers:
-        inside = sa.select(ORIGINS.c.blob_id).where(ORIGINS.c.series_id.in_(_series(selection)))
-        chosen.append(BLOBS.c.id.in_(inside) & BLOBS.c.live & end & reaches)
-    return sa.or_(*chosen)
+    chosen = BLOBS.c.series_id.in_(_series(selection)) & BLOBS.c.live
+    if selection.begin is not None:
+        chosen &= BLOBS.c.time_nanos >= selection.begin
+    if selection.end is not None:
+        chosen &= BLOBS.c.time_nanos < selection.end
+    return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
 
 
 def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a combined blob that has profiles which aren't meant, too."""
+    if not _can_be_coarse(selection):
+        return sa.false()
     begin = sa.false() if selection.begin is None else BLOBS.c.time_nanos < selection.begin
     end = sa.false() if selection.end is None else BLOBS.c.end_nanos >= selection.end
     others = ORIGINS.c.series_id.not_in(_series(selection))
     labels = sa.exists().where(ORIGINS.c.blob_id == BLOBS.c.id, others) if selection.matchers else sa.false()
-    return selected(selection) & IS_COMBINED & (begin | end | labels)
+    return _combined(selection) & (begin | end | labels)
 
 
 def mixes(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a blob with profiles, too, that this matcher doesn't fit."""
     other = (ORIGINS.c.blob_id == BLOBS.c.id) & (ORIGINS.c.series_id == SERIES.c.id) & ~_matched(matcher)
-    return selected(selection) & IS_COMBINED & sa.exists().where(other)
+    return _combined(selection) & sa.exists().where(other)
+
+
+def _can_be_coarse(selection: Selection) -> bool:
+    return bool(selection.matchers) or selection.begin is not None or selection.end is not None
+
+
+def _combined(selection: Selection) -> sa.ColumnElement[bool]:
+    """Whether a row is of a combined blob that is live and meant; there are few.
+
+    It begins before and goes on until then. Its own labels don't tell all where a roll-up dropped some.
+    """
+    meant = [BLOBS.c.live, IS_COMBINED]
+    if selection.begin is not None:
+        meant.append(BLOBS.c.end_nanos >= selection.begin)
+    if selection.end is not None:
+        meant.append(BLOBS.c.time_nanos < selection.end)
+    blobs = sa.select(BLOBS.c.id).where(*meant)
+    series = _series(selection)
+    by_series = BLOBS.c.id.in_(blobs.where(BLOBS.c.series_id.in_(series)))
+    if not selection.matchers:
+        return by_series
+    inside = sa.select(ORIGINS.c.blob_id).where(ORIGINS.c.series_id.in_(series))
+    return by_series | BLOBS.c.id.in_(blobs.where(BLOBS.c.id.in_(inside)))
 
 
 def of_service(service: str) -> sa.ColumnElement[bool]:

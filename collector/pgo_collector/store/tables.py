@@ -48,7 +48,14 @@ BLOBS = sa.Table(
     sa.Column("second_mark", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("series_id", "time_nanos", "digest"),
     sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
-    sa.Index("blobs_combined", "series_id", "live", sqlite_where=sa.text("inputs_size > 0")),
+    sa.Index(
+        "blobs_combined",
+        "series_id",
+        "live",
+        "end_nanos",
+        "time_nanos",
+        sqlite_where=sa.text("inputs_size > 0"),
+    ),
     sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
