@@ -6,6 +6,7 @@ import os
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from pprof_merge import Limits
 from pydantic import AfterValidator, Field, ValidationError
@@ -124,6 +125,9 @@ class Settings(BaseSettings):
         gt=0,
         description="Older profiles of one series and day become one, in days; inf for never.",
     )
+    rollup_labels: str = Field(
+        default="*", description="The labels that stay in roll-ups, with commas between; * for all."
+    )
     keep_days: float = Field(
         default=inf, gt=0, description="Profiles that are older are deleted, in days; inf for never."
     )
@@ -161,6 +165,12 @@ class Settings(BaseSettings):
     def has_metrics(self) -> bool:
         """Whether anybody can scrape them."""
         return self.metrics_open or self.metrics_auth_keys_file is not None
+
+    @property
+    def labels_of_rollups(self) -> frozenset[str]:
+        """The labels that stay in roll-ups; none are named where all do, as with an empty variable."""
+        keys = [key.strip() for key in self.rollup_labels.split(",")]
+        return frozenset() if "*" in keys else frozenset(map(unquote, filter(None, keys)))
 
     @property
     def largest_body(self) -> int:

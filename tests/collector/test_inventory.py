@@ -84,6 +84,7 @@ def test_combined_profiles_are_said_to_be_so(server: Server) -> None:
         "end_time": "2023-11-16T22:13:20.000000007Z",
         "duration_seconds": 3.0,
         "labels": {"version": "1"},
+        "dropped_labels": [],
         "bytes": 0,
         "samples": 3,
         "combined": True,

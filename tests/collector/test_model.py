@@ -36,7 +36,8 @@ NOON = _NOW // DAY * DAY + (_NOW + DAY // 2) % DAY
 SERVICES = st.sampled_from(["one", "two"])
 LABELS = st.sampled_from(["", "a=1", "a=2", "a=1,b=x", "b=x"])
 DAYS = st.integers(1, 12)
-QUERIES = st.sampled_from(["", "a=1", "a=2", "a!=1", "a=", "b=x,a=1|2"])
+QUERIES = st.sampled_from(["", "a=1", "a=2", "a!=1", "a=", "b=x,a=1|2", "b=", "a=2,b!=x"])
+KEPT = st.sampled_from(["", "a", "b", "c"])
 
 
 class Sent(NamedTuple):
@@ -46,16 +47,23 @@ class Sent(NamedTuple):
     name: str
 
 
+class Series(NamedTuple):
+    service: str
+    labels: frozenset[str]
+    dropped: frozenset[str] = frozenset()
+
+    def rolled_up(self, kept: str) -> Series:
+        gone = {label for label in self.labels if kept and label[0] != kept}
+        return self._replace(labels=self.labels - gone, dropped=self.dropped | {label[0] for label in gone})
+
+
 @dataclass
 class Blob:
-    """Profiles of one series that are stored as one; `is_combined` also of one alone that a combine made."""
+    """Profiles that are stored as one; `is_combined` also of one alone that a combine made."""
 
     profiles: list[Sent]
+    series: Series
     is_combined: bool = False
-
-    @property
-    def series(self) -> tuple[str, str]:
-        return self.profiles[0].service, self.profiles[0].labels
 
     @property
     def begin(self) -> int:
@@ -73,14 +81,25 @@ class Query(NamedTuple):
     end: int | None = None
 
     def has(self, blob: Blob) -> bool:
-        service, labels = blob.series
-        there = dict(label.split("=") for label in labels.split(",") if label)
+        """A blob is had as a whole, as soon as its time and the labels of a profile inside fit."""
+        fits = any(self._has_labels(profile) for profile in blob.profiles)
+        since = self.begin is None or blob.end >= self.begin
+        until = self.end is None or blob.begin < self.end
+        return blob.series.service == self.service and fits and since and until
+
+    def coarse(self, blob: Blob) -> bool:
+        """Whether there is more in a blob that it has than is asked for."""
+        before = self.begin is not None and blob.begin < self.begin
+        after = self.end is not None and blob.end >= self.end
+        return before or after or not all(self._has_labels(profile) for profile in blob.profiles)
+
+    def _has_labels(self, sent: Sent) -> bool:
+        there = dict(label.split("=") for label in sent.labels.split(",") if label)
         for matcher in filter(None, self.labels.split(",")):
             key, _, values = matcher.replace("!=", "=").partition("=")
             if (there.get(key, "") in values.split("|")) == ("!=" in matcher):
                 return False
-        since = self.begin is None or blob.end >= self.begin
-        return service == self.service and since and (self.end is None or blob.begin < self.end)
+        return True
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -99,24 +118,32 @@ class Model:
 
     def submit(self, sent: Sent) -> None:
         if not any(sent in blob.profiles for blob in self.blobs):
-            self.blobs.append(Blob([sent]))
+            labels = frozenset(filter(None, sent.labels.split(",")))
+            self.blobs.append(Blob([sent], Series(sent.service, labels)))
 
     def merge(self, query: Query) -> Counter[str]:
         return Counter(profile.name for blob in self.blobs if query.has(blob) for profile in blob.profiles)
 
-    def join(self, blobs: list[Blob]) -> None:
-        """Makes one of the blobs of each series."""
-        for series in {blob.series for blob in blobs}:
-            own = [blob for blob in blobs if blob.series == series]
-            if len(own) > 1:
-                self.blobs = [blob for blob in self.blobs if blob not in own]
-                self.blobs.append(
-                    Blob([profile for blob in own for profile in blob.profiles], is_combined=True)
-                )
+    def combine(self, query: Query) -> None:
+        had = [blob for blob in self.blobs if query.has(blob)]
+        for series in {blob.series for blob in had}:
+            self._join([blob for blob in had if blob.series == series], series)
 
-    def roll_up(self, before: int) -> None:
-        for day in {blob.begin // DAY for blob in self.blobs if blob.begin // DAY < before // DAY}:
-            self.join([blob for blob in self.blobs if blob.begin // DAY == day])
+    def roll_up(self, before: int, kept: str) -> None:
+        groups: dict[tuple[int, Series], list[Blob]] = {}
+        for blob in self.blobs:
+            if blob.begin // DAY < before // DAY:
+                place = blob.begin // DAY, blob.series.rolled_up(kept)._replace(dropped=frozenset())
+                groups.setdefault(place, []).append(blob)
+        for (_, series), blobs in groups.items():
+            dropped = frozenset().union(*(blob.series.rolled_up(kept).dropped for blob in blobs))
+            self._join(blobs, series._replace(dropped=dropped))
+
+    def _join(self, blobs: list[Blob], series: Series) -> None:
+        if len(blobs) > 1:
+            self.blobs = [blob for blob in self.blobs if blob not in blobs]
+            profiles = [profile for blob in blobs for profile in blob.profiles]
+            self.blobs.append(Blob(profiles, series, is_combined=True))
 
     def expire(self, before: int, *, combined: bool) -> None:
         self.blobs = [blob for blob in self.blobs if blob.is_combined != combined or blob.end >= before]
@@ -168,15 +195,14 @@ class Machine(RuleBasedStateMachine):
     def combine(self, service: str, labels: str, begin: int | None) -> None:
         query = Query(service, labels, _ago(begin))
         answer = self.server.combine(query=query.parameters)
-        blobs = [blob for blob in self.model.blobs if query.has(blob)]
-        assert answer.status_code == (200 if blobs else 404)
-        self.model.join(blobs)
+        assert answer.status_code == (200 if self.model.merge(query) else 404)
+        self.model.combine(query)
         self._check(query)
 
-    @rule(days=DAYS)
-    def roll_up(self, days: int) -> None:
-        self._keep(rollup_days=days)
-        self.model.roll_up(_NOW - days * DAY)
+    @rule(days=DAYS, kept=KEPT)
+    def roll_up(self, days: int, kept: str) -> None:
+        self._keep(rollup_days=days, rollup_labels=kept)
+        self.model.roll_up(_NOW - days * DAY, kept)
         self._check_all()
 
     @rule(days=DAYS, combined=st.booleans())
@@ -185,10 +211,10 @@ class Machine(RuleBasedStateMachine):
         self.model.expire(_NOW - days * DAY, combined=combined)
         self._check_all()
 
-    def _keep(self, **days: int) -> None:
+    def _keep(self, **settings: object) -> None:
         before = dict(self.server.environment)
         self.server.stop()
-        self.server.environment |= {f"PGOF_{name.upper()}": f"{value}" for name, value in days.items()}
+        self.server.environment |= {f"PGOF_{name.upper()}": f"{value}" for name, value in settings.items()}
         self.server.start()
         self.server.wait_for_log("upkeep done")
         self.server.stop()
@@ -208,7 +234,8 @@ class Machine(RuleBasedStateMachine):
 
     def _check_all(self) -> None:
         for service in ("one", "two"):
-            self._check(Query(service))
+            for labels in ("", "a=1", "b="):
+                self._check(Query(service, labels))
 
     def _check(self, query: Query) -> None:
         answer = self.server.merge(query=query.parameters)
@@ -216,6 +243,8 @@ class Machine(RuleBasedStateMachine):
         merged = tally(answer.content) if answer.status_code == 200 else Counter()
         assert merged == self.model.merge(query)
         assert "PGO-Left-Out" not in answer.headers
+        coarse = sum(query.has(blob) and query.coarse(blob) for blob in self.model.blobs)
+        assert int(answer.headers.get("PGO-Coarse", "0").partition(";")[0]) == coarse
 
 
 def _ago(days: int | None) -> int | None:

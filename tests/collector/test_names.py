@@ -14,7 +14,7 @@ from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.left_out import left_out_header
 from pgo_collector.store.blobs import BlobName, Blobs, Identity
 from pgo_collector.store.folder import DataFolder
-from pgo_collector.store.series import Series, labels_text, parse_labels
+from pgo_collector.store.series import Series, parse_labels
 
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
@@ -32,10 +32,23 @@ def test_a_blob_name_reads_back(service: str, given_labels: dict[str, str], iden
         assume(False)
     wanted = {key.strip(): value.strip() for key, value in given_labels.items()}
     assert dict(labels) == {key: value for key, value in wanted.items() if value}
-    assert parse_labels(labels_text(labels)) == labels == tuple(sorted(labels))
-    name = BlobName(Series(service, "cpu", labels), identity)
-    assert BlobName.parse(str(name)) == name
-    assert all(len(part.encode()) <= 255 for part in str(name).split("/"))
+    series = Series(service, "cpu", labels)
+    assert parse_labels(series.labels_text) == labels == tuple(sorted(labels))
+    for kept in ([], [key for key, _ in labels[:1]], ["another"]):
+        name = BlobName(series.rolled_up(kept), identity)
+        assert BlobName.parse(str(name)) == name
+        assert all(len(part.encode()) <= 255 for part in str(name).split("/"))
+
+
+def test_what_a_roll_up_leaves_is_a_series_of_its_own() -> None:
+    sent = Series("default", "cpu", (("pod", "p"), ("version", "1")))
+    left = sent.rolled_up(["version"])
+    assert (left.labels, left.dropped) == ((("version", "1"),), ("pod",))
+    assert left != Series("default", "cpu", (("version", "1"),))
+    assert left.rolled_up(["version"]) == left
+    assert left.rolled_up(["zone"]) == Series("default", "cpu", (), ("pod", "version"))
+    assert left.joined(Series("default", "cpu", (("version", "1"),), ("zone",))).dropped == ("pod", "zone")
+    assert sent.rolled_up([]) == sent.rolled_up(["pod", "version", "zone"]) == sent
 
 
 @given(st.text())
@@ -53,7 +66,8 @@ def test_what_is_not_a_blob_name_is_none(text: str) -> None:
         f"../cpu/1970-01-01/1-{'ab' * 32}.pb.gz",
         f"default/cpu/b=1/a=1/1970-01-01/1-{'ab' * 32}.pb.gz",
         f"default/cpu/a=1/a=2/1970-01-01/1-{'ab' * 32}.pb.gz",
-        f"default/cpu/a=/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/b=/a=1/1970-01-01/1-{'ab' * 32}.pb.gz",
+        f"default/cpu/a=/a=1/1970-01-01/1-{'ab' * 32}.pb.gz",
         f"default/cpu/a=%2f/1970-01-01/1-{'ab' * 32}.pb.gz",
         f"default/cpu/2262-04-11/9223372036854775808-{'ab' * 32}.pb.gz",
     ],
@@ -63,11 +77,17 @@ def test_names_that_we_never_give_are_not_ours(text: str) -> None:
 
 
 def test_inputs_read_back_and_damage_is_seen(tmp_path: Path) -> None:
-    name = BlobName(Series("default", "cpu"), Identity(5, "ab" * 32))
+    labels = (("pod", "a b,c"), ("version", "1"))
+    origins = [Series("default", "cpu", labels[:count]) for count in range(3)]
+    name = BlobName(Series("default", "cpu", labels[1:], ("pod",)), Identity(5, "ab" * 32))
     with DataFolder(tmp_path) as folder:
         blobs = Blobs(folder)
         blobs.path(name).parent.mkdir(parents=True)
-        inputs = {Identity(number, f"{number:064x}") for number in range(-2, 9)}
+        inputs = {
+            BlobName(series, Identity(number, f"{number:064x}"))
+            for series in (*origins, name.series)
+            for number in range(-2, 9)
+        }
         assert blobs.write_inputs(name, inputs) == blobs.path(name).with_name(path_of(name)).stat().st_size
         assert blobs.read_inputs(name) == inputs
         path = blobs.path(name).with_name(path_of(name))

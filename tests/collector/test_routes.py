@@ -43,6 +43,23 @@ def test_merge_allows_post_get_and_head(shared: Server, method: str) -> None:
     assert {*answer.headers["Allow"].split(", ")} == {"POST", "GET", "HEAD"}
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/api/0/profiles", "GET, HEAD, POST"),
+        ("/api/0/profiles/merge", "GET, HEAD"),
+        ("/api/0/profiles/an-id", "GET, HEAD"),
+        ("/v1/report", "GET, HEAD, POST"),
+        ("/v1/releases", "GET, HEAD, POST"),
+        ("/v1/releases/1", "GET, HEAD"),
+        ("/v1/releases/1/pin", "DELETE, PUT"),
+    ],
+)
+def test_all_methods_of_a_path_are_allowed(shared: Server, path: str, methods: str) -> None:
+    answer = shared.client.patch(path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("headers", [{}, bearer(Server.merge_key)], ids=["without key", "with key"])
 def test_a_combine_needs_post(shared: Server, method: str, headers: dict[str, str]) -> None:

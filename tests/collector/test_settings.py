@@ -45,6 +45,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "rows_megabytes": 4,
         "merges_kept": 5,
         "rollup_days": 6.5,
+        "rollup_labels": "version,a%2Cb",
         "keep_days": 7.0,
         "keep_megabytes": 8.0,
         "keep_combined_days": 9.0,
@@ -61,6 +62,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
     for name, value in values.items():
         monkeypatch.setenv(f"PGOF_{name.upper()}", str(value))
     assert read_settings().model_dump() == values
+    assert read_settings().labels_of_rollups == {"version", "a,b"}
     assert all(field.description for field in Settings.model_fields.values())
 
 

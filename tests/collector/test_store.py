@@ -78,7 +78,7 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
             facts = [await submit(store, profile_of(name)) for name in ("a", "b")]
             blobs = store.catalog.live(SELECTION)
             new = BlobName(SERIES, Identity(0, "ab" * 32))
-            inputs = {Identity(fact.time_nanos, fact.digest) for fact in facts} | {new.identity}
+            inputs = {BlobName(SERIES, Identity(fact.time_nanos, fact.digest)) for fact in facts} | {new}
             store.catalog.replace(new, Facts(0, 0, "ab" * 32, 0, 0), 1, inputs, {blob.id for blob in blobs})
             await delete_retired(store)
             assert all(store.blobs.path(blob.name).exists() for blob in blobs)

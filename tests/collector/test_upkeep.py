@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -68,6 +68,101 @@ def test_old_days_of_a_series_become_one_profile_each(server: Server, store: Cal
     assert merged(server) == before | {"5": 4}
     store("5", 5, 7)
     assert merged(server)["5"] == 4
+
+
+def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., None]) -> None:
+    for pod in "xyz":
+        store(pod, 5, labels=f"version=1,pod={pod}")
+        store(f"{pod} 2", 5, 1, labels=f"version=2,pod={pod}")
+        store(f"{pod} young", 1, labels=f"version=1,pod={pod}")
+    store("bare", 5, 2, labels="version=1")
+    store("alone", 6, labels="pod=x")
+    before = merged(server)
+    kept(server, rollup_days="3", rollup_labels="version, zone")
+    assert merged(server) == before
+    assert len(server.blobs()) == 2 + 1 + 3
+
+    def coarse(**query: str) -> str | None:
+        headers: Mapping[str, str] = server.merge(query=query).headers
+        return headers.get("PGO-Coarse")
+
+    assert merged(server, labels="version=2") == {"x 2": 1, "y 2": 1, "z 2": 1}
+    assert coarse(labels="version=2") is coarse() is None
+    first = {"x": 1, "y": 1, "z": 1, "bare": 1}
+    one = '1;labels="pod"'
+    for pods, young, said in (("=x", "x", one), ("!=x|y", "z", one), ("=", "", one), ("!=w", "xyz", None)):
+        labels = f"version=1,pod{pods}"
+        assert merged(server, labels=labels) == first | {f"{pod} young": 1 for pod in young}
+        assert coarse(labels=labels) == said
+    assert merged(server, labels="pod=x")["alone"] == 1
+    assert coarse(labels="pod=x") == '2;labels="pod"'
+    assert server.merge(query={"labels": "pod=w"}).status_code == 404
+    assert coarse(labels="pod=x,version=1", last="3d") is None
+    top = server.ask("/v1/top", labels="pod=x").json()
+    assert (top["coarse"], top["coarse_labels"]) == (2, ["pod"])
+    listed = server.ask("/v1/profiles", labels="version=2").json()["profiles"]
+    assert [(entry["labels"], entry["dropped_labels"]) for entry in listed] == [({"version": "2"}, ["pod"])]
+    assert server.ask("/v1/report", labels="pod=x").headers["PGO-Coarse"] == '2;labels="pod"'
+    profefe = server.ask("/api/0/profiles/merge", service="default", type="cpu", labels="pod=x")
+    assert profefe.headers["PGO-Coarse"] == '2;labels="pod"'
+
+
+def test_what_was_rolled_up_is_known_by_its_own_labels(server: Server, store: Callable[..., None]) -> None:
+    for pod in "xy":
+        store("same", 5, labels=f"pod={pod}")
+    kept(server, rollup_days="3", rollup_labels="version")
+    whole = {"same": 2}
+    assert len(server.blobs()) == 1
+    for pod in "xy":
+        store("same", 5, labels=f"pod={pod}")  # sent once more
+    assert merged(server) == whole
+    store("same", 5, labels="pod=z")  # late
+    store("late", 5, 1, labels="zone=eu")
+    whole |= {"same": 3, "late": 1}
+    kept(server)
+    assert len(server.blobs()) == 1
+
+    def check() -> None:
+        for labels in ("", "pod=x", "pod=z", "pod=", "zone=eu", "zone=", "pod=x,zone="):
+            assert merged(server, labels=labels) == whole
+        for labels in ("pod=w", "pod=,zone=", "pod=x,zone=eu"):
+            assert server.merge(query={"labels": labels}).status_code == 404
+
+    check()
+    server.stop()
+    server.reindex()
+    server.start()
+    check()
+    for pod in "xyz":
+        store("same", 5, labels=f"pod={pod}")
+    assert merged(server) == whole
+    kept(server, keep_combined_days="3")
+    assert server.merge().status_code == 404
+
+
+def test_fewer_labels_may_stay_later(server: Server, store: Callable[..., None]) -> None:
+    for number in range(4):
+        store(f"{number}", 5, number, labels=f"pod={number},version={number % 2},zone=eu")
+    kept(server, rollup_days="3", rollup_labels="version,zone")
+    assert len(server.blobs()) == 2
+    kept(server, rollup_labels="zone")
+    assert len(server.blobs()) == 1
+    assert merged(server, labels="pod=3") == dict.fromkeys("0123", 1)
+    answer = server.merge(query={"labels": "pod=2,version=0,zone=eu"})
+    assert answer.headers["PGO-Coarse"] == '1;labels="pod,version"'
+    kept(server, rollup_labels="*")
+    assert merged(server, labels="version=1,zone=eu") == dict.fromkeys("0123", 1)
+
+
+def test_labels_without_end_make_no_path_without_end(server: Server, store: Callable[..., None]) -> None:
+    for number in range(12):
+        store(f"{number}", 5, number, labels=f"{number:0200}=x")
+    kept(server, rollup_days="3", rollup_labels="version")
+    assert merged(server) == {f"{number}": 1 for number in range(12)}
+    assert len(server.blobs()) == 2
+    assert not server.events("upkeep failed, tried again later")
+    kept(server)
+    assert len(server.blobs()) == 2
 
 
 def test_profiles_go_when_they_are_too_old(server: Server, store: Callable[..., None]) -> None:

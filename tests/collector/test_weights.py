@@ -98,6 +98,24 @@ def test_the_labels_of_a_series_say_what_counts_the_same(server: Server, weight:
     assert times == dict.fromkeys("abc", 6_666_667) | {"d": 20_000_000}
 
 
+def test_what_lost_its_instance_is_not_weighed_by_it(server: Server) -> None:
+    for stack, labels in (("a", "instance=1"), ("b", "instance=2"), ("c", "instance=1")):
+        day = EPOCH + DAY if stack == "c" else EPOCH
+        server.submit(profile_of(stack, time_nanos=day), query={"labels": labels})
+    server.submit(profile_of("new", time_nanos=EPOCH + 2 * DAY), query={"labels": "instance=1,version=2"})
+    server.stop()
+    server.environment |= {"PGOF_ROLLUP_DAYS": "3", "PGOF_ROLLUP_LABELS": "version"}
+    server.start()
+    server.wait_for_log("upkeep done")
+    answer = server.merge(query={"weight": "instance"})
+    assert set(cpu_of(answer.content)) == {"c", "new"}
+    assert "a roll-up dropped the label instance" in answer.headers["PGO-Left-Out"]
+    for query in ({}, {"weight": "version"}):
+        answer = server.merge(query=query)
+        assert set(cpu_of(answer.content)) == {"a", "b", "c", "new"}
+        assert "PGO-Left-Out" not in answer.headers
+
+
 def test_older_counts_less(server: Server) -> None:
     server.submit(profile_of("old", time_nanos=EPOCH))
     server.submit(profile_of("new", time_nanos=EPOCH + WEEK))

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import httpx
@@ -111,10 +112,10 @@ def merged(server: Server) -> bytes:
     return response.content
 
 
-def submitted(server: Server, *stacks: str) -> None:
-    """Submits the profiles of these stacks, each of its own day."""
+def submitted(server: Server, *stacks: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Submits the profiles of these stacks, each of its own day, with the labels of those that have any."""
     for stack in stacks:
-        response = server.submit(profile_named(stack))
+        response = server.submit(profile_named(stack), query={"labels": labels.get(stack, "")})
         assert response.status_code == 204, response.text
 
 

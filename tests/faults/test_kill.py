@@ -14,6 +14,7 @@ import pytest
 from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, counted, merged, profile_named, submitted
+from tests.faults.stacks import tally
 from tests.server import Server
 
 
@@ -26,6 +27,9 @@ class Scenario:
     strike: Strike
     new: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(
+        default_factory=dict
+    )  # those that a profile is found by, whatever happens
 
 
 def submit(lane: Lane, mode: Mode, target: int) -> bool:
@@ -64,10 +68,21 @@ def a_crowded_day(lane: Lane) -> None:
     submitted(lane.start(), *"12a34")
 
 
+def a_crowded_day_of_several_series(lane: Lane) -> None:
+    submitted(lane.start(), *"12a34", labels=_LABELS)
+
+
+def a_roll_up_and_a_late_profile(lane: Lane) -> None:
+    submitted(lane.start(), *"1234", labels=_LABELS)
+    submitted(lane.start(), "5", labels=_LABELS)
+
+
 def four_profiles_of_which_two_are_too_much(lane: Lane) -> None:
     submitted(lane.start(), *"abcd")
 
 
+_LABELS = {"1": "pod=x,version=1", "2": "pod=y,version=1", "3": "pod=x,version=1", "5": "zone=eu,version=1"}
+_ROLL_UP = {"PGOF_ROLLUP_DAYS": "1", "PGOF_ROLLUP_LABELS": "version"}
 # The profiles of these tests have some 165 bytes each.
 _TWO_PROFILES = {"PGOF_KEEP_MEGABYTES": f"{400 / (1 << 20)}"}
 
@@ -79,6 +94,12 @@ SCENARIOS = {
     "start-that-takes-in-pgo-fleet": Scenario("ab", a_folder_of_pgo_fleet, Lane.struck_start),
     "reindex": Scenario("abcde", a_combined_one_and_two_profiles_but_no_catalog, Lane.struck_reindex),
     "roll-up": Scenario("12a34", a_crowded_day, Lane.struck_start, settings={"PGOF_ROLLUP_DAYS": "1"}),
+    "roll-up-of-several-series": Scenario(
+        "12a34", a_crowded_day_of_several_series, Lane.struck_start, settings=_ROLL_UP, labels=_LABELS
+    ),
+    "roll-up-once-more": Scenario(
+        "12345", a_roll_up_and_a_late_profile, Lane.struck_start, settings=_ROLL_UP, labels=_LABELS
+    ),
     "retention": Scenario(
         "cd", four_profiles_of_which_two_are_too_much, Lane.struck_start, settings=_TWO_PROFILES
     ),
@@ -109,11 +130,12 @@ class Check:
         server = lane.start()
         first = merged(server)
         assert counted(server) in ([stored + new] if done else [stored, stored + new])
-        submitted(server, *self.scenario.new, self.scenario.stored[0])
+        self.submit_again(server)
         assert counted(server) == stored + new
+        self.find_all(server)
         assert not list((lane.data / "incoming").iterdir())
         assert server.combine().status_code == 200
-        submitted(server, *self.scenario.new, self.scenario.stored[0])
+        self.submit_again(server)
         assert counted(server) == stored + new
         if twin is not None:
             server.kill()
@@ -122,6 +144,15 @@ class Check:
             lane.killer.stand_by()
             server.reindex()
             assert merged(lane.start()) == first
+            self.find_all(lane.server)
+
+    def submit_again(self, server: Server) -> None:
+        submitted(server, *self.scenario.new, self.scenario.stored[0], labels=self.scenario.labels)
+
+    def find_all(self, server: Server) -> None:
+        for stack in self.scenario.stored:
+            if labels := self.scenario.labels.get(stack):
+                assert tally(server.merge(query={"labels": labels}).content)[stack] == 1
 
     def twin_of_new_content(self, lane: Lane) -> Path | None:
         """A copy of the data folder if no kill before, in whatever scenario, left the same blobs."""

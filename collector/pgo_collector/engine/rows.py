@@ -10,12 +10,15 @@ from pprof_merge import Collection, Limits, ProfileError
 
 
 class Stored(NamedTuple):
-    """A blob: its name, its file, the sha256 of the bare protobuf in it, hex, and its series' labels."""
+    """A blob: its name, its file, the sha256 of the bare protobuf in it, hex, its series' labels, and the
+    keys of those that a roll-up dropped.
+    """
 
     name: str
     path: Path
     digest: str
     labels: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 class Rows:

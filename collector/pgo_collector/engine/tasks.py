@@ -256,7 +256,7 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     most = _most_common(rows.collection, [number for number, _ in read])
     taken = []
     for number, blob in read:
-        if unfit := _unfit(rows.collection.header(number), chosen.type, most, weighting):
+        if unfit := _unfit(rows.collection.header(number), blob, chosen.type, most, weighting):
             left_out.append(LeftOut(blob.name, unfit))
         else:
             taken.append((number, blob))
@@ -282,7 +282,7 @@ def _most_common(collection: Collection, numbers: Sequence[int]) -> Header | Non
     )
 
 
-def _unfit(header: Header, type_: str, most: Header | None, weighting: Weighting) -> str:
+def _unfit(header: Header, blob: Stored, type_: str, most: Header | None, weighting: Weighting) -> str:
     """Why a profile isn't to be merged; empty if it is."""
     try:
         TYPES[type_](header)
@@ -290,6 +290,8 @@ def _unfit(header: Header, type_: str, most: Header | None, weighting: Weighting
             check_compatible(most, header)
     except (NotACPUProfile, IncompatibleProfiles) as error:
         return str(error)
+    if weighting.label in blob.dropped:
+        return f"a roll-up dropped the label {weighting.label}, which it is to be weighed by"
     return weighting.refusal(header)
 
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from pprof_merge import LimitExceeded, ProfileError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import compile_path
 
 from pgo_collector.errors import Refusal
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
@@ -57,8 +59,20 @@ def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Map
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}", None
         case ProfileError():
             return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
-        case HTTPException():  # the router's 404 and 405, the latter with its Allow header
+        case HTTPException():  # the router's 404 and 405
             status = HTTPStatus(error.status_code)
-            return status, f"{status.phrase}: {request.method} {request.url.path}", error.headers
+            headers = _allowed(request) if status == HTTPStatus.METHOD_NOT_ALLOWED else None
+            return status, f"{status.phrase}: {request.method} {request.url.path}", headers
     # The log has the traceback; the client learns nothing of our insides.
     return HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; the server's log has more", None
+
+
+def _allowed(request: Request) -> Mapping[str, str]:
+    """Allow, with the methods of all routes of the path; the router's own names those of the first."""
+    methods = {
+        method
+        for route in iter_route_contexts(request.app.routes)
+        if route.path is not None and compile_path(route.path)[0].match(request.url.path)
+        for method in route.methods or ()
+    }
+    return {"Allow": ", ".join(sorted(methods))}

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from pgo_collector.errors import LabelsInvalid, NoSuchProfile
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.series import Series, parse_labels
+from pgo_collector.store.series import Series
 
 _IDENTITY = struct.Struct(">q32s")  # the folders of the series come after it
 
@@ -24,7 +24,7 @@ def name_of(id_: str) -> BlobName:
         content = urlsafe_b64decode(id_ + "=" * (-len(id_) % 4))
         time_nanos, digest = _IDENTITY.unpack_from(content)
         service, type_, *labels = content[_IDENTITY.size :].decode().split("/")
-        series = Series(service, type_, parse_labels(",".join(labels)))
+        series = Series.parse(service, type_, ",".join(labels))
     except (ValueError, struct.error, LabelsInvalid):
         raise NoSuchProfile("nothing found") from None
     name = BlobName(series, Identity(time_nanos, digest.hex()))

@@ -1,9 +1,11 @@
-"""Combining: blobs of a series are replaced by their merge, which counts all that they counted."""
+"""Combining: blobs are replaced by their merge, which counts all that they counted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import reduce
+from itertools import chain
 from pathlib import Path
 
 import structlog
@@ -13,27 +15,31 @@ from pgo_collector.engine.tasks import Facts
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.merges.live import chosen_of
 from pgo_collector.merges.making import make_merge
+from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Blob
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 
 
-async def combine_blobs(store: Store, series: Series, blobs: Sequence[Blob]) -> None:
-    """Puts the merge of some live blobs of a series in their place, as far as they can be read.
+async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collection[str] = ()) -> None:
+    """Puts the merge of some live blobs in their place, as far as they can be read.
 
-    To be called with the lock of the service and type. What was replaced is retired, and still to be
-    deleted. Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    They are of one series, or become so with what a roll-up leaves of them: see `Series.rolled_up`. To be
+    called with the lock of the service and type. What was replaced is retired, and still to be deleted.
+    Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
     """
+    service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
         with suppress(NothingToMerge):
-            chosen = chosen_of(store, series.service, series.type, blobs)
+            chosen = chosen_of(store, service, type_, blobs)
             merged = await make_merge(store, chosen, PLAIN_FORM, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:
+                every = [blob.name.series.rolled_up(kept_labels) for blob in taken]
+                series = reduce(Series.joined, every)
                 await store.write(_replace, store, series, taken, merged.facts, part)
 
 
@@ -46,11 +52,13 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
-    owners = store.catalog.owners(series)
-    inputs = {identity for identity, blob in owners.items() if blob in ids} | {name.identity}
+    counted_by = store.catalog.counted_by(ids)
+    inputs = {name, *chain.from_iterable(counted_by.values())}
     if any(blob.name == name for blob in taken):  # the others added nothing to it
         inputs_size = store.blobs.write_inputs(name, inputs)
-    elif name.identity in owners:  # someone submitted this very merge: the next combine takes it in
+    elif (
+        store.catalog.counting(name) is not None
+    ):  # someone submitted this very merge: the next combine takes it in
         return
     else:
         store.blobs.discard(name)  # what may be there of a combine that failed

@@ -9,7 +9,7 @@ from pgo_collector.engine.forms import Form
 from pgo_collector.engine.rows import Stored
 from pgo_collector.engine.tasks import ENGINE, Chosen
 from pgo_collector.errors import NothingSelected
-from pgo_collector.store.catalog import Blob
+from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
 
@@ -25,7 +25,9 @@ def live_blobs(store: Store, selection: Selection, most: int | None = None) -> l
 def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
     """The blobs as the engine takes them."""
     stored = (
-        Stored(str(name), store.blobs.path(name), name.identity.digest, name.series.labels)
+        Stored(
+            str(name), store.blobs.path(name), name.identity.digest, name.series.labels, name.series.dropped
+        )
         for name in (blob.name for blob in blobs)
     )
     return Chosen(service, type_, tuple(stored))

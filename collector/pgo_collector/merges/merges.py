@@ -19,7 +19,8 @@ from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.making import make_merge
 from pgo_collector.merges.open_merge import OpenMerge
 from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.catalog import Blob, Merge
+from pgo_collector.store.blob_rows import Blob
+from pgo_collector.store.catalog import Merge
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store, not_stored
 
@@ -73,10 +74,10 @@ class Merges:
             try:
                 blobs = await asyncio.to_thread(live_blobs, self.store, selection)
                 ordered = sorted(blobs, key=lambda blob: blob.name.series)
-                for series, of_series in groupby(ordered, key=lambda blob: blob.name.series):
+                for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
                     if len(own) > 1:
-                        await combine_blobs(self.store, series, own)
+                        await combine_blobs(self.store, own)
                 await tidy(self.store, selection.service, selection.type)
             except (OSError, SQLAlchemyError) as error:
                 raise not_stored("merge", error) from error

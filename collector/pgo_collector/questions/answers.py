@@ -62,6 +62,9 @@ class StoredProfile(_Answer):
     )
     duration_seconds: float = Field(description="As it says itself; of a combined one the sum.")
     labels: dict[str, str]
+    dropped_labels: list[str] = Field(
+        description="The keys of labels that profiles inside had, and that a roll-up dropped."
+    )
     bytes: int = Field(description="The size of its file.")
     samples: int = Field(description="How many samples, distinct ones, are in it.")
     combined: bool
@@ -118,7 +121,10 @@ class _OfProfiles(_Answer):
     profiles: int = Field(description="How many stored profiles it is of.")
     left_out: int = Field(description="How many had to be left out; PGO-Left-Out names them.")
     coarse: int = Field(
-        description="How many of the profiles are combined ones that reach over the bounds of time."
+        description="How many of the profiles are combined ones that have more in them than is asked for."
+    )
+    coarse_labels: list[str] = Field(
+        description="The labels by which they have, since roll-ups dropped them; without any, they are wider."
     )
 
 
@@ -168,6 +174,7 @@ class DiffSide(_Answer):
     profiles: int
     left_out: int
     coarse: int
+    coarse_labels: list[str]
 
 
 class Diff(_Answer):

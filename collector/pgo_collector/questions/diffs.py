@@ -38,7 +38,11 @@ def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: Order, most: 
 
 def _side(found: FleetTable) -> DiffSide:
     return DiffSide(
-        total=found.total, profiles=found.profiles, left_out=len(found.left_out), coarse=found.coarse
+        total=found.total,
+        profiles=found.profiles,
+        left_out=len(found.left_out),
+        coarse=len(found.coarse.blobs),
+        coarse_labels=list(found.coarse.labels),
     )
 
 

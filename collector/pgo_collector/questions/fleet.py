@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.merges.live import chosen_of, live_blobs
-from pgo_collector.store.catalog import Blob
-from pgo_collector.store.selection import Selection
+from pgo_collector.store.blob_rows import Blob
+from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.store import Store
 
 T = TypeVar("T")
@@ -21,14 +21,11 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live blobs of a selection, by service, each in canonical order.
-
-    `coarse` is how many of them are combined ones in which there are also profiles from out of its bounds.
-    """
+    """The live blobs of a selection, by service, each in canonical order, and where it is finer than them."""
 
     selection: Selection
     blobs: dict[str, list[Blob]]
-    coarse: int
+    coarse: Coarse
 
 
 class Fleet:
@@ -68,17 +65,9 @@ class Fleet:
 
     def _find(self, selection: Selection) -> Found:
         blobs: dict[str, list[Blob]] = {}
-        coarse = 0
         for blob in live_blobs(self._store, selection):
             blobs.setdefault(blob.name.series.service, []).append(blob)
-            coarse += reaches_over(blob, selection)
-        return Found(selection, blobs, coarse)
-
-
-def reaches_over(blob: Blob, selection: Selection) -> bool:
-    """Whether a blob of the selection has profiles in it that are from out of its bounds."""
-    is_before = selection.begin is not None and blob.name.identity.time_nanos < selection.begin
-    return is_before or (selection.end is not None and blob.end_nanos >= selection.end)
+        return Found(selection, blobs, self._store.catalog.coarse(selection))
 
 
 def nothing_readable(found: Found, why: Sequence[str]) -> NothingToMerge:

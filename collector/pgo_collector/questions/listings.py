@@ -43,6 +43,7 @@ def _profile(stored: StoredProfile) -> answers.StoredProfile:
         end_time=written(stored.end_nanos) if stored.is_combined else None,
         duration_seconds=stored.duration_nanos / 10**9,
         labels=dict(series.labels),
+        dropped_labels=list(series.dropped),
         bytes=stored.size,
         samples=stored.samples,
         combined=stored.is_combined,

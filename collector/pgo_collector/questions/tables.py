@@ -14,7 +14,7 @@ from pgo_collector.engine.questions import Tabled, table_blobs
 from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.questions.fleet import Fleet, nothing_readable
 from pgo_collector.questions.sample_types import most_common, others
-from pgo_collector.store.selection import Selection
+from pgo_collector.store.selection import Coarse, Selection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class FleetTable:
     table: TopTable
     parts: list[ServicePart]
     others: dict[str, str]
-    coarse: int
+    coarse: Coarse
     left_out: list[LeftOut]
 
     @property

@@ -17,10 +17,10 @@ from pgo_collector.engine.questions import Timed, time_blobs
 from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.questions.answers import SampleType, SeriesPoint, TimeSeries
-from pgo_collector.questions.fleet import Fleet, Found, nothing_readable, reaches_over
+from pgo_collector.questions.fleet import Fleet, Found, nothing_readable
 from pgo_collector.questions.sample_types import most_common, others
 from pgo_collector.questions.times import written
-from pgo_collector.store.catalog import Blob
+from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.selection import Selection
 
 Step = Literal["hour", "day"]
@@ -88,6 +88,7 @@ async def time_series(
         profiles=sum(profiles for sample_type, profiles in answers.values() if sample_type == chosen),
         left_out=len(left_out),
         coarse=coarse,
+        coarse_labels=list(found.coarse.labels),
         points=[
             SeriesPoint(
                 time=written((steps.first + number) * steps.width),
@@ -113,5 +114,5 @@ def _steps(found: Found, step: Step) -> tuple[_Steps, int, int]:
             f"step={step}: the profiles are of {count:,} {step}s, and {MOST_STEPS:,} are the most;"
             " take a longer step, or less time with from, to or last"
         )
-    coarse = sum(reaches_over(blob, found.selection) or not unbounded.holds(blob) for blob in every)
+    coarse = sum(blob.id in found.coarse.blobs or not unbounded.holds(blob) for blob in every)
     return replace(unbounded, first=first), count, coarse

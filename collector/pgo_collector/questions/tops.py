@@ -29,7 +29,8 @@ def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
         others=found.others,
         profiles=found.profiles,
         left_out=len(found.left_out),
-        coarse=found.coarse,
+        coarse=len(found.coarse.blobs),
+        coarse_labels=list(found.coarse.labels),
         total=total,
         services=[
             ServiceTotal(

@@ -10,15 +10,13 @@ from starlette.responses import Response
 from pgo_collector.engine.forms import Form, format_named, weighting_named
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.coarse import coarse_headers
 from pgo_collector.http.downloads import merge_download
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, download, parameters, problems
 from pgo_collector.http.selections import first, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
-
-# How many of the profiles in a merge are combined ones that have more in them than was asked for.
-_COARSE = "PGO-Coarse"
 
 
 def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_service: str) -> APIRouter:
@@ -45,8 +43,8 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, form)
         answer = merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
-        if coarse := await asyncio.to_thread(merges.store.catalog.coarse, selection):
-            answer.headers[_COARSE] = str(coarse)
+        coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
+        answer.headers.update(coarse_headers(coarse))
         return answer
 
     return router

@@ -1,5 +1,7 @@
 """GET and POST /v1/report: whether the merge is fit to build with; with a program's symbols as the body."""
 
+import asyncio
+
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
@@ -7,12 +9,14 @@ from starlette.responses import Response
 from pgo_collector.engine.tasks import Reported
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import write_body
+from pgo_collector.http.coarse import coarse_headers
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
+from pgo_collector.store.selection import Selection
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 
@@ -30,7 +34,8 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
         openapi_extra=parameters(*SELECTION),
     )
     async def report(request: Request) -> Response:
-        return _answer(await reports.make(selection_of(request)))
+        selection = selection_of(request)
+        return await _answer(reports, selection, await reports.make(selection))
 
     @router.post(
         "/v1/report",
@@ -45,13 +50,14 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
             request.state.bytes = await write_body(
                 request, part, settings.max_inflated_bytes, settings.body_timeout, _BODY
             )
-            return _answer(await reports.make(selection, part))
+            return await _answer(reports, selection, await reports.make(selection, part))
 
     return router
 
 
-def _answer(made: Reported) -> Response:
-    headers = {"Cache-Control": "private, no-store"}
+async def _answer(reports: Reports, selection: Selection, made: Reported) -> Response:
+    coarse = await asyncio.to_thread(reports.store.catalog.coarse, selection)
+    headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:
         headers[HEADER] = left_out_header(made.left_out)
     return Response(made.report, media_type="application/json", headers=headers)

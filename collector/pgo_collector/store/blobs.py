@@ -1,9 +1,9 @@
 """Blobs: the stored bytes of profiles, immutable files on the local disk, written create-only.
 
     <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
-    <same stem>.inputs      beside a combined blob: the profiles inside it, by time and sha256
+    <same stem>.inputs      beside a combined blob: the profiles inside it, by time, sha256 and series
 
-Labels are percent-encoded, and in the order of their keys.
+Labels are percent-encoded, and in the order of their keys. One that a roll-up dropped has no value.
 
 A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
 """
@@ -21,15 +21,17 @@ from typing import NamedTuple
 
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.store.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
-from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels
+from pgo_collector.store.series import SERVICE_PATTERN, Series
 
 BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
 _NAME = re.compile(
-    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z]+)/(?P<labels>(?:[^/=]+=[^/=]+/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
+    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
     r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
 )
+# As good as an empty text, and seen.
+_NO_LABELS = ","
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,7 +44,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlobName:
-    """A blob's place; its text is the path below blobs/."""
+    """A blob's place; its text is the path below blobs/. So is every profile inside a combined one called."""
 
     series: Series
     identity: Identity
@@ -59,10 +61,10 @@ class BlobName:
         if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
             return None
         try:
-            labels = parse_labels(match["labels"].rstrip("/").replace("/", ","))
+            labels_text = match["labels"].rstrip("/").replace("/", ",")
+            series = Series.parse(match["service"], match["type"], labels_text)
         except LabelsInvalid:
             return None
-        series = Series(match["service"], match["type"], labels)
         name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
         return name if str(name) == text else None
 
@@ -95,7 +97,7 @@ class Blobs:
         except OSError:
             return MISSING
 
-    def keep(self, part: Path, name: BlobName, inputs: Iterable[Identity] = ()) -> int:
+    def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName] = ()) -> int:
         """Links the file `part` under its name and makes all of it durable; the size of .inputs in bytes.
 
         With `inputs` the blob is a combined one; they are written first, so that it never stands there
@@ -109,9 +111,13 @@ class Blobs:
         sync_folder(path.parent)
         return inputs_size
 
-    def write_inputs(self, name: BlobName, inputs: Iterable[Identity]) -> int:
-        """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes."""
-        lines = "".join(f"{identity.time_nanos} {identity.digest}\n" for identity in sorted(inputs)).encode()
+    def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
+        """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes.
+
+        The series of a line is that of the blob, unless labels say that it is another.
+        """
+        ordered = sorted(inputs, key=lambda each: (each.identity, each.series))
+        lines = "".join(_line(each, name.series) for each in ordered).encode()
         text = _checksum(lines) + lines
         path, part = self._inputs_path(name), self._new_part()
         try:
@@ -123,14 +129,13 @@ class Blobs:
         sync_folder(path.parent)
         return len(text)
 
-    def read_inputs(self, name: BlobName) -> set[Identity]:
+    def read_inputs(self, name: BlobName) -> set[BlobName]:
         """The profiles inside a combined blob. Raises InputsDamaged, and OSError."""
         path = self._inputs_path(name)
         checksum, newline, lines = path.read_bytes().partition(b"\n")
         if checksum + newline != _checksum(lines):
             raise InputsDamaged(f"{path} is not as it was written")
-        entries = (line.split() for line in lines.decode().splitlines())
-        return {Identity(int(time_nanos), digest) for time_nanos, digest in entries}
+        return {_input(line, name.series) for line in lines.decode().splitlines()}
 
     def discard(self, name: BlobName) -> None:
         """Removes a blob, then its .inputs; nothing if they are gone."""
@@ -188,6 +193,19 @@ class Blobs:
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)
         return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)
+
+
+def _line(name: BlobName, series: Series) -> str:
+    """The line of a profile, beside a blob of that series."""
+    labels = "" if name.series == series else f" {name.series.labels_text or _NO_LABELS}"
+    return f"{name.identity.time_nanos} {name.identity.digest}{labels}\n"
+
+
+def _input(line: str, series: Series) -> BlobName:
+    time_nanos, digest, *labels = line.split()
+    if labels:
+        series = Series.parse(series.service, series.type, labels[0])
+    return BlobName(series, Identity(int(time_nanos), digest))
 
 
 def _checksum(lines: bytes) -> bytes:

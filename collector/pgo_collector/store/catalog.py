@@ -5,15 +5,12 @@ Every function is one transaction. It can be lost: `reconcile` rebuilds it from 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import starmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 import structlog
@@ -21,27 +18,30 @@ from sqlalchemy import event
 
 from pgo_collector.engine.tasks import Facts, LeftOut
 from pgo_collector.errors import CatalogUnreadable
+from pgo_collector.store.blob_rows import (
+    NAMED,
+    NAMED_BLOBS,
+    Blob,
+    count_profiles,
+    put_blob,
+    read_blobs,
+    read_in_order,
+    series_id,
+    series_of,
+    uncount_profiles,
+)
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.selected import reaches_over, selected
-from pgo_collector.store.selection import Selection
-from pgo_collector.store.series import Series, labels_text, parse_labels
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, MERGES, METADATA, PROFILES, SERIES, VERSION
+from pgo_collector.store.selected import mixes, reaches_over, selected
+from pgo_collector.store.selection import Coarse, Selection
+from pgo_collector.store.series import Series
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, MERGES, METADATA, PROFILES, SERIES, VERSION
 
-_MARK_BITS = 40
+T = TypeVar("T")
+
 _DAY_NANOS = 86_400 * 10**9
+# So many values a statement has; there are limits.
+_BATCH = 500
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """A row of blobs: `size` in bytes, with what lies beside it, `end_nanos` the time of its last profile."""
-
-    id: int
-    name: BlobName
-    inputs_size: int
-    live: bool
-    size: int
-    end_nanos: int
 
 
 class Day(NamedTuple):
@@ -90,30 +90,34 @@ class Catalog:
     def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
         """The blobs that count, the first `most` in canonical order: by time, then by digest."""
         with self._engine.begin() as connection:
-            return _in_order(connection, selection, most)
+            return read_in_order(connection, selected(selection), most)
 
-    def live_in(self, series: Series) -> list[Blob]:
-        """The blobs that count in that very series."""
+    def with_ids(self, ids: Iterable[int]) -> list[Blob]:
+        """The blobs of these ids."""
         with self._engine.begin() as connection:
-            return _rows(connection, (BLOBS.c.series_id == _id(series)) & BLOBS.c.live)
+            return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
 
     def state(self, selection: Selection) -> tuple[str, list[Blob]]:
         """The fingerprint, and the blobs that it is of."""
         with self._engine.begin() as connection:
-            return _fingerprint(connection, selection), _in_order(connection, selection)
+            return _fingerprint(connection, selection), read_in_order(connection, selected(selection))
 
     def fingerprint(self, selection: Selection) -> str:
         """One text for the same live blobs."""
         with self._engine.begin() as connection:
             return _fingerprint(connection, selection)
 
-    def coarse(self, selection: Selection) -> int:
-        """How many of the blobs are combined ones that have profiles from out of the bounds, too."""
-        if selection.begin is None and selection.end is None:
-            return 0
+    def coarse(self, selection: Selection) -> Coarse:
+        """Where the selection is finer than what is left."""
         with self._engine.begin() as connection:
-            query = sa.select(sa.func.count()).select_from(BLOBS).where(reaches_over(selection))
-            return int(connection.execute(query).scalar_one())
+            blobs = connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars()
+            found = frozenset(blobs)
+            keys = {
+                matcher.key
+                for matcher in (selection.matchers if found else ())
+                if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
+            }
+        return Coarse(found, tuple(sorted(keys)))
 
     def services(self) -> list[str]:
         """Those with live blobs, in the order of their names."""
@@ -125,44 +129,45 @@ class Catalog:
     def rows(self) -> list[Blob]:
         """Every row, live or not."""
         with self._engine.begin() as connection:
-            return _rows(connection, sa.true())
+            return read_blobs(connection, sa.true())
 
     def oldest(self, *, combined: bool) -> list[Blob]:
         """The live blobs of either kind, those first whose last profile is the oldest."""
         kind = IS_COMBINED if combined else BLOBS.c.inputs_size == 0
         with self._engine.begin() as connection:
-            return _rows(connection, kind & BLOBS.c.live, BLOBS.c.end_nanos, BLOBS.c.id)
+            return read_blobs(connection, kind & BLOBS.c.live, BLOBS.c.end_nanos, BLOBS.c.id)
 
-    def crowded_days(self, before_nanos: int) -> list[Day]:
-        """The days that were over by then of which a series has several live blobs, in order."""
-        crowded = (
-            sa.select(*_NAMED, _DAY.label("day"))
-            .select_from(_NAMED_BLOBS)
+    def days(self, before_nanos: int) -> list[tuple[Day, int]]:
+        """The days that were over by then, in order, and how many live blobs a series has of each."""
+        query = (
+            sa.select(*NAMED, _DAY.label("day"), sa.func.count().label("blobs"))
+            .select_from(NAMED_BLOBS)
             .where(BLOBS.c.live, before_nanos // _DAY_NANOS > _DAY)
-            .group_by(*_NAMED, "day")
-            .having(sa.func.count() > 1)
-            .order_by(*_NAMED, "day")
+            .group_by(*NAMED, "day")
+            .order_by(*NAMED, "day")
         )
         with self._engine.begin() as connection:
-            rows = connection.execute(crowded).all()
-        return [Day(_series_of(row.service, row.type, row.labels), row.day) for row in rows]
+            return [
+                (Day(series_of(row.service, row.type, row.labels), row.day), row.blobs)
+                for row in connection.execute(query)
+            ]
 
     def live_on(self, day: Day) -> list[Blob]:
         """The live blobs of a day, by time and digest."""
-        where = (BLOBS.c.series_id == _id(day.series)) & BLOBS.c.live & (day.number == _DAY)
+        where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == _DAY)
         with self._engine.begin() as connection:
-            return _rows(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
+            return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
 
     def retired(self) -> list[Blob]:
         """The blobs that count no more and are still to be deleted."""
         with self._engine.begin() as connection:
-            return _rows(connection, ~BLOBS.c.live)
+            return read_blobs(connection, ~BLOBS.c.live)
 
     def owners_of_blobs(self) -> list[tuple[str, str]]:
         """The services and types with live blobs; those last that have the newest."""
         newest = (
             sa.select(SERIES.c.service, SERIES.c.type)
-            .select_from(_NAMED_BLOBS)
+            .select_from(NAMED_BLOBS)
             .where(BLOBS.c.live)
             .group_by(SERIES.c.service, SERIES.c.type)
             .order_by(sa.func.max(BLOBS.c.time_nanos))
@@ -170,42 +175,70 @@ class Catalog:
         with self._engine.begin() as connection:
             return [(row.service, row.type) for row in connection.execute(newest)]
 
-    def counting(self, series: Series, identity: Identity) -> Blob | None:
-        """The blob that counts a profile; None if none does."""
+    def counting(self, name: BlobName) -> Blob | None:
+        """The blob that counts the profile of that name; None if none does."""
+        profile = (
+            PROFILES.c.series_id == series_id(name.series),
+            PROFILES.c.time_nanos == name.identity.time_nanos,
+            PROFILES.c.digest == name.identity.digest,
+        )
+        counts = BLOBS.c.id == sa.select(PROFILES.c.blob_id).where(*profile).scalar_subquery()
         with self._engine.begin() as connection:
-            where = (PROFILES.c.series_id == _id(series), *_is(identity))
-            counted = _NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id)
-            query = sa.select(*_BLOB_COLUMNS).select_from(counted).where(*where)
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _blob(*row)
+            return next(iter(read_blobs(connection, counts)), None)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
-        where = (PROFILES.c.series_id == _id(series), PROFILES.c.digest == digest)
+        where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
         with self._engine.begin() as connection:
             return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
-    def owners(self, series: Series) -> dict[Identity, int]:
-        """Of every profile that is counted, the id of the blob that counts it."""
-        query = sa.select(PROFILES.c.time_nanos, PROFILES.c.digest, PROFILES.c.blob_id).where(
-            PROFILES.c.series_id == _id(series)
-        )
+    def owners(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
+        """Of those profiles that are counted, the id of the blob that counts each."""
+        wanted: dict[Series, dict[Identity, BlobName]] = {}
+        for name in names:
+            wanted.setdefault(name.series, {})[name.identity] = name
+        columns = (PROFILES.c.time_nanos, PROFILES.c.digest, PROFILES.c.blob_id)
+        found: dict[BlobName, int] = {}
         with self._engine.begin() as connection:
-            return {Identity(time, digest): blob for time, digest, blob in connection.execute(query)}
+            for series, of_series in wanted.items():
+                for batch in _batches(of_series):
+                    digests = [identity.digest for identity in batch]
+                    query = sa.select(*columns).where(
+                        PROFILES.c.series_id == series_id(series), PROFILES.c.digest.in_(digests)
+                    )
+                    for time_nanos, digest, blob in connection.execute(query):
+                        if known := of_series.get(Identity(time_nanos, digest)):
+                            found[known] = blob
+        return found
+
+    def counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
+        """The profiles that each of these blobs counts."""
+        query = sa.select(PROFILES.c.blob_id, *NAMED, PROFILES.c.time_nanos, PROFILES.c.digest).join(
+            SERIES, PROFILES.c.series_id == SERIES.c.id
+        )
+        found: dict[int, list[BlobName]] = {}
+        with self._engine.begin() as connection:
+            for batch in _batches(ids):
+                for blob, *named, time_nanos, digest in connection.execute(
+                    query.where(PROFILES.c.blob_id.in_(batch))
+                ):
+                    name = BlobName(series_of(*named), Identity(time_nanos, digest))
+                    found.setdefault(blob, []).append(name)
+        return found
 
     def add(self, *blobs: tuple[BlobName, Facts]) -> None:
         """Blobs with one profile each are live and count it."""
         with self._writer.begin() as connection:
             for name, facts in blobs:
-                blob = _put(connection, name, facts, name.identity.time_nanos, 0)
-                _count(connection, blob, name.series, [name.identity])
+                blob = put_blob(connection, name, facts, name.identity.time_nanos, 0)
+                count_profiles(connection, blob, name, [name])
 
     def replace(
         self,
         name: BlobName,
         facts: Facts,
         inputs_size: int,
-        inputs: Iterable[Identity],
+        inputs: Iterable[BlobName],
         retired: Iterable[int],
     ) -> None:
         """A combined blob goes live in the moment in which those that it replaces, by id, stop being so.
@@ -214,31 +247,31 @@ class Catalog:
         counted. It may itself have been live, with fewer.
         """
         inputs = list(inputs)
-        end = max(identity.time_nanos for identity in (*inputs, name.identity))
+        end = max(each.identity.time_nanos for each in (*inputs, name))
         with self._writer.begin() as connection:
-            new = _put(connection, name, facts, end, inputs_size)
+            new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
-            connection.execute(sa.delete(PROFILES).where(PROFILES.c.blob_id == sa.bindparam("blob")), every)
+            uncount_profiles(connection, [row["blob"] for row in every])
             connection.execute(
                 sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=BLOBS.c.id == new),
                 every,
             )
-            _count(connection, new, name.series, inputs)
+            count_profiles(connection, new, name, inputs)
 
     def drop(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of live blobs, and of all that they count."""
-        every = [{"blob": blob.id} for blob in blobs]
-        if every:
+        ids = [blob.id for blob in blobs]
+        if ids:
             with self._writer.begin() as connection:
-                for table, column in ((PROFILES, PROFILES.c.blob_id), (BLOBS, BLOBS.c.id)):
-                    connection.execute(sa.delete(table).where(column == sa.bindparam("blob")), every)
+                uncount_profiles(connection, ids)
+                _delete(connection, ids)
 
     def forget(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of retired blobs, whose files are gone."""
-        every = [{"blob": blob.id} for blob in blobs]
-        if every:
+        ids = [blob.id for blob in blobs]
+        if ids:
             with self._writer.begin() as connection:
-                connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
+                _delete(connection, ids)
 
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is kept."""
@@ -263,28 +296,7 @@ class Catalog:
             return set(connection.execute(gone).scalars())
 
 
-_NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
-_NAMED = (SERIES.c.service, SERIES.c.type, SERIES.c.labels)
-# What `_blob` takes.
-_BLOB_COLUMNS = (
-    BLOBS.c.id, *_NAMED, BLOBS.c.time_nanos, BLOBS.c.digest,
-    BLOBS.c.inputs_size, BLOBS.c.live, BLOBS.c.size + BLOBS.c.inputs_size, BLOBS.c.end_nanos,
-)  # fmt: skip
-
-
-def _rows(
-    connection: sa.Connection,
-    where: sa.ColumnElement[bool],
-    *order: sa.ColumnElement[Any],
-    most: int | None = None,
-) -> list[Blob]:
-    query = sa.select(*_BLOB_COLUMNS).select_from(_NAMED_BLOBS).where(where).order_by(*order).limit(most)
-    return list(starmap(_blob, connection.execute(query).all()))
-
-
-def _in_order(connection: sa.Connection, selection: Selection, most: int | None = None) -> list[Blob]:
-    return _rows(connection, selected(selection), BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
 
 
 def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
@@ -292,67 +304,14 @@ def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
     return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
 
 
-def _is(identity: Identity) -> tuple[sa.ColumnElement[bool], ...]:
-    return PROFILES.c.time_nanos == identity.time_nanos, PROFILES.c.digest == identity.digest
+def _batches(values: Iterable[T]) -> Iterator[list[T]]:
+    every = list(values)
+    return (every[start : start + _BATCH] for start in range(0, len(every), _BATCH))
 
 
-def _id(series: Series) -> sa.ScalarSelect[int]:
-    return (
-        sa.select(SERIES.c.id)
-        .where(
-            SERIES.c.service == series.service,
-            SERIES.c.type == series.type,
-            SERIES.c.labels == labels_text(series.labels),
-        )
-        .scalar_subquery()
-    )
-
-
-def _put_series(connection: sa.Connection, series: Series) -> int:
-    """The id of the row of a series, made if it is missing."""
-    known: int | None = connection.execute(sa.select(_id(series))).scalar_one()
-    if known is not None:
-        return int(known)
-    values = {"service": series.service, "type": series.type, "labels": labels_text(series.labels)}
-    added = int(connection.execute(sa.insert(SERIES).values(values).returning(SERIES.c.id)).scalar_one())
-    if series.labels:
-        rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
-        connection.execute(sa.insert(LABELS), rows)
-    return added
-
-
-def _put(connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int) -> int:
-    """The id of the row of that name, made or made live."""
-    named = {"series_id": _put_series(connection, name.series), **name.identity._asdict()}
-    values = {
-        "end_nanos": end_nanos,
-        "duration_nanos": facts.duration_nanos,
-        "size": facts.size,
-        "samples": facts.samples,
-        "inputs_size": inputs_size,
-        "live": True,
-    }
-    same = (BLOBS.c[column] == value for column, value in named.items())
-    known = connection.execute(sa.select(BLOBS.c.id).where(*same)).scalar_one_or_none()
-    if known is None:
-        mark, second_mark = _marks(name)
-        row = {**named, **values, "mark": mark, "second_mark": second_mark}
-        return int(connection.execute(sa.insert(BLOBS).values(row).returning(BLOBS.c.id)).scalar_one())
-    connection.execute(sa.update(BLOBS).where(BLOBS.c.id == known).values(values))
-    return int(known)
-
-
-def _marks(name: BlobName) -> tuple[int, int]:
-    """Two random numbers, the same ones for the same name; millions of them add up within 63 bits."""
-    number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
-    mask = (1 << _MARK_BITS) - 1
-    return number & mask, number >> _MARK_BITS & mask
-
-
-def _count(connection: sa.Connection, blob: int, series: Series, inputs: Iterable[Identity]) -> None:
-    series_id = _put_series(connection, series)
-    rows = [{"series_id": series_id, "blob_id": blob, **identity._asdict()} for identity in inputs]
-    connection.execute(sa.insert(PROFILES), rows)
+def _delete(connection: sa.Connection, ids: Iterable[int]) -> None:
+    every = [{"blob": blob} for blob in ids]
+    connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
 
 
 def _listed(left_out: Iterable[LeftOut]) -> str:
@@ -361,18 +320,6 @@ def _listed(left_out: Iterable[LeftOut]) -> str:
 
 def _left_out(text: str) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(**entry) for entry in json.loads(text))
-
-
-def _blob(  # noqa: PLR0917 - a row, of which there are thousands
-    id_: int, service: str, type_: str, labels: str, time_nanos: int, digest: str, *others: Any
-) -> Blob:
-    name = BlobName(_series_of(service, type_, labels), Identity(time_nanos, digest))
-    return Blob(id_, name, *others)
-
-
-@lru_cache(maxsize=1 << 14)
-def _series_of(service: str, type_: str, labels: str) -> Series:
-    return Series(service, type_, parse_labels(labels))
 
 
 def _make_tables(connection: sa.Connection) -> None:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from pgo_collector.store.blob_rows import series_of
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.selected import of_service, selected
 from pgo_collector.store.selection import Selection
-from pgo_collector.store.series import Series, parse_labels
 from pgo_collector.store.tables import BLOBS, LABELS, SERIES
 
 # Labels are anybody's to make up; of a service so many keys are told.
@@ -173,7 +173,7 @@ def _labels(connection: sa.Connection, services: list[str]) -> dict[str, dict[st
 
 
 def _profile(row: Any) -> StoredProfile:
-    series = Series(row.service, row.type, parse_labels(row.labels))
+    series = series_of(row.service, row.type, row.labels)
     return StoredProfile(
         Position(row.time_nanos, row.digest, row.series_id),
         BlobName(series, Identity(row.time_nanos, row.digest)),

@@ -7,14 +7,13 @@ what a combine retired. Whatever it was, afterwards every profile on disk is cou
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import structlog
 from pprof_merge import ProfileError
 
 from pgo_collector.engine.tasks import Facts, inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
-from pgo_collector.store.blobs import BlobName, Identity, Listing
+from pgo_collector.store.blobs import BlobName, Listing
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.store import Store
 
@@ -58,28 +57,27 @@ def _sweep_merged(store: Store) -> None:
 
 async def _adopt_combined(
     store: Store, changed: dict[BlobName, int], known: dict[BlobName, int]
-) -> dict[BlobName, set[Identity]]:
+) -> dict[BlobName, set[BlobName]]:
     """Makes combined blobs live in place of what is inside them, the largest first.
 
     Returns those that can't be read, with what is inside them: whether anything of it is to be had only
     there is seen when all others are counted.
     """
-    inputs_of: dict[BlobName, set[Identity]] = {}
+    inputs_of: dict[BlobName, set[BlobName]] = {}
     for name in changed:
         try:
-            inputs_of[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name.identity}
+            inputs_of[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name}
         except (InputsDamaged, OSError) as error:
             _log.error("combined profile left alone", blob=str(name), reason=str(error))
     damaged = {}
     for name in sorted(inputs_of, key=lambda name: (-len(inputs_of[name]), str(name))):
         inputs = inputs_of[name]
-        owners = await asyncio.to_thread(store.catalog.owners, name.series)
-        totals = Counter(owners.values())
-        inside = Counter(owners[identity] for identity in inputs if identity in owners)
-        if any(totals[blob] != count for blob, count in inside.items()):
-            # Its own identity is left out: nobody was given the merge of a combine that wasn't committed.
-            counted = await asyncio.to_thread(store.counted, name.series)
-            if name not in known and inputs - {name.identity} <= counted:
+        inside = set((await asyncio.to_thread(store.catalog.owners, inputs)).values())
+        counted_by = await asyncio.to_thread(store.catalog.counted_by, inside)
+        if any(not inputs.issuperset(profiles) for profiles in counted_by.values()):
+            # Its own name is left out: nobody was given the merge of a combine that wasn't committed.
+            others = inputs - {name}
+            if name not in known and others <= await asyncio.to_thread(store.counted, others):
                 _log.info("combined profile deleted, another one has all of it", blob=str(name))
                 await asyncio.to_thread(store.blobs.discard, name)
             else:
@@ -87,7 +85,7 @@ async def _adopt_combined(
         elif (facts := await _read(store, name)) is None:
             damaged[name] = inputs
         else:
-            await store.write(store.catalog.replace, name, facts, changed[name], inputs, set(inside))
+            await store.write(store.catalog.replace, name, facts, changed[name], inputs, inside)
             _log.info("combined profile taken in", blob=str(name), blobs=len(inside))
     return damaged
 
@@ -97,17 +95,16 @@ async def _adopt_profiles(store: Store, names: list[BlobName]) -> None:
 
     One that can't be read is counted too, so that merges say that they leave it out.
     """
+    owners = await asyncio.to_thread(store.catalog.owners, names)
+    counted = await asyncio.to_thread(store.counted, names)
     new = []
-    for series in {name.series for name in names}:
-        owners = await asyncio.to_thread(store.catalog.owners, series)
-        counted = await asyncio.to_thread(store.counted, series)
-        for name in (name for name in names if name.series == series):
-            if name.identity in counted:
-                await asyncio.to_thread(store.blobs.discard, name)
-            elif name.identity in owners:
-                _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
-            else:
-                new.append(name)
+    for name in names:
+        if name in counted:
+            await asyncio.to_thread(store.blobs.discard, name)
+        elif name in owners:
+            _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
+        else:
+            new.append(name)
     for start in range(0, len(new), _BATCH):
         batch = new[start : start + _BATCH]
         facts = await asyncio.gather(*(_read(store, name) for name in batch))
@@ -117,10 +114,10 @@ async def _adopt_profiles(store: Store, names: list[BlobName]) -> None:
         _log.info("profiles taken in", count=len(new))
 
 
-async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[Identity]) -> None:
+async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[BlobName]) -> None:
     """A combined blob that can't be read: needed in the catalog only if what is inside has no other blob."""
-    missing = inputs - (await asyncio.to_thread(store.catalog.owners, name.series)).keys()
-    if missing <= {name.identity}:
+    missing = inputs - (await asyncio.to_thread(store.catalog.owners, inputs)).keys()
+    if missing <= {name}:
         _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
         await asyncio.to_thread(store.blobs.discard, name)
     else:

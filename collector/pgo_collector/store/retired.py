@@ -7,7 +7,7 @@ import asyncio
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.store.catalog import Blob
+from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -23,10 +23,10 @@ async def delete_retired(store: Store) -> None:
 
 def _delete_files(store: Store) -> list[Blob]:
     retired = store.catalog.retired()
-    counted = {series: store.counted(series) for series in {blob.name.series for blob in retired}}
+    counted = store.counted(blob.name for blob in retired)
     deleted = []
     for blob in retired:
-        if blob.name.identity not in counted[blob.name.series]:
+        if blob.name not in counted:
             _log.error("kept, since the blob that replaced it is missing", blob=str(blob.name))
             continue
         try:

@@ -24,8 +24,9 @@ class Selection:
     """Profiles of one type of one service whose labels all matchers fit, taken from `begin` until before
     `end`, in ns since 1970, None where there is no bound.
 
-    A combined profile is one as soon as part of its time is in between. The service may be EVERY_SERVICE for
-    questions about the whole fleet; a merge is of one.
+    A combined profile is one as soon as part of its time is in between, and where a roll-up dropped labels,
+    as soon as the matchers fit those of some profile inside. The service may be EVERY_SERVICE for questions
+    about the whole fleet; a merge is of one.
     """
 
     service: str
@@ -42,3 +43,13 @@ class Selection:
             series.type,
             tuple(Matcher(key, frozenset([value])) for key, value in series.labels),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Coarse:
+    """Where a selection is finer than what is left: the ids of the combined blobs in it that have more in
+    them than is meant, and of the labels that it names those by which they have, since roll-ups dropped them.
+    """
+
+    blobs: frozenset[int] = frozenset()
+    labels: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -19,20 +20,64 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Series(NamedTuple):
-    """Profiles of one type, from the processes of one service that have the same labels."""
+    """Profiles of one type, from the processes of one service that have the same labels.
+
+    What a roll-up leaves of several series is one of its own: `dropped` are the keys, in order, of the
+    labels that their profiles had besides. Nothing is ever sent to such a series.
+    """
 
     service: str
     type: str
     labels: Labels = ()
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, service: str, type_: str, labels_text: str) -> Series:
+        """The series of which that is the `labels_text`. Raises LabelsInvalid."""
+        labels = sorted(_parsed(labels_text).items())
+        return cls(
+            service,
+            type_,
+            tuple((key, value) for key, value in labels if value),
+            tuple(key for key, value in labels if not value),
+        )
+
+    @property
+    def labels_text(self) -> str:
+        """`k=v,k2=v2`, percent-encoded parts in the order of their keys; those dropped have no value."""
+        return ",".join(self._texts)
 
     @property
     def folders(self) -> str:
         """The path of its blobs, below that of all."""
-        return "/".join((self.service, self.type, *map(_text, self.labels)))
+        return "/".join((self.service, self.type, *self._texts))
+
+    def rolled_up(self, kept: Collection[str]) -> Series:
+        """What a roll-up leaves of it if these labels stay; itself if none are named."""
+        if not kept:
+            return self
+        labels = tuple(label for label in self.labels if label[0] in kept)
+        gone = (key for key, _ in self.labels if key not in kept)
+        return self._replace(labels=labels, dropped=tuple(sorted({*self.dropped, *gone})))
+
+    def joined(self, other: Series) -> Series:
+        """The series of what is in this one and in another, of the same labels."""
+        return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
+
+    @property
+    def _texts(self) -> list[str]:
+        return [*map(_text, sorted((*self.labels, *((key, "") for key in self.dropped))))]
 
 
 def parse_labels(text: str) -> Labels:
     """The labels of `k=v,k2=v2`, percent-encoded parts; one without a value is none. Raises LabelsInvalid."""
+    labels = _parsed(text)
+    if len(labels) > MOST_LABELS:
+        raise LabelsInvalid(f"there are more than {MOST_LABELS} labels")
+    return tuple(sorted((key, value) for key, value in labels.items() if value))
+
+
+def _parsed(text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
@@ -43,9 +88,7 @@ def parse_labels(text: str) -> Labels:
             raise LabelsInvalid(f"{part[:50]!r} has no key, or is longer than {_LONGEST_LABEL} bytes")
         if labels.setdefault(*label) != label[1]:
             raise LabelsInvalid(f"the label {label[0]!r} has two values")
-    if len(labels) > MOST_LABELS:
-        raise LabelsInvalid(f"there are more than {MOST_LABELS} labels")
-    return tuple(sorted((key, value) for key, value in labels.items() if value))
+    return labels
 
 
 def unquote_part(text: str) -> str:
@@ -57,11 +100,6 @@ def unquote_part(text: str) -> str:
     if _CONTROL.search(plain):
         raise LabelsInvalid(f"{text[:50]!r} has a control character")
     return plain
-
-
-def labels_text(labels: Labels) -> str:
-    """As `parse_labels` reads it; one text for the same labels."""
-    return ",".join(map(_text, labels))
 
 
 def _text(label: tuple[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -81,10 +81,12 @@ class Store:
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
 
-    def counted(self, series: Series) -> set[Identity]:
-        """The profiles that are counted by a blob that is really there."""
-        there = {blob.id for blob in self.catalog.live_in(series) if self.blobs.size(blob.name) != MISSING}
-        return {identity for identity, blob in self.catalog.owners(series).items() if blob in there}
+    def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
+        """Those of the profiles that are counted by a blob that is really there."""
+        owners = self.catalog.owners(names)
+        counting = self.catalog.with_ids(set(owners.values()))
+        there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
+        return {name for name, blob in owners.items() if blob in there}
 
     def count(self, part: Path, series: Series, facts: Facts, created_nanos: int | None = None) -> Submitted:
         """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`.
@@ -93,7 +95,7 @@ class Store:
         """
         taken_nanos = facts.time_nanos or created_nanos or self._first_time(series, facts)
         name = BlobName(series, Identity(taken_nanos, facts.digest))
-        counting = self.catalog.counting(series, name.identity)
+        counting = self.catalog.counting(name)
         if counting is not None:
             # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
             if counting.name == name and self.blobs.size(name) == MISSING:

@@ -13,6 +13,8 @@ SERIES = sa.Table(
     sa.Column("service", sa.Text, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("labels", sa.Text, nullable=False),
+    # Whether a roll-up dropped labels, so that only ORIGINS tell which there were.
+    sa.Column("rolled_up", sa.Boolean, nullable=False),
     sa.UniqueConstraint("service", "type", "labels"),
 )
 
@@ -46,14 +48,30 @@ BLOBS = sa.Table(
     sa.Column("second_mark", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("series_id", "time_nanos", "digest"),
     sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
-    sa.Index("blobs_combined", "series_id", "live", sqlite_where=sa.text("inputs_size > 0")),
+    sa.Index(
+        "blobs_combined",
+        "series_id",
+        "live",
+        "end_nanos",
+        "time_nanos",
+        sqlite_where=sa.text("inputs_size > 0"),
+    ),
     sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
 # As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
 IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
 
-# Every profile that was ever answered for, and the one live blob that counts it now.
+# Of a blob that a roll-up made of several series, dropping labels: the series that its profiles were sent to.
+ORIGINS = sa.Table(
+    "origins",
+    METADATA,
+    sa.Column("blob_id", sa.ForeignKey("blobs.id"), primary_key=True),
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Index("origins_series", "series_id", "blob_id"),
+)
+
+# Every profile that was ever answered for, by its name, and the one live blob that counts it now.
 PROFILES = sa.Table(
     "profiles",
     METADATA,
@@ -75,4 +93,4 @@ MERGES = sa.Table(
 )
 
 # Of the tables above; to be raised with every change of them.
-VERSION = 2
+VERSION = 3

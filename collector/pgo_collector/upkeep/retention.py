@@ -12,7 +12,8 @@ import structlog
 
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.catalog import Blob, Catalog
+from pgo_collector.store.blob_rows import Blob
+from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.store import Store
 
 _DAY_NANOS = 86_400 * 10**9

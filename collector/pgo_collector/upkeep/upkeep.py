@@ -41,6 +41,7 @@ class Upkeep:
         self._locks = locks
         self._retention = retention_of(settings)
         self._rollup_days = settings.rollup_days
+        self._rollup_labels = settings.labels_of_rollups
         self.pause = settings.upkeep_seconds
         self.done_at = time.time()
 
@@ -63,5 +64,5 @@ class Upkeep:
         await self._retention.enforce(self._store, self._locks, now_nanos)
         if not isinf(self._rollup_days):
             before = now_nanos - int(self._rollup_days * _DAY_NANOS)
-            await roll_up(self._store, self._locks, before)
+            await roll_up(self._store, self._locks, before, self._rollup_labels)
         await self._store.workers.save_rows()

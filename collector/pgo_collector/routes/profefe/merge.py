@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.forms import PLAIN_FORM
+from pgo_collector.http.coarse import coarse_headers
 from pgo_collector.http.downloads import merge_download
 from pgo_collector.http.profefe import FILENAME
 from pgo_collector.http.profefe_queries import limit_of, selection_of
@@ -28,6 +29,9 @@ def merge_routes(merges: Merges) -> APIRouter:
         else:
             blobs = await asyncio.to_thread(live_blobs, merges.store, selection, most)
             made = await merges.of(blobs, PLAIN_FORM)
-        return merge_download(request, made, FILENAME)
+        answer = merge_download(request, made, FILENAME)
+        coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
+        answer.headers.update(coarse_headers(coarse))
+        return answer
 
     return router

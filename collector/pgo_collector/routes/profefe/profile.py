@@ -17,8 +17,8 @@ from pgo_collector.http.profefe import FILENAME
 from pgo_collector.http.profile_ids import id_of, name_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.open_merge import OpenMerge
+from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.blobs import BlobName
-from pgo_collector.store.catalog import Blob
 from pgo_collector.store.store import Store
 
 
@@ -55,7 +55,7 @@ def _stored(store: Store, names: Sequence[BlobName]) -> list[Blob]:
     """Raises NoSuchProfile for one that isn't there, or not by itself any more."""
     blobs = []
     for name in names:
-        blob = store.catalog.counting(name.series, name.identity)
+        blob = store.catalog.counting(name)
         if blob is None:
             raise NoSuchProfile("nothing found")
         if blob.name != name:

@@ -1,0 +1,157 @@
+"""Rows of blobs, and of the series and profiles that belong to them: how they are read and written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import starmap
+from typing import Any
+
+import sqlalchemy as sa
+
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.series import Series
+from pgo_collector.store.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES
+
+_MARK_BITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A row of blobs: `size` in bytes, with what lies beside it, `end_nanos` the time of its last profile."""
+
+    id: int
+    name: BlobName
+    inputs_size: int
+    live: bool
+    size: int
+    end_nanos: int
+
+
+NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
+NAMED = (SERIES.c.service, SERIES.c.type, SERIES.c.labels)
+# What `_blob` takes.
+_BLOB_COLUMNS = (
+    BLOBS.c.id, *NAMED, BLOBS.c.time_nanos, BLOBS.c.digest,
+    BLOBS.c.inputs_size, BLOBS.c.live, BLOBS.c.size + BLOBS.c.inputs_size, BLOBS.c.end_nanos,
+)  # fmt: skip
+
+
+def read_blobs(
+    connection: sa.Connection,
+    where: sa.ColumnElement[bool],
+    *order: sa.ColumnElement[Any],
+    most: int | None = None,
+) -> list[Blob]:
+    """The rows that fit, the first `most` in that order."""
+    query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(most)
+    return list(starmap(_blob, connection.execute(query).all()))
+
+
+def read_in_order(
+    connection: sa.Connection, where: sa.ColumnElement[bool], most: int | None = None
+) -> list[Blob]:
+    """As `read_blobs`, in canonical order: by time, then by digest."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
+
+
+@lru_cache(maxsize=1 << 14)
+def series_of(service: str, type_: str, labels: str) -> Series:
+    """The series that such a row of SERIES is of."""
+    return Series.parse(service, type_, labels)
+
+
+def series_id(series: Series) -> sa.ScalarSelect[int]:
+    """The id of the row of a series."""
+    return (
+        sa.select(SERIES.c.id)
+        .where(
+            SERIES.c.service == series.service,
+            SERIES.c.type == series.type,
+            SERIES.c.labels == series.labels_text,
+        )
+        .scalar_subquery()
+    )
+
+
+def put_blob(
+    connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
+) -> int:
+    """The id of the row of that name, made or made live."""
+    named = {"series_id": _put_series(connection, name.series), **name.identity._asdict()}
+    values = {
+        "end_nanos": end_nanos,
+        "duration_nanos": facts.duration_nanos,
+        "size": facts.size,
+        "samples": facts.samples,
+        "inputs_size": inputs_size,
+        "live": True,
+    }
+    same = (BLOBS.c[column] == value for column, value in named.items())
+    known = connection.execute(sa.select(BLOBS.c.id).where(*same)).scalar_one_or_none()
+    if known is None:
+        mark, second_mark = _marks(name)
+        row = {**named, **values, "mark": mark, "second_mark": second_mark}
+        return int(connection.execute(sa.insert(BLOBS).values(row).returning(BLOBS.c.id)).scalar_one())
+    connection.execute(sa.update(BLOBS).where(BLOBS.c.id == known).values(values))
+    return int(known)
+
+
+def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:
+    """The blob, which has that name, counts these profiles."""
+    by_series: dict[Series, list[Identity]] = {}
+    for each in inputs:
+        by_series.setdefault(each.series, []).append(each.identity)
+    ids = {series: _put_series(connection, series) for series in by_series}
+    rows = [
+        {"series_id": ids[series], "blob_id": blob, **identity._asdict()}
+        for series, identities in by_series.items()
+        for identity in identities
+    ]
+    connection.execute(sa.insert(PROFILES), rows)
+    # Of what was rolled up before it isn't known in which series it was, but by what was inside it.
+    origins = [{"blob_id": blob, "series_id": id_} for series, id_ in ids.items() if not series.dropped]
+    if name.series.dropped and origins:
+        connection.execute(sa.insert(ORIGINS), origins)
+
+
+def uncount_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
+    """These blobs count no profiles."""
+    every = [{"blob": blob} for blob in blobs]
+    for table in (PROFILES, ORIGINS):
+        connection.execute(sa.delete(table).where(table.c.blob_id == sa.bindparam("blob")), every)
+
+
+def _put_series(connection: sa.Connection, series: Series) -> int:
+    """The id of the row of a series, made if it is missing."""
+    known: int | None = connection.execute(sa.select(series_id(series))).scalar_one()
+    if known is not None:
+        return int(known)
+    values = {
+        "service": series.service,
+        "type": series.type,
+        "labels": series.labels_text,
+        "rolled_up": bool(series.dropped),
+    }
+    added = int(connection.execute(sa.insert(SERIES).values(values).returning(SERIES.c.id)).scalar_one())
+    if series.labels:
+        rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
+        connection.execute(sa.insert(LABELS), rows)
+    return added
+
+
+def _marks(name: BlobName) -> tuple[int, int]:
+    """Two random numbers, the same ones for the same name; millions of them add up within 63 bits."""
+    number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
+    mask = (1 << _MARK_BITS) - 1
+    return number & mask, number >> _MARK_BITS & mask
+
+
+def _blob(  # noqa: PLR0917 - a row, of which there are thousands
+    id_: int, service: str, type_: str, labels: str, time_nanos: int, digest: str, *others: Any
+) -> Blob:
+    name = BlobName(series_of(service, type_, labels), Identity(time_nanos, digest))
+    return Blob(id_, name, *others)

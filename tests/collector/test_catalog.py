@@ -1,0 +1,79 @@
+"""The catalog: what a question costs, in steps of SQLite's machine, which are the same on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.selection import Matcher, Selection
+from pgo_collector.store.series import Series
+from sqlalchemy import event
+
+from tests.faults.stacks import DAY, EPOCH
+
+DAYS = 200
+PODS = 20
+
+
+class Steps:
+    """Counts the steps of all connections that are opened."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def watch(self, connection: Any, _: object) -> None:
+        connection.set_progress_handler(self._step, 1)
+
+    def _step(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def steps() -> Iterator[Steps]:
+    steps = Steps()
+    event.listen(sa.Engine, "connect", steps.watch)
+    yield steps
+    event.remove(sa.Engine, "connect", steps.watch)
+
+
+@pytest.fixture
+def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
+    """With a profile of each pod and day."""
+    assert not steps.count
+    catalog = Catalog(tmp_path / "catalog")
+    names = [
+        BlobName(
+            Series("default", "cpu", (("pod", f"{pod}"), ("version", f"{pod % 2}"))),
+            Identity(EPOCH + day * DAY + pod, f"{day * PODS + pod:064x}"),
+        )
+        for day in range(DAYS)
+        for pod in range(PODS)
+    ]
+    catalog.add(*((name, Facts(name.identity.time_nanos, 1, name.identity.digest, 1, 1)) for name in names))
+    yield catalog
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    "matchers",
+    [(), (Matcher("version", frozenset("1"), is_negated=True),)],
+    ids=["all", "label"],
+)
+def test_a_day_costs_the_same_however_many_there_are(
+    catalog: Catalog, steps: Steps, matchers: tuple[Matcher, ...]
+) -> None:
+    def cost(begin: int, end: int) -> int:
+        before = steps.count
+        selection = Selection("default", "cpu", matchers, EPOCH + begin * DAY, EPOCH + end * DAY)
+        catalog.fingerprint(selection)
+        assert not catalog.coarse(selection).blobs
+        return steps.count - before
+
+    first, last = cost(0, 1), cost(DAYS - 1, DAYS)
+    assert last < 2 * first
