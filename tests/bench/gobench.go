@@ -5,6 +5,7 @@
 //	gobench inflate FOLDER COUNT REPEAT  read and inflate them, and no more
 //	gobench submit FOLDER COUNT          parse and write, a profile at a time: as pgo-fleet takes them
 //	gobench mutate FOLDER COUNT OUT      make other profiles of them, see mutate
+//	gobench serve FOLDER                 do as pgo-fleet does over HTTP, see serve
 //
 // Profiles are the first COUNT files of the folder by name. Seconds are printed as JSON.
 package main
@@ -16,6 +17,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -64,13 +67,12 @@ func names(folder, count string) []string {
 	return files[:must(strconv.Atoi(count))] // Glob sorts
 }
 
-func merge(files []string) {
+func merge(files []string, output io.Writer) {
 	var parsed []*profile.Profile
 	for _, file := range files {
 		parsed = append(parsed, must(profile.ParseData(must(os.ReadFile(file)))))
 	}
-	var output bytes.Buffer
-	check(must(profile.Merge(parsed)).Write(&output))
+	check(must(profile.Merge(parsed)).Write(output))
 }
 
 func inflate(files []string) {
@@ -132,12 +134,40 @@ func mutateAll(files []string, folder string) {
 	group.Wait()
 }
 
+// serve answers at the address that it prints. What is submitted is parsed and written to a file in the
+// folder, without a sync; for a merge all files that are there are parsed, merged and written.
+func serve(folder string) {
+	http.HandleFunc("POST /v1/submit", func(answer http.ResponseWriter, request *http.Request) {
+		submitted, err := profile.Parse(request.Body)
+		if err != nil {
+			http.Error(answer, err.Error(), http.StatusBadRequest)
+			return
+		}
+		file := must(os.CreateTemp(folder, "*.pgo"))
+		check(submitted.Write(file))
+		check(file.Close())
+		answer.WriteHeader(http.StatusNoContent)
+	})
+	http.HandleFunc("GET /v1/merge", func(answer http.ResponseWriter, _ *http.Request) {
+		merge(must(filepath.Glob(filepath.Join(folder, "*"))), answer)
+	})
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	fmt.Println(listener.Addr())
+	check(http.Serve(listener, nil))
+}
+
 func main() {
+	if os.Args[1] == "serve" {
+		serve(os.Args[2])
+	}
 	work, folder, count := os.Args[1], os.Args[2], os.Args[3]
 	var result any
 	switch work {
 	case "merge", "inflate":
-		do := map[string]func([]string){"merge": merge, "inflate": inflate}[work]
+		do := inflate
+		if work == "merge" {
+			do = func(files []string) { merge(files, io.Discard) }
+		}
 		files := names(folder, count)
 		do(files[:1])
 		var costs []cost

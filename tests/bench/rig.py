@@ -16,16 +16,19 @@ ROOT = Path(__file__).parents[2]
 ENGINE = (sys.executable, "-m", "tests.bench.engine")
 LARGE = 10_000
 # So many more, to be submitted once the large merge is there.
-MORE = 20
+MORE = 60
 
 
 @dataclass
 class Rig:
-    """`sources` are real profiles; all counts are divided by `scale`; all files are below `scratch`."""
+    """`sources` are real profiles; all counts are divided by `scale`; all files are below `scratch`;
+    `profefe` is a program of it, if there is one.
+    """
 
     sources: list[Path]
     scratch: Path
     scale: int = 1
+    profefe: Path | None = None
 
     def count(self, profiles: int) -> int:
         """How many to take for that many."""

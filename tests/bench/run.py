@@ -14,9 +14,9 @@ from tests.bench import corpus, machine, report
 from tests.bench.measure import progress
 from tests.bench.rig import Rig
 
-# Each is a module with a function `sections`, imported when it runs: that of hostile inputs imports the
-# engine, and from then on this process is too large to measure the memory of others.
-GROUPS = ("cold", "warm", "submit", "memory", "hostile")
+# Each is a module with a function `sections`, imported when it runs: from the first that imports a client of
+# HTTP or the engine, this process is too large to measure the memory of small others.
+GROUPS = ("cold", "warm", "submit", "memory", "http_submit", "http", "catalog", "hostile")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,6 +31,9 @@ def parser() -> argparse.ArgumentParser:
         default=corpus.DEFAULT,
         metavar="FOLDER",
         help="real profiles, *.gz, to merge",
+    )
+    described.add_argument(
+        "--profefe", type=Path, metavar="PROGRAM", help="profefe, to be measured beside ours"
     )
     described.add_argument(
         "--report", type=Path, default=report.FILE, metavar="FILE", help="where to write (default: docs)"
@@ -51,7 +54,7 @@ def main() -> int:
     failed = []
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        rig = Rig(sources, Path(scratch), options.scale)
+        rig = Rig(sources, Path(scratch), options.scale, options.profefe)
         for name in GROUPS if not options.groups else filter(options.groups.__contains__, GROUPS):
             stamp = f"{machine.stamp()} Made of {profiles}."
             progress(f"group {name}: {stamp}")

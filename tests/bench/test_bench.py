@@ -1,6 +1,6 @@
 """The suite itself, on few profiles: it runs, it writes what it measured, and the rest of the report stays.
 
-Half a minute: it builds Go's side, and runs each program once or more for every row.
+A minute: it builds Go's side, runs each program once or more for every row, and starts collectors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    run("--scale", "2000", "--report", written, "cold", "warm", "submit", "memory").check_returncode()
+    groups = ("cold", "warm", "submit", "memory", "http_submit", "http", "catalog")
+    run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
     assert "of another day" not in text
     assert "## Another\n\nkept" in text
@@ -44,9 +45,15 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Cold: in one process",
         "## One submit",
         "## Memory",
+        "## Submits over HTTP",
+        "## Merges over HTTP",
+        "## Restarts",
+        "## Memory of a collector",
+        "## A catalog of a million profiles",
     ]
     assert text.count("| 2,000, 2 processes |") == 2
-    assert text.count("| real") == 7
+    assert text.count("| real") == 8
+    assert text.count("| SIG") == 2
 
 
 def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:

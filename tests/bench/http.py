@@ -1,0 +1,147 @@
+"""Merges of 10,000 profiles of a service by a running collector: warm, after a start, in little memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from tests.bench.fleet import Fleet
+from tests.bench.measure import Cost, in_turns, progress
+from tests.bench.report import Section, ratio, seconds, table
+from tests.bench.rig import LARGE, Rig
+from tests.bench.serving import Request, Serving, ours, pgo_fleets_way
+from tests.server import Server
+
+_FORMATS = ("pprof", "go")
+_TIMES = 3
+_TIMES_UNCHANGED = 100
+# In MiB: the default of `PGOF_ROWS_MEGABYTES`, and much less than 10,000 profiles take.
+_ROOMS = (1024, 64)
+_THEIRS = "pgo-fleet's way"
+
+
+class Case(NamedTuple):
+    """What is asked of it, and a round's tasks, which are requests one after another."""
+
+    name: str
+    asked: str
+    tasks: Callable[[], list[list[Request]]]
+
+
+def sections(rig: Rig) -> list[Section]:
+    """Measures the tables."""
+    with Server(rig.scratch / "fleet") as server:
+        with ours(server) as serving:
+            empty = serving.peak()
+        fleet = Fleet(server, sorted(rig.real.iterdir()), rig.count(LARGE))
+        fleet.load()
+        progress("http: all are submitted")
+        return [_warm(rig, fleet), _starts(fleet), _rooms(fleet, empty)]
+
+
+def _warm(rig: Rig, fleet: Fleet) -> Section:
+    with ours(fleet.server) as serving, pgo_fleets_way(rig.gobench, rig.real) as theirs:
+        cases = [case for name in _FORMATS for case in _changed(fleet, name)] + _unchanged(fleet, serving)
+        for name in _FORMATS:
+            serving.ask(fleet.all(name))
+        contenders = {case.name: partial(_round, serving, case) for case in cases}
+        contenders[_THEIRS] = partial(theirs.cost, [[Request("GET", "/v1/merge")]])
+        costs = in_turns("http", rig.rounds(3), contenders)
+    them = costs[_THEIRS]
+    rows = [
+        [case.name, case.asked, *map(ratio, them[:2], costs[case.name][:2])]
+        + [seconds(cost) for cost in (*costs[case.name][:2], *them[:2])]
+        for case in cases
+    ]
+    head = (f"{_THEIRS} ÷ ours: CPU", "clock", "ours: CPU", "clock", f"{_THEIRS}: CPU", "clock")
+    return Section(
+        "Merges over HTTP",
+        f"""{table(("10,000 profiles", "asked", *head), rows)}
+
+`pgo-collector serve` with what 16 instances of a service took in seven days, asked for that time over a
+connection that is kept. It is another profile and another half of the instances each time. CPU is that of all
+its processes until they rest; of a submit and a merge, it is that of both. {_THEIRS.capitalize()} is a server
+in Go that has the profiles as files: for a merge it parses all, merges and writes.""",
+    )
+
+
+def _changed(fleet: Fleet, format_: str) -> list[Case]:
+    return [
+        Case(
+            f"one more is submitted, then all are merged: {format_}",
+            "≥ 50",
+            lambda: [[fleet.more(), fleet.all(format_)] for _ in range(_TIMES)],
+        ),
+        Case(
+            f"any half of the instances is merged: {format_}",
+            "≥ 50",
+            lambda: [[fleet.any_half(format_)] for _ in range(_TIMES)],
+        ),
+    ]
+
+
+def _unchanged(fleet: Fleet, serving: Serving) -> list[Case]:
+    def again(*, is_known: bool) -> list[list[Request]]:
+        etag = serving.ask(fleet.all()).etag
+        return [[fleet.all(etag=etag if is_known else "")]] * _TIMES_UNCHANGED
+
+    return [
+        Case("nothing is new: the merge again", "< 5 ms", lambda: again(is_known=False)),
+        Case("nothing is new, and the client has it: 304", "< 5 ms", lambda: again(is_known=True)),
+    ]
+
+
+def _round(serving: Serving, case: Case) -> Cost:
+    return serving.cost(case.tasks())
+
+
+def _starts(fleet: Fleet) -> Section:
+    rows = []
+    for name, end in (("SIGKILL", fleet.server.kill), ("SIGTERM", fleet.server.stop)):
+        end()
+        began = time.perf_counter()
+        fleet.server.start()
+        listening = time.perf_counter() - began
+        with ours(fleet.server) as serving:
+            serving.ask(fleet.more())
+            serving.ask(fleet.all())
+            answered = time.perf_counter() - began
+            cpu = serving.settled()
+        rows.append([name, "≤ 3 s", *map(seconds, (answered, listening, cpu))])
+        progress(f"http: started after {' | '.join(rows[-1])}")
+    head = ("10,000 profiles, ended by", "asked", "merged after", "listens after", "CPU")
+    return Section(
+        "Restarts",
+        f"""{table(head, rows)}
+
+The clock from the start of the process until the first merge of all is there, with one more profile, that is
+submitted first; and the CPU of all processes, until they rest.""",
+    )
+
+
+def _rooms(fleet: Fleet, empty: float) -> Section:
+    rows = []
+    for room in _ROOMS:
+        fleet.server.stop()
+        fleet.server.environment["PGOF_ROWS_MEGABYTES"] = str(room)
+        fleet.server.start()
+        with ours(fleet.server) as serving:
+            serving.ask(fleet.all())
+            serving.settled()
+            cost = serving.cost([[fleet.more(), fleet.all()] for _ in range(_TIMES)])
+        grown = cost.memory - empty
+        rows.append(
+            [f"{room} MiB", "≤ 1", f"{grown / room:.2f}", f"{grown:.0f} MiB", *map(seconds, cost[:2])]
+        )
+        progress(f"http: rooms: {' | '.join(rows[-1])}")
+    head = ("`PGOF_ROWS_MEGABYTES`", "asked", "memory ÷ that", "memory", "one more: CPU", "clock")
+    return Section(
+        "Memory of a collector",
+        f"""{table(head, rows)}
+
+By how much its processes have grown at most, all together, over the {empty:.0f} MiB that they have when
+nothing is stored, after merges of 10,000 profiles; and what one more submit costs then with the merge of all
+after it.""",
+    )

@@ -1,0 +1,87 @@
+"""Submits over HTTP, as a running collector takes them: beside pgo-fleet's way, and beside profefe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from tests.bench.measure import Cost, in_turns
+from tests.bench.report import Section, seconds, table
+from tests.bench.rig import Rig
+from tests.bench.serving import Request, Serving, ours, pgo_fleets_way, profefe
+from tests.server import Server
+
+_ROUNDS = 5
+_PATHS = {
+    "ours": "/v1/submit",
+    "pgo-fleet's way": "/v1/submit",
+    "profefe": "/api/0/profiles?service=s&type=cpu",
+}
+
+
+class Case(NamedTuple):
+    """`each` round, so many profiles of a folder; `asked` is what profefe took elsewhere, of CPU."""
+
+    name: str
+    folder: Path
+    each: int
+    asked: str
+
+
+def sections(rig: Rig) -> list[Section]:
+    """Measures the table."""
+    cases = [
+        Case("real, one after another", rig.real, rig.count(200), "≤ 1.96 ms"),
+        Case(
+            "the compiler's `default.pgo`", rig.compiler, max(1, rig.count(200) // (_ROUNDS + 1)), "≤ 25 ms"
+        ),
+    ]
+    with ExitStack() as stack:
+        server = stack.enter_context(Server(rig.scratch / "submits"))
+        running = {
+            "ours": stack.enter_context(ours(server)),
+            "pgo-fleet's way": stack.enter_context(pgo_fleets_way(rig.gobench, rig.scratch / "pgo-fleet")),
+        }
+        if rig.profefe is not None:
+            running["profefe"] = stack.enter_context(profefe(rig.profefe, rig.scratch / "profefe"))
+        rows = [_row(rig, case, running) for case in cases]
+    head = ("ours: CPU", "clock", "pgo-fleet's way: CPU", "clock", "profefe: CPU", "clock")
+    return [
+        Section(
+            "Submits over HTTP",
+            f"""{table(("profiles", "asked", *head), rows)}
+
+A submit over a connection that is kept: CPU of all processes of the server until they rest, and the clock
+until the answer. Ours is durable then (`fsync`). Pgo-fleet's way is a server in Go that parses what comes and
+writes it to a file; neither that nor profefe syncs. What is asked of CPU is what profefe took on another
+machine, where pgo-fleet took 60 ms for 475 KB; profefe itself is measured where `--profefe` names a program
+of it.""",
+        )
+    ]
+
+
+def _row(rig: Rig, case: Case, running: dict[str, Serving]) -> list[str]:
+    files = sorted(case.folder.iterdir())
+    bodies = {name: map(Path.read_bytes, files) for name in running}
+    contenders = {
+        name: partial(_round, serving, _PATHS[name], bodies[name], case.each)
+        for name, serving in running.items()
+    }
+    for measure in contenders.values():  # the first of a kind are dearer
+        measure()
+    costs = in_turns(f"http_submit: {case.name}", rig.rounds(_ROUNDS), contenders)
+    size = median(file.stat().st_size for file in files[: case.each])
+    cells = [f"{case.name}, {size / 1000:.0f} KB", case.asked]
+    for name in _PATHS:
+        cells += map(seconds, costs[name][:2]) if name in costs else ["", ""]
+    return cells
+
+
+def _round(serving: Serving, path: str, bodies: Iterator[bytes], count: int) -> Cost:
+    requests = [Request("POST", path, body, Server.submit_key) for body in islice(bodies, count)]
+    return serving.cost([[request] for request in requests])
