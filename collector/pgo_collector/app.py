@@ -25,6 +25,7 @@ from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.metrics import metrics_routes
 from pgo_collector.routes.openapi import openapi_routes
+from pgo_collector.routes.pages import pages_route
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.questions import question_routes
 from pgo_collector.routes.ready import ready_routes
@@ -36,6 +37,13 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.inventory import Inventory
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store
+from pgo_collector.store.summaries import Summaries
+from pgo_collector.ui.assets import has_speedscope
+from pgo_collector.ui.rendering import Rendering
+from pgo_collector.ui.secret import session_secret
+from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.site import site_of
+from pgo_collector.ui.sources import Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class Parts:
 
 
 def create_app(settings: Settings, parts: Parts) -> ASGIApp:
-    """The whole of the HTTP interface. Paths are exact, and there are no pages but these."""
+    """The whole of the HTTP interface. Paths are exact."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     store, merge_keys = parts.store, parts.merge_keys
     app.router.routes.append(health_route())
@@ -84,7 +92,23 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
         profefe_routes(intake, merges, parts.submit_keys, merge_keys, is_open=settings.profefe_open)
     )
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
-    app.include_router(question_routes(Fleet(store), merge_keys, settings.default_service))
+    fleet = Fleet(store)
+    app.include_router(question_routes(fleet, merge_keys, settings.default_service))
     app.include_router(openapi_routes())
+    sources = Sources(
+        sessions=Sessions(
+            merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
+        ),
+        rendering=Rendering(),
+        fleet=fleet,
+        inventory=Inventory(store.catalog),
+        summaries=Summaries(store.catalog),
+        reports=reports,
+        merges=merges,
+        rules=rules,
+        has_speedscope=has_speedscope(),
+    )
+    app.router.routes.append(pages_route())
+    app.mount("/ui", site_of(sources))
     problems.install(app)
     return parts.metrics.around(AccessLog(Lingering(app)), app)

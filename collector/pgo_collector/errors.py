@@ -10,6 +10,7 @@
     │   ├── CombineWeighted     400
     │   ├── KeyRefused          403
     │   ├── KeyOutOfScope       403
+    │   ├── FromAnotherSite     403
     │   ├── NothingToMerge      404
     │   │   └── NothingSelected
     │   ├── NoSuchProfile       404
@@ -113,6 +114,12 @@ class KeyRefused(Refusal):
 
 class KeyOutOfScope(Refusal):
     """A key that the route takes, but not for the service that the request is about."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class FromAnotherSite(Refusal):
+    """A form of another site, which a browser was made to send."""
 
     status = HTTPStatus.FORBIDDEN
 

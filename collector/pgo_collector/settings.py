@@ -76,6 +76,12 @@ class Settings(BaseSettings):
     metrics_open: bool = Field(
         default=False, description="Whether /metrics takes requests without a key. For trusted networks."
     )
+    session_hours: float = Field(
+        default=12,
+        gt=0,
+        le=8760,
+        description="How long who signs in to the pages at `/ui` stays so, in hours.",
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",

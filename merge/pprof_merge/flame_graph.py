@@ -37,7 +37,7 @@ class View:
 
     root: int = 0
     least: float = 1 / 1600
-    most: int = 1200
+    most: int = 1000
     search: str = ""
 
 

@@ -21,6 +21,15 @@ from tests.faults.stacks import profile_of, tally
 from tests.server import bearer
 
 
+async def look(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/ui/sign-in", data={"key": "key"})).status_code == 303
+    for path in ("", "services/demo", "services/demo/top", "services/demo/diff?base_labels=a="):
+        assert (await client.get(f"/ui/{path}")).status_code == 200
+    for path in ("series?function=a", "build", "merge?format=folded"):
+        assert (await client.get(f"/ui/services/demo/{path}")).status_code == 200
+    assert (await client.get("/ui/static/pages.css")).status_code == 200
+
+
 def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
     key_file = tmp_path / "keys"
     key_file.write_text("key\n")
@@ -72,6 +81,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 key_file.write_text("key\nanother\n")
                 with blockbuster_ctx(), capture_logs():
                     await use(client)
+                    await look(client)
                     await asyncio.sleep(1.5)
                 assert len(keys.keys.keys) == 2
             following.cancel()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.engine.workers import Workers
 
+from tests.collector.visitor import Visitor
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer, descendants, fingerprint
 
@@ -111,6 +112,21 @@ def test_what_clients_make_up_is_no_label(metered: Server) -> None:
     assert part(scraped(metered), "requests_total") == {
         '{method="GET",route="other",status="404"}': 80,
         '{method="other",route="/healthz",status="200"}': 1,
+    }
+
+
+def test_pages_are_counted_by_what_they_show(metered: Server) -> None:
+    visitor = Visitor(metered)
+    for path in (
+        "/ui/services/a",
+        "/ui/services/b",
+        "/ui/made/up",
+    ):
+        visitor.get(path)
+    assert part(scraped(metered), "requests_total") == {
+        '{method="POST",route="/ui/sign-in",status="303"}': 1,
+        '{method="GET",route="/ui/services/{service}",status="404"}': 2,
+        '{method="GET",route="/ui",status="404"}': 1,
     }
 
 

@@ -56,6 +56,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "profefe_open": True,
         "metrics_auth_keys_file": Path("/k"),
         "metrics_open": True,
+        "session_hours": 1.5,
         "body_timeout": 0.5,
         "log_level": "error",
     }

@@ -1,4 +1,4 @@
-"""What worker processes find out about the stored profiles of one service: tables and timelines."""
+"""What worker processes find out about the stored profiles of a service: tables, timelines, flame graphs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from pprof_merge import Header, ValueType
+from pprof_merge.flame_graph import FlameGraph, View
 from pprof_merge.formats.sample_type import default_column
 from pprof_merge.grouping import GROUPINGS, Grouping
 from pprof_merge.profile import Int64s
 from pprof_merge.timeline import Timeline
 from pprof_merge.top_table import TopTable
+from pprof_merge.weighed_stacks import WeighedStacks
 
 from pgo_collector.engine.tasks import Chosen, LeftOut, collect
 
@@ -32,6 +34,26 @@ class Timed:
 
     sample_type: ValueType | None
     steps: Int64s | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The stacks of a merge with their values of one sample type; None if there is none to take."""
+
+    sample_type: ValueType | None
+    stacks: WeighedStacks | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The flame graph of one sample type; None if there is none to take."""
+
+    sample_type: ValueType | None
+    graph: FlameGraph | None
     profiles: int
     left_out: tuple[LeftOut, ...]
 
@@ -66,6 +88,29 @@ def time_blobs(chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, nam
         return Timed(None, None, 0, collected.left_out)
     values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
     return Timed(found.header.sample_types[column], values, len(collected.numbers), collected.left_out)
+
+
+def weigh_blobs(chosen: Chosen) -> Weighed:
+    """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows."""
+    collected = collect(chosen)
+    if not collected.numbers:
+        return Weighed(None, None, 0, collected.left_out)
+    profile = collected.merge()
+    column = _column(profile.header)
+    if column is None:
+        return Weighed(None, None, 0, collected.left_out)
+    stacks = WeighedStacks.of(profile, column)
+    return Weighed(profile.header.sample_types[column], stacks, len(collected.numbers), collected.left_out)
+
+
+def draw_blobs(chosen: Chosen, view: View, base: WeighedStacks | None) -> Drawn:
+    """The flame graph of the merge of some blobs, beside that of a base if there is one."""
+    weighed = weigh_blobs(chosen)
+    if weighed.stacks is None:
+        return Drawn(None, None, 0, weighed.left_out)
+    stacks = weighed.stacks if base is None else weighed.stacks.beside(base)
+    graph = FlameGraph.of(stacks, view)
+    return Drawn(weighed.sample_type, graph, weighed.profiles, weighed.left_out)
 
 
 def _column(header: Header) -> int | None:

@@ -33,12 +33,17 @@ def holder_of(key_file: KeyFile) -> Dependency:
             key = key_file.keys.match(offered.strip().encode("latin-1"))
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
-        request.state.key = key.fingerprint
-        if key.name is not None:
-            request.state.key_name = key.name
-        request.state.bearer = key
+        note_key(request, key)
 
     return check
+
+
+def note_key(request: Request, key: Key) -> None:
+    """Leaves the key in the request's state, and for the log what it is called there."""
+    request.state.key = key.fingerprint
+    if key.name is not None:
+        request.state.key_name = key.name
+    request.state.bearer = key
 
 
 def bearer_of(key_file: KeyFile, default_service: str) -> Dependency:

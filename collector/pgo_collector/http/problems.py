@@ -43,12 +43,18 @@ async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     request.state.problem = type(error).__name__
-    status, detail, headers = _explained(request, error)
-    if len(detail) > _LONGEST_DETAIL:
-        detail = detail[:_LONGEST_DETAIL] + "…"
+    status, detail, headers = explained(request, error)
     if is_profefe(request.url.path):
         return ErrorEnvelope(error, status, detail, headers)
     return Problem(status, detail, headers)
+
+
+def explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
+    """What is said of an error: its status, a text that isn't long, and headers."""
+    status, detail, headers = _explained(request, error)
+    if len(detail) > _LONGEST_DETAIL:
+        detail = detail[:_LONGEST_DETAIL] + "…"
+    return status, detail, headers
 
 
 def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 # Anybody can make up paths and methods; a label for each would fill the memory, here and in Prometheus.
@@ -38,9 +39,7 @@ class Metering:
         self._app = layers
         self._tell = tell
         # By what they call, since a route that was included knows only a part of its path.
-        self._templates = {
-            context.endpoint: context.path_format for context in iter_route_contexts(app.routes)
-        }
+        self._templates = dict(_templates("", app.routes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, and tells of it when it is done."""
@@ -78,3 +77,14 @@ class Metering:
                     scope.get("state", {}),
                 )
             )
+
+
+def _templates(prefix: str, routes: Sequence[BaseRoute]) -> Iterator[tuple[Any, str]]:
+    """What each route calls, and its template; of what is mounted too, files of a folder as one."""
+    for route in routes:
+        if isinstance(route, Mount):
+            yield route.app, f"{prefix}{route.path}"
+            yield from _templates(f"{prefix}{route.path}", route.routes)
+        else:
+            for context in iter_route_contexts([route]):
+                yield context.endpoint, f"{prefix}{context.path_format}"

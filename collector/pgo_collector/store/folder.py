@@ -70,6 +70,7 @@ class DataFolder:
     rows/             what workers have decoded, see `shelf`
     releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
+    session.secret    what sessions of the pages are signed with
     lock              held with flock, so that it goes when the process does, however it ends
     """
 
@@ -82,6 +83,7 @@ class DataFolder:
         self.releases = path / "releases"
         self.rows = path / "rows"
         self.catalog = path / CATALOG
+        self.session_secret = path / "session.secret"
         try:
             make_folder(path)
             if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: of use to root alone
@@ -137,7 +139,8 @@ class DataFolder:
 
     def legacy_profiles(self) -> Iterator[Path]:
         """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
-        ours = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.path / "lock"}
+        folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows}
+        ours = folders | {self.session_secret, self.path / "lock"}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path

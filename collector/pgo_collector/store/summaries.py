@@ -1,0 +1,122 @@
+"""Summaries: how much of what is selected there is, how fresh it is, and where it comes from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.selected import selected
+from pgo_collector.store.selection import Selection
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, SERIES
+
+DAY_NANOS = 86400 * 10**9
+INSTANCE, VERSION = "instance", "version"
+_MOST_ORIGINS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A value of a label, the number of its profiles, and when the last of them was taken, in ns."""
+
+    value: str
+    profiles: int
+    end_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The values of a label: how many there are, and the latest of them."""
+
+    count: int
+    latest: tuple[Origin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The live blobs of a selection: how many, and how many of them combined; the times of the first and the
+    last profile, and the sum of their durations, in ns; the bytes on disk; the samples in all of them.
+
+    `instances` and `versions` are the values of these labels.
+    """
+
+    profiles: int
+    combined: int
+    begin_nanos: int
+    end_nanos: int
+    duration_nanos: int
+    size: int
+    samples: int
+    instances: Origins
+    versions: Origins
+
+
+class Summaries:
+    """Reads the catalog; methods block, and each is one transaction."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def of(self, selection: Selection) -> Summary | None:
+        """Of a selection; None if there is nothing in it."""
+        blobs = sa.select(
+            sa.func.count().label("profiles"),
+            sa.func.count().filter(IS_COMBINED).label("combined"),
+            sa.func.min(BLOBS.c.time_nanos).label("begin_nanos"),
+            sa.func.max(BLOBS.c.end_nanos).label("end_nanos"),
+            sa.func.sum(BLOBS.c.duration_nanos).label("duration_nanos"),
+            sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size).label("size"),
+            sa.func.sum(BLOBS.c.samples).label("samples"),
+        ).where(selected(selection))
+        with self._catalog.reading() as connection:
+            row = connection.execute(blobs).one()
+            if not row.profiles:
+                return None
+            return Summary(
+                profiles=row.profiles,
+                combined=row.combined,
+                begin_nanos=row.begin_nanos,
+                end_nanos=row.end_nanos,
+                duration_nanos=int(row.duration_nanos),
+                size=int(row.size),
+                samples=int(row.samples),
+                instances=_origins(connection, selection, INSTANCE),
+                versions=_origins(connection, selection, VERSION),
+            )
+
+    def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
+        """How many live blobs of each service were taken on each UTC day, by its number, from `first` on."""
+        number = BLOBS.c.time_nanos // sa.literal(DAY_NANOS, sa.BigInteger)
+        query = (
+            sa.select(SERIES.c.service, number, sa.func.count())
+            .join(BLOBS, BLOBS.c.series_id == SERIES.c.id)
+            .where(BLOBS.c.live, BLOBS.c.time_nanos >= first * DAY_NANOS, SERIES.c.service.in_(services))
+            .group_by(SERIES.c.service, number)
+        )
+        found: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        with self._catalog.reading() as connection:
+            for service, of_day, count in connection.execute(query):
+                found[service][int(of_day)] = count
+        return found
+
+
+def _origins(connection: sa.Connection, selection: Selection, key: str) -> Origins:
+    series = sa.select(BLOBS.c.series_id).where(selected(selection))
+    count = sa.select(sa.func.count(LABELS.c.value.distinct())).where(
+        LABELS.c.series_id.in_(series), LABELS.c.key == key
+    )
+    latest = sa.func.max(BLOBS.c.end_nanos)
+    query = (
+        sa.select(LABELS.c.value, sa.func.count(), latest)
+        .join(BLOBS, LABELS.c.series_id == BLOBS.c.series_id)
+        .where(selected(selection), LABELS.c.key == key)
+        .group_by(LABELS.c.value)
+        .order_by(latest.desc(), LABELS.c.value)
+        .limit(_MOST_ORIGINS)
+    )
+    return Origins(
+        connection.execute(count).scalar_one(), tuple(Origin(*row) for row in connection.execute(query))
+    )

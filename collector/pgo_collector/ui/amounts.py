@@ -1,0 +1,85 @@
+"""Amounts as people read them: values of profiles, bytes, shares, ages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pgo_collector.questions.answers import SampleType
+
+LONGEST_NAME = 240
+_TIME = ((3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_COUNT = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_TO_NANOS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
+_AGES = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
+
+
+def amount(value: int, sample_type: SampleType) -> str:
+    """A value in its unit: `1.24 s`, `3.1 MiB`, `1,240`."""
+    if sample_type.unit in _TO_NANOS:
+        return nanos(value * _TO_NANOS[sample_type.unit])
+    if sample_type.unit == "bytes":
+        return size(value)
+    return count(value)
+
+
+def nanos(value: int) -> str:
+    """A duration in ns."""
+    return _scaled(value, _TIME) or f"{value:,} ns"
+
+
+def size(value: int) -> str:
+    """A number of bytes."""
+    return _scaled(value, _BYTES) or f"{value:,} B"
+
+
+def count(value: int) -> str:
+    """A number of things, whole below a million."""
+    return _scaled(value, _COUNT) or f"{value:,}"
+
+
+def percent(share: float) -> str:
+    """A share of 1, in three digits at most."""
+    return f"{100 * share:.1f} %" if share >= 0.0995 else f"{100 * share:.2f} %"
+
+
+def points(difference: float) -> str:
+    """A difference of shares, in percentage points."""
+    return f"{100 * difference:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def age(time_nanos: int, now_nanos: int) -> str:
+    """How long ago a time was."""
+    seconds = max(0, (now_nanos - time_nanos) // 10**9)
+    for least, unit, name in _AGES:
+        if seconds >= least:
+            return f"{seconds // unit:,} {name} ago"
+    return "just now" if seconds < 60 else "1 minute ago"
+
+
+def day(time_nanos: int) -> str:
+    """A time as a date and a time of day, in UTC."""
+    return f"{datetime.fromtimestamp(time_nanos // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def cut(name: str, longest: int = LONGEST_NAME) -> str:
+    """A name, its middle left out where it is too long to be read."""
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"
+
+
+def short(name: str) -> str:
+    """A function's name without the path of its package: `ssa.Compile`."""
+    end = min((at for at in map(name.find, "([{<") if at >= 0), default=len(name))
+    return name[name.rfind("/", 0, end) + 1 :]
+
+
+def _scaled(value: int, units: tuple[tuple[int, str], ...]) -> str:
+    for unit, name in units:
+        if abs(value) >= unit:
+            number = value / unit
+            digits = 0 if abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2
+            return f"{number:,.{digits}f} {name}"
+    return ""

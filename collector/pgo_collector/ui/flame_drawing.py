@@ -1,0 +1,190 @@
+"""Drawings of flame graphs: boxes in rows, the whole at the top, as the template puts them into SVG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from pprof_merge.flame_graph import FlameGraph
+from pprof_merge.formats.stacks import Frame
+from pprof_merge.grouping import package_of
+from pprof_merge.shifts import share
+
+from pgo_collector.questions.answers import SampleType
+from pgo_collector.questions.flames import Flame
+from pgo_collector.ui.amounts import amount, cut, percent, points, short
+
+ROW_HEIGHT = 22  # pixels; that of a box is one less
+_COLOURS = 24
+_MOST_CALLERS = 4
+_MOST_PACKAGES = 10
+# A box of this share of the width has room for letters, so many for each further one on a wide screen.
+_LEAST_LABELLED = 0.012
+_LETTERS_A_SHARE = 300
+_LONGEST_LABEL = 120
+_LONGEST_TITLE = 160
+# Differences of shares, in points, from which on a box has the next stronger colour.
+_STEPS = (0.0002, 0.002, 0.01, 0.03)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box: its place, in percent of the width and in rows; colour, key, title and label.
+
+    The key is empty for what can't be zoomed to, and the label for what has no room for one.
+    """
+
+    left: str
+    width: str
+    row: int
+    colour: str
+    key: str
+    title: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A flame graph to be drawn; `packages` are those that have most of the width, and their colours.
+
+    `root` is the name of the call that is looked at, empty for the whole; `root_share` is its share of the
+    whole, and `matched` that of the stacks which a search found.
+    """
+
+    boxes: list[Box]
+    rows: int
+    packages: list[tuple[str, str]]
+    root: str
+    root_share: float
+    matched: float
+
+
+def drawing_of(flame: Flame, search: str) -> Drawing:
+    """The drawing of a flame graph, in which `search` was looked for."""
+    graph = flame.graph
+    drawer = _Drawer(graph, SampleType.of(flame.sample_type))
+    whole = graph.total[0].tolist()
+    matched = [share(value, of) for value, of in zip(graph.matched.tolist(), whole, strict=True) if of]
+    boxes = drawer.boxes(is_search=bool(search))
+    return Drawing(
+        boxes=boxes,
+        rows=max(box.row for box in boxes) + 1,
+        packages=drawer.packages(),
+        root=graph.names[graph.root],
+        root_share=float(graph.weight[graph.root]),
+        matched=sum(matched) / max(len(matched), 1),
+    )
+
+
+class _Drawer:
+    def __init__(self, graph: FlameGraph, sample_type: SampleType) -> None:
+        self._graph = graph
+        self._sample_type = sample_type
+        self._whole = graph.total[0].tolist()
+        self._callers = graph.chain(graph.root)[:-1]
+        self._package = [package_of(Frame(name, "", 0)) for name in graph.names]
+
+    def boxes(self, *, is_search: bool) -> list[Box]:
+        """All of them, row by row from the top."""
+        graph = self._graph
+        root, starts, weights = graph.root, graph.starts().tolist(), graph.weight.tolist()
+        boxes, depth, keys = self._caller_boxes(), graph.depth.tolist(), graph.key.tolist()
+        first_row, left, scale = len(boxes), starts[root], 100 / weights[root] if weights[root] else 0.0
+        matches = graph.is_match.tolist()
+        below = [node for node in range(root, len(keys)) if node not in self._callers]
+        for node in below:
+            part = weights[node] * scale / 100
+            colour = self._colour(node)
+            if is_search:
+                colour += " hit" if matches[node] else " miss"
+            boxes.append(
+                Box(
+                    left=f"{(starts[node] - left) * scale:.6g}",
+                    width=f"{weights[node] * scale:.4g}" if node != root else "100",
+                    row=first_row + depth[node] - depth[root],
+                    colour=colour,
+                    key=f"{keys[node]:016x}" if node else "",
+                    title=self._title(node),
+                    label=self._label(node, part),
+                )
+            )
+        return boxes
+
+    def packages(self) -> list[tuple[str, str]]:
+        """The packages with most of the width of their own, and their colours."""
+        graph = self._graph
+        own: dict[str, float] = {}
+        for node in range(graph.root, len(graph.names)):
+            if node and node not in self._callers:
+                package = self._package[node]
+                weight = sum(map(share, graph.own[node].tolist(), self._whole))
+                own[package] = own.get(package, 0.0) + weight
+        largest = sorted(own, key=lambda package: (-own[package], package))
+        return [(cut(package, 60), _colour_of(package)) for package in largest[:_MOST_PACKAGES]]
+
+    def _caller_boxes(self) -> list[Box]:
+        """The whole and the nearest callers of what is looked at, each in a row of its own, as wide."""
+        callers = self._callers
+        skipped = callers[1:-_MOST_CALLERS]
+        shown = [node for node in callers if node not in skipped]
+        rows = [(node, self._name(node)) for node in shown]
+        if skipped:
+            rows.insert(1, (skipped[-1], f"… {len(skipped):,} more callers"))
+        return [
+            Box(
+                "0",
+                "100",
+                row,
+                "up",
+                f"{int(self._graph.key[node]):016x}" if node else "0",
+                self._title(node),
+                label,
+            )
+            for row, (node, label) in enumerate(rows)
+        ]
+
+    def _colour(self, node: int) -> str:
+        if not node:
+            return "all"
+        if len(self._whole) > 1:
+            return _shade_of(self._shares(node))
+        return _colour_of(self._package[node])
+
+    def _shares(self, node: int) -> list[float]:
+        return [*map(share, self._graph.total[node].tolist(), self._whole)]
+
+    def _title(self, node: int) -> str:
+        name, shares = self._name(node, is_short=False), self._shares(node)
+        if len(shares) > 1:
+            now, base = shares
+            return f"{name}\n{percent(now)}, in the base {percent(base)}: {points(now - base)} points"
+        total, own = int(self._graph.total[node, 0]), int(self._graph.own[node, 0])
+        amounts = f"{amount(total, self._sample_type)} in all, {amount(own, self._sample_type)} of its own"
+        return f"{name}\n{percent(shares[0])}: {amounts}"
+
+    def _label(self, node: int, part: float) -> str:
+        if part < _LEAST_LABELLED:
+            return ""
+        name = self._name(node)
+        room = min(_LONGEST_LABEL, int(part * _LETTERS_A_SHARE))
+        return name if len(name) <= room else f"{name[: room - 1]}…"
+
+    def _name(self, node: int, *, is_short: bool = True) -> str:
+        if not node:
+            return "all"
+        name = self._graph.names[node]
+        return short(name) if is_short else cut(name, _LONGEST_TITLE)
+
+
+def _colour_of(package: str) -> str:
+    """One colour for a package, on whichever page."""
+    return f"c{crc32(package.encode()) % _COLOURS}"
+
+
+def _shade_of(shares: list[float]) -> str:
+    """How much more, or less, there is now than in the base."""
+    now, base = shares
+    strength = sum(abs(now - base) >= step for step in _STEPS)
+    if not strength:
+        return "same"
+    return f"{'more' if now > base else 'less'}{strength}"

@@ -1,0 +1,36 @@
+"""Forms: whether a page of ours sent one, and what is in it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+
+from pgo_collector.errors import BodyTooLarge, FromAnotherSite
+
+_LARGEST_FORM = 16 << 10
+
+
+def check_same_site(request: Request) -> None:
+    """Raises FromAnotherSite where the browser says so of a form.
+
+    Browsers say it by Sec-Fetch-Site or, over plain HTTP, by Origin; what says neither isn't one.
+    """
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is None:
+        is_ours = origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+    else:
+        is_ours = site in {"same-origin", "none"}
+    if not is_ours:
+        raise FromAnotherSite("this form was sent by a page of another site")
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The first value of each field. Raises BodyTooLarge."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_FORM:
+            raise BodyTooLarge(f"the form is larger than {_LARGEST_FORM:,} bytes")
+    fields = parse_qs(body.decode("latin-1"), encoding="utf-8", errors="replace")
+    return {name: values[0] for name, values in fields.items()}

@@ -1,0 +1,58 @@
+"""/ui/services/{service}: the flame graph of what is selected."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from fastapi import APIRouter, Depends
+from pprof_merge.flame_graph import View
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.selections import first
+from pgo_collector.questions.flames import flame_of
+from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
+from pgo_collector.ui.pages.service import nothing_page, service_page, shown
+from pgo_collector.ui.pages.visitors import sees_service
+from pgo_collector.ui.sources import Sources
+
+OWN = ("root", "search")
+_KEY = re.compile(r"0|[0-9a-f]{16}")
+_LONGEST_SEARCH = 200
+
+
+def flame_routes(sources: Sources) -> APIRouter:
+    """The route."""
+    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+
+    @router.api_route("/services/{service}", methods=METHODS)
+    async def flame(request: Request) -> Response:
+        what = await shown(request, sources, "", *OWN)
+        view = view_of(request)
+        if what.summary is None:
+            return await nothing_page(request, sources, what)
+        found = await flame_of(sources.fleet, what.selection, view)
+        drawing = await asyncio.to_thread(drawing_of, found, view.search)
+        return await service_page(
+            request,
+            sources,
+            what,
+            "flame.html",
+            flame=found,
+            drawing=drawing,
+            search=view.search,
+            row_height=ROW_HEIGHT,
+        )
+
+    return router
+
+
+def view_of(request: Request) -> View:
+    """What is looked at: `root` and `search`. Raises ParameterInvalid."""
+    key, search = first(request, "root") or "0", first(request, "search") or ""
+    if not _KEY.fullmatch(key):
+        raise ParameterInvalid(f"root={key[:50]}: not the key of a call in a flame graph")
+    return View(root=int(key, 16), search=search[:_LONGEST_SEARCH])

@@ -1,0 +1,92 @@
+"""/ui/: the services that the key is for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.parameters import cursor_of, parts_of_cursor
+from pgo_collector.http.scope import Scope
+from pgo_collector.store.inventory import Inventory, StoredService
+from pgo_collector.store.selection import EVERY_SERVICE
+from pgo_collector.store.summaries import DAY_NANOS, INSTANCE, VERSION
+from pgo_collector.ui.links import SERVICES
+from pgo_collector.ui.pages.visitors import signed_in
+from pgo_collector.ui.sources import Sources
+
+_MOST = 50
+_DAYS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A service; `days` has the profiles of each of the last days, today's at the end."""
+
+    service: str
+    types: list[str]
+    profiles: int
+    end_nanos: int
+    versions: int
+    instances: int
+    size: int
+    days: list[int]
+
+
+def services_routes(sources: Sources) -> APIRouter:
+    """The route."""
+    router = APIRouter(dependencies=[Depends(signed_in(sources.sessions))])
+
+    @router.api_route("/", methods=METHODS)
+    async def services(request: Request) -> Response:
+        (after,) = parts_of_cursor(request, str) or [""]
+        scope = request.state.bearer.scope
+        found = await asyncio.to_thread(_services, sources.inventory, scope, after)
+        page, now = found[:_MOST], time.time_ns()
+        today = now // DAY_NANOS
+        names = [stored.service for stored in page]
+        days = await asyncio.to_thread(sources.summaries.days, names, today - _DAYS + 1)
+        rows = [_row(stored, days.get(stored.service, {}), today) for stored in page]
+        following = cursor_of(page[-1].service) if len(found) > _MOST else None
+        return await sources.rendering.page(
+            request,
+            "services.html",
+            rows=rows,
+            following=following,
+            is_first=not after,
+            now=now,
+            root=SERVICES,
+            highest=max((max(row.days) for row in rows), default=0),
+        )
+
+    return router
+
+
+def _services(inventory: Inventory, scope: Scope, after: str) -> list[StoredService]:
+    """Those in the scope that come after a name: one more than a page has, if there are as many."""
+    found: list[StoredService] = []
+    while len(found) <= _MOST:
+        page = inventory.services(scope.only or EVERY_SERVICE, _MOST + 1, after)
+        found += (stored for stored in page if scope.includes(stored.service))
+        if len(page) <= _MOST:
+            break
+        after = page[-1].service
+    return found[: _MOST + 1]
+
+
+def _row(stored: StoredService, days: dict[int, int], today: int) -> _Row:
+    return _Row(
+        service=stored.service,
+        types=[of_type.type for of_type in stored.types],
+        profiles=sum(of_type.profiles for of_type in stored.types),
+        end_nanos=max(of_type.end_nanos for of_type in stored.types),
+        versions=stored.labels.get(VERSION, 0),
+        instances=stored.labels.get(INSTANCE, 0),
+        size=sum(of_type.size for of_type in stored.types),
+        days=[days.get(day, 0) for day in range(today - _DAYS + 1, today + 1)],
+    )

@@ -1,0 +1,52 @@
+"""The site: all pages as one application, to be mounted at /ui."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from pprof_merge import ProfileError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from pgo_collector.errors import KeyRefused, Refusal
+from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, explained
+from pgo_collector.ui.assets import SPEEDSCOPE, STATIC, Assets
+from pgo_collector.ui.headers import SPEEDSCOPE as SPEEDSCOPE_POLICY
+from pgo_collector.ui.headers import PageHeaders
+from pgo_collector.ui.pages.build import build_routes
+from pgo_collector.ui.pages.diff import diff_routes
+from pgo_collector.ui.pages.flame import flame_routes
+from pgo_collector.ui.pages.merge import merge_routes
+from pgo_collector.ui.pages.series import series_routes
+from pgo_collector.ui.pages.services import services_routes
+from pgo_collector.ui.pages.top import top_routes
+from pgo_collector.ui.pages.visitors import to_sign_in, visitor_routes
+from pgo_collector.ui.sources import Sources
+
+_PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes, build_routes, merge_routes)
+
+
+def site_of(sources: Sources) -> ASGIApp:
+    """The pages, their files, and speedscope if it was built."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.include_router(visitor_routes(sources.sessions, sources.rendering))
+    for routes in _PAGES:
+        app.include_router(routes(sources))
+    app.mount("/static", Assets(directory=STATIC))
+    if sources.has_speedscope:
+        app.mount("/speedscope", PageHeaders(Assets(directory=SPEEDSCOPE), SPEEDSCOPE_POLICY))
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        if isinstance(error, KeyRefused):
+            return to_sign_in(request)
+        status, detail, headers = explained(request, error)
+        return await sources.rendering.page(
+            request, "problem.html", status, headers, title=status.phrase, detail=detail
+        )
+
+    for kind in (Refusal, ProfileError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, answer)
+    return PageHeaders(app)

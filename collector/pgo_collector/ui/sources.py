@@ -1,0 +1,29 @@
+"""Sources: what the pages are made from, which is what the routes of the API are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pgo_collector.merges.merges import Merges
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.questions.fleet import Fleet
+from pgo_collector.releases.reports import Reports
+from pgo_collector.store.inventory import Inventory
+from pgo_collector.store.summaries import Summaries
+from pgo_collector.ui.rendering import Rendering
+from pgo_collector.ui.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """All of them, and the templates and sessions."""
+
+    sessions: Sessions
+    rendering: Rendering
+    fleet: Fleet
+    inventory: Inventory
+    summaries: Summaries
+    reports: Reports
+    merges: Merges
+    rules: RulesFolder
+    has_speedscope: bool

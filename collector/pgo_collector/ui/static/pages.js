@@ -1,0 +1,178 @@
+// What the pages do besides, where there is JavaScript: all of it is there without, by links and forms.
+// Names of functions are only ever texts here: nothing is made of them by innerHTML, and no script.
+
+const main = () => document.getElementById("main");
+
+// ---- Zooming and sorting: the part of the page that differs is put in place, without going anywhere.
+
+let latest = 0;
+
+async function swap(url, { push = true, focus = () => null } = {}) {
+  const turn = ++latest;
+  main().setAttribute("aria-busy", "true");
+  let answer;
+  try {
+    answer = await fetch(url, { headers: { Accept: "text/html" } });
+  } catch {
+    location.assign(url);
+    return;
+  }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (turn !== latest) return; // another click came after this one
+  const found = page.getElementById("main");
+  if (!found) {
+    location.assign(url);
+    return;
+  }
+  document.title = page.title;
+  main().replaceWith(document.adoptNode(found));
+  if (push) history.pushState(null, "", url);
+  enhance();
+  (focus() ?? main()).focus({ preventScroll: true });
+}
+
+addEventListener("popstate", () => swap(location.href, { push: false }));
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const href = link.getAttribute("href") ?? "";
+  const url = new URL(href.baseVal ?? href, location.href);
+  if (link.closest(".flame svg") || link.matches(".where a")) {
+    event.preventDefault();
+    hideTip();
+    swap(url, { focus: () => callOf(url.searchParams.get("root")) });
+  } else if (link.matches("[data-swap]")) {
+    event.preventDefault();
+    swap(url, { focus: () => document.querySelector(`[data-swap][href="${CSS.escape(href)}"]`) });
+  }
+});
+
+// ---- Flame graphs: one call at a time is in the order of the Tab key, arrows go to its neighbours.
+
+const calls = () => [...document.querySelectorAll(".flame > svg > a")];
+
+function callOf(key) {
+  return calls().find((call) => keyOf(call) === (key || "0")) ?? calls()[0];
+}
+
+function keyOf(call) {
+  return new URLSearchParams(call.getAttribute("href")).get("root");
+}
+
+function placeOf(call) {
+  const box = call.firstElementChild;
+  const [left, top, width] = ["x", "y", "width"].map((name) => parseFloat(box.getAttribute(name)));
+  return { left, top, right: left + width };
+}
+
+const EDGE = 1e-3; // percent of the width
+
+function neighbour(call, key) {
+  const from = placeOf(call);
+  const others = calls().map((other) => ({ other, ...placeOf(other) }));
+  const rows = [...new Set(others.map(({ top }) => top))].sort((a, b) => a - b);
+  const row = rows[rows.indexOf(from.top) + { ArrowDown: 1, ArrowUp: -1 }[key]];
+  const inRow = (top) => others.filter((place) => place.top === top).sort((a, b) => a.left - b.left);
+  if (key === "ArrowDown") {
+    return inRow(row).find((place) => place.left > from.left - EDGE && place.left < from.right - EDGE)?.other;
+  }
+  if (key === "ArrowUp") {
+    return inRow(row).find((place) => place.left < from.left + EDGE && place.right > from.left + EDGE)?.other;
+  }
+  const same = inRow(from.top);
+  const at = same.findIndex(({ other }) => other === call);
+  return same[at + { ArrowRight: 1, ArrowLeft: -1 }[key]]?.other;
+}
+
+document.addEventListener("keydown", (event) => {
+  const call = event.target.closest?.(".flame > svg > a");
+  if (!call) return;
+  if (event.key === "Escape") {
+    hideTip();
+    document.querySelector(".where .out")?.click();
+  } else if (event.key.startsWith("Arrow")) {
+    event.preventDefault();
+    const next = neighbour(call, event.key);
+    if (!next) return;
+    call.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  }
+});
+
+// ---- The tooltip, in place of the browser's own, which comes late and never for the keyboard.
+
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.hidden = true;
+tip.setAttribute("aria-hidden", "true"); // the call's own name says the same
+document.body.append(tip);
+
+function hideTip() {
+  tip.hidden = true;
+}
+
+function showTip(call, x, y) {
+  tip.textContent = call.getAttribute("aria-label");
+  tip.hidden = false;
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${y + 22 + height > innerHeight ? y - height - 12 : y + 22}px`;
+}
+
+document.addEventListener("pointermove", (event) => {
+  const call = event.target.closest?.(".flame [aria-label]:not(svg)");
+  if (call) showTip(call, event.clientX, event.clientY);
+  else hideTip();
+});
+document.addEventListener("focusin", (event) => {
+  if (!event.target.matches?.(".flame > svg > a:focus-visible")) return hideTip();
+  const { left, top } = event.target.getBoundingClientRect();
+  showTip(event.target, Math.max(left, 0), top);
+});
+addEventListener("scroll", hideTip, { passive: true });
+
+// ---- Searching: what is drawn is marked while one types; the sum over all stacks is the server's.
+
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "search") return;
+  const sought = event.target.value.toLowerCase();
+  for (const box of document.querySelectorAll(".flame > svg > * > svg")) {
+    const name = box.parentNode.getAttribute("aria-label").split("\n")[0].toLowerCase();
+    const isHit = sought && name.includes(sought);
+    box.classList.toggle("hit", Boolean(isHit));
+    box.classList.toggle("miss", Boolean(sought && !isHit));
+  }
+});
+
+// ---- Forms: what is empty has no place in an address, but a base's label may be meant to be none.
+
+document.addEventListener("formdata", ({ formData }) => {
+  for (const [name, value] of [...formData]) {
+    if (value === "" && !name.startsWith("base_")) formData.delete(name);
+  }
+});
+
+// ---- What is done to each page, also to one that was swapped in.
+
+function enhance() {
+  for (const box of document.querySelectorAll(".flame > svg > * > svg")) {
+    const title = box.querySelector("title");
+    box.parentNode.setAttribute("aria-label", title.textContent);
+    title.remove();
+  }
+  calls().forEach((call, at) => call.setAttribute("tabindex", at ? "-1" : "0"));
+  for (const command of document.querySelectorAll(".command")) {
+    if (!navigator.clipboard) break; // it needs HTTPS
+    const button = document.createElement("button");
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(command.querySelector("code").textContent);
+      button.textContent = "Copied";
+    });
+    command.append(button);
+  }
+}
+
+enhance();

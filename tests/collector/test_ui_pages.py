@@ -1,0 +1,333 @@
+"""The pages as they are sent: what is on them, where their links lead, and what nobody gets in."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+import time
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from pgo_collector.ui.headers import PAGES
+
+from tests.collector.visitor import Page, Visitor
+from tests.faults.stacks import profile_of
+from tests.merge.stacked import stacked
+from tests.oracle.oracle import go_root
+from tests.server import Server
+
+DAY = 86400 * 10**9
+NOW = time.time_ns() // DAY * DAY - DAY
+PATHS = ("", "/top", "/diff", "/series", "/build")
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>'",
+    "</title></svg></a><script src=//elsewhere.example></script>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "line\r\nSet-Cookie: a=b",
+    "\x00\x1b[31m\u202egnp\ud83d".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+    "x" * 10_000,
+    "/" * 5_000 + "<" * 5_000,
+]
+
+
+@pytest.fixture(scope="module")
+def site(shared: Server) -> Visitor:
+    """What there is: two versions of a service, on two hosts, over three days."""
+    for day, version, stacks in (
+        (0, "1.4", {"main.main;net/http.serve;main.old": 60, "main.main;runtime.gc": 40}),
+        (1, "1.4", {"main.main;net/http.serve;main.old": 50, "main.main;runtime.gc": 50}),
+        (3, "1.5", {"main.main;net/http.serve;main.new": 75, "main.main;runtime.gc": 25}),
+    ):
+        profile = stacked(stacks, time_nanos=NOW - (3 - day) * DAY)
+        query = {"service": "shop", "labels": f"version={version},instance=web-{day % 2}"}
+        assert shared.submit(profile, query=query).status_code == 204
+    return Visitor(shared)
+
+
+def rows(page: Page) -> list[list[str]]:
+    """The texts of a table's rows."""
+    found: list[list[str]] = []
+    for tag in page.tags:
+        if tag.name == "tr":
+            found.append([])
+        elif tag.name in {"td", "th"}:
+            found[-1].append(" ".join(tag.text.split()))
+    return found
+
+
+def calls(page: Page) -> dict[str, str]:
+    """The links of the calls in a flame graph, by the first line of their titles."""
+    titles = [tag.text for tag in page.all("title")[1:]]
+    links = [tag.attributes["href"] for tag in page.all("a") if "root=" in tag.attributes["href"]]
+    return {title.split("\n")[0]: link for title, link in zip(titles, ["", *links], strict=False)}
+
+
+def titles(page: Page) -> dict[str, str]:
+    """What is said of each call."""
+    texts = (tag.text.partition("\n") for tag in page.all("title")[1:])
+    return {name: said for name, _, said in texts}
+
+
+def test_the_services_are_listed_with_what_is_stored_of_them(site: Visitor) -> None:
+    (row,) = (row for row in rows(site.page("/ui/")) if row[0] == "shop")
+    assert row[3:6] == ["3", "2", "2"]
+    assert row[1].endswith("ago")
+    (spark,) = (svg for svg in site.page("/ui/").all("svg", role="img") if "3 in two weeks" in str(svg))
+    assert spark
+
+
+def test_the_services_come_in_pages(server: Server) -> None:
+    names = {f"service-{number:03}" for number in range(60)}
+    for name in names:
+        assert server.submit(profile_of("main.work"), query={"service": name}).status_code == 204
+    visitor = Visitor(server)
+    first = visitor.page("/ui/")
+    (following,) = first.all("a", rel="next")
+    second = visitor.page(following.attributes["href"])
+    listed = [[row[0] for row in rows(page)[1:]] for page in (first, second)]
+    assert [len(page) for page in listed] == [50, 10]
+    assert listed[0] + listed[1] == sorted(names)
+    assert not second.all("a", rel="next")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_says_how_fresh_and_representative_it_is(site: Visitor, path: str) -> None:
+    text = site.page(f"/ui/services/shop{path}").text
+    for fact in ("Newest", "Oldest", "Profiles 3", "Hosts 2", "Versions 2", "Samples 6"):
+        assert fact in text
+
+
+def test_a_flame_graph_says_of_each_call_its_total_and_its_own(site: Visitor) -> None:
+    said = titles(site.page("/ui/services/shop"))
+    assert said == {
+        "all": "100.0 %: 3.00 s in all, 0 ns of its own",
+        "main.main": "100.0 %: 3.00 s in all, 0 ns of its own",
+        "net/http.serve": "61.7 %: 1.85 s in all, 0 ns of its own",
+        "main.old": "36.7 %: 1.10 s in all, 1.10 s of its own",
+        "main.new": "25.0 %: 750 ms in all, 750 ms of its own",
+        "runtime.gc": "38.3 %: 1.15 s in all, 1.15 s of its own",
+    }
+
+
+def test_a_call_leads_to_what_is_below_it_and_back(site: Visitor) -> None:
+    page = site.page("/ui/services/shop", last="30d", search="old")
+    zoomed = site.page(f"/ui/services/shop{calls(page)['net/http.serve']}")
+    assert {*titles(zoomed)} == {"all", "main.main", "net/http.serve", "main.old", "main.new"}
+    assert "Zoomed to net/http.serve, 61.7 % of all" in zoomed.text
+    (out,) = zoomed.all("a", class_="out")
+    assert parse_qs(urlsplit(out.attributes["href"]).query) == {"last": ["30d"], "search": ["old"]}
+    assert {*titles(site.page(out.attributes["href"]))} == {*titles(page)}
+
+
+def test_a_search_adds_up_and_marks(site: Visitor) -> None:
+    page = site.page("/ui/services/shop", search="MAIN.O")
+    (mark,) = page.all("mark")
+    assert mark.text == "36.7 %"
+    boxes = {svg.text.split("\n")[0]: svg.attributes["class"] for svg in page.all("svg", height="21")}
+    assert {name for name, colour in boxes.items() if "hit" in colour.split()} == {"main.old"}
+
+
+def test_the_selection_is_what_is_drawn(site: Visitor) -> None:
+    page = site.page("/ui/services/shop", labels="version=1.5")
+    assert "main.old" not in titles(page)
+    assert all("labels=version%3D1.5" in link for link in page.links() if "/services/shop" in link)
+    later = site.page("/ui/services/shop", from_=time.strftime("%Y-%m-%d", time.gmtime(NOW / 10**9)))
+    assert {*titles(later)} == {*titles(page)}
+    nothing = site.page("/ui/services/shop", 404, type_="heap")
+    assert "There are profiles of cpu: 3" in nothing.text
+
+
+@pytest.mark.parametrize("sort", ["flat", "cum"])
+@pytest.mark.parametrize("by", ["function", "package", "file"])
+def test_the_top_is_that_of_the_api(site: Visitor, shared: Server, sort: str, by: str) -> None:
+    expected = shared.ask("/v1/top", service="shop", by=by, sort=sort).json()["rows"]
+    table = rows(site.page("/ui/services/shop/top", by=by, sort=sort))
+    assert [row[-1] for row in table[1:]] == [row["name"] for row in expected]
+    (headed,) = (
+        tag for tag in site.page("/ui/services/shop/top", sort=sort).tags if "aria-sort" in tag.attributes
+    )
+    assert headed.text.strip() == {"flat": "Flat", "cum": "Cumulative"}[sort]
+
+
+def test_the_table_is_sorted_by_its_links(site: Visitor) -> None:
+    page = site.page("/ui/services/shop/top", by="package")
+    (link,) = (link for link in page.links() if "sort=cum" in link)
+    assert [row[-1] for row in rows(site.page(link))[1:]] == ["main", "net/http", "runtime"]
+
+
+def test_a_difference_has_both_sides(site: Visitor) -> None:
+    start = site.page("/ui/services/shop/diff")
+    (suggested,) = (link for link in start.links() if "base_labels" in link)
+    page = site.page(suggested)
+    said = titles(page)
+    assert said["main.new"] == "75.0 %, in the base 0.00 %: +75.00 points"
+    assert said["main.old"] == "0.00 %, in the base 55.0 %: \N{MINUS SIGN}55.00 points"
+    table = {row[-1]: row[:6] for row in rows(page)[1:]}
+    assert table["main.new"] == ["+75.00", "0.00 %", "75.0 %", "+75.00", "0.00 %", "75.0 %"]
+    halves = [link for link in start.links() if "base_to" in link]
+    assert len(halves) == 2
+    for link in halves:
+        assert "Total in the base" in site.page(link).text
+
+
+def test_a_difference_says_what_is_wrong_with_its_base(site: Visitor) -> None:
+    same = site.page("/ui/services/shop/diff", 400, base_service="shop")
+    assert "the selection itself" in same.all("p", role="alert")[0].text
+    none = site.page("/ui/services/shop/diff", 404, base_labels="version=0.1")
+    assert "No stored profile" in none.all("p", role="alert")[0].text
+
+
+def test_a_share_over_time_is_that_of_the_api(site: Visitor, shared: Server) -> None:
+    start = site.page("/ui/services/shop/series")
+    (link,) = (link for link in start.links() if "function=main.old" in link)
+    page = site.page(link, 200)
+    points = shared.ask("/v1/series", service="shop", function="main.old", step="day").json()["points"]
+    told = [point for point in points if point["total"]]
+    assert [row[0] for row in rows(page)[1:]] == [point["time"] for point in told]
+    assert [row[1] for row in rows(page)[1:]] == ["60.0 %", "50.0 %", "0.00 %"]
+    assert len(page.all("rect", class_="step")) == len(told) == 3
+    assert "by the hour" not in site.page("/ui/services/shop/series", package="runtime", step="hour").text
+
+
+def test_what_a_build_takes(site: Visitor, shared: Server) -> None:
+    page = site.page("/ui/services/shop/build")
+    assert "Go's compiler uses it" in page.text
+    release, merge = (shlex.split(code.text.replace("\\\n", "")) for code in page.all("pre"))
+    assert urlsplit(release[-1]).path == "/v1/release"
+    url = urlsplit(merge[-1])
+    assert (f"{url.scheme}://{url.netloc}", url.path) == (shared.base_url, "/v1/merge")
+    assert parse_qs(url.query) == {"service": ["shop"], "format": ["go"]}
+    links = [link for link in page.links() if "/merge?" in link]
+    forms = {parse_qs(urlsplit(link).query)["format"][0]: site.get(link) for link in links}
+    assert {"pprof", "go", "folded", "speedscope", "json", "llvm"} == {*forms}
+    assert forms["pprof"].content == shared.merge(query={"service": "shop"}).content
+    assert forms["folded"].headers["Content-Disposition"] == 'attachment; filename="shop.folded"'
+    etag = forms["pprof"].headers["ETag"]
+    assert site.get(links[0], {"If-None-Match": etag}).status_code == 304
+
+
+def test_the_command_says_https_behind_a_proxy(site: Visitor) -> None:
+    headers = {"X-Forwarded-Proto": "https", "Host": "pgo.example'$(id)"}
+    page = Page(site.get("/ui/services/shop/build", headers))
+    (_, command) = page.all("pre")
+    assert shlex.split(command.text.replace("\\\n", ""))[-1].startswith(
+        "https://pgo.example%27%24%28id%29/v1/merge?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/ui/services/shop?root=nothing", 400),
+        ("/ui/services/shop?last=soon", 400),
+        ("/ui/services/shop?labels=" + "a%3Db," * 400, 400),
+        ("/ui/services/shop/top?n=0", 400),
+        ("/ui/services/shop/series?function=a&package=b", 400),
+        ("/ui/services/shop/merge?format=none", 400),
+        ("/ui/services/a%20b", 400),
+        ("/ui/services/missing", 404),
+        ("/ui/elsewhere", 404),
+        ("/ui/services/shop/", 404),
+        ("/ui/static/missing.css", 404),
+    ],
+)
+def test_what_is_wrong_is_said_on_a_page(site: Visitor, path: str, status: int) -> None:
+    assert site.page(path, status).all("h1")
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/", *(f"/ui/services/shop{path}" for path in PATHS), "/ui/no", "/ui/sign-in"]
+)
+def test_no_page_has_a_script_or_style_in_it(site: Visitor, path: str) -> None:
+    page = Page(site.get(path))
+    headers = page.answer.headers
+    assert headers["Content-Security-Policy"] == PAGES
+    assert "'unsafe" not in PAGES
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "private, no-store"
+    assert_ours(page)
+
+
+def assert_ours(page: Page) -> None:
+    """No script but ours, nothing from elsewhere, no style or event in a tag."""
+    for tag in page.tags:
+        if tag.name == "script":
+            assert tag.attributes["src"].startswith("/ui/static/")
+            assert not tag.text
+        assert tag.name not in {"style", "img", "iframe", "object", "base"}
+        assert not [name for name in tag.attributes if name == "style" or name.startswith("on")]
+        for name in ("href", "src", "action"):
+            target = tag.attributes.get(name, "")
+            assert not target or target.startswith(("/ui/", "?", "#")), target
+
+
+def test_the_files_are_kept_by_browsers(site: Visitor) -> None:
+    page = site.page("/ui/")
+    files = [
+        tag.attributes.get("href", tag.attributes.get("src", ""))
+        for tag in page.all("link") + page.all("script")
+    ]
+    for path in files:
+        answer = site.get(path)
+        assert answer.status_code == 200
+        assert site.get(path, {"If-None-Match": answer.headers["ETag"]}).status_code == 304
+    assert len(files) == 3
+
+
+@pytest.fixture(scope="module")
+def hostile(shared: Server) -> Visitor:
+    """Names of functions, labels and versions that nobody should have."""
+    stacks = {
+        ";".join(["main.main", name.replace(";", ":"), "main.leaf"]): 5 + at
+        for at, name in enumerate(HOSTILE)
+    }
+    for day, name in enumerate(HOSTILE[:6]):
+        label = quote(name.replace("\r\n", " ")[:80], safe="")
+        query = {"service": "hostile", "labels": f"version={label},instance={label}"}
+        profile = stacked(stacks, time_nanos=NOW - day * DAY)
+        assert shared.submit(gzip.compress(profile), query=query).status_code == 204
+    return Visitor(shared)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name)[:30])
+def test_no_name_does_harm(hostile: Visitor, shared: Server, name: str) -> None:
+    label = f"version={quote(name[:80].translate({10: ' ', 13: ' ', 0: ' ', 27: ' '}), safe='')}"
+    for path, query in (
+        ("", {"search": name[:4000]}),
+        ("", {"labels": label}),
+        ("/top", {}),
+        ("/series", {"function": name[:8000]}),
+        ("/diff", {"base_labels": label}),
+        ("/build", {}),
+    ):
+        answer = hostile.get(f"/ui/services/hostile{path}", None, **query)
+        assert answer.status_code in {200, 404}
+        assert len(answer.content) < 300_000
+        assert b"<script>alert" not in answer.content
+        assert "Set-Cookie" not in answer.headers
+        assert_ours(Page(answer))
+    assert_ours(Page(hostile.get(f"/ui/services/{quote(name[:4000], safe='')}")))
+    assert not shared.events("not JSON")
+    assert not shared.events("unexpected error")
+
+
+def test_a_graph_of_names_is_a_tree_of_them(hostile: Visitor) -> None:
+    shown = titles(hostile.page("/ui/services/hostile"))
+    assert HOSTILE[0] in shown
+    assert max(map(len, shown)) < 200
+
+
+def test_a_large_profile_is_a_small_page(shared: Server) -> None:
+    """The profile of Go's compiler, of 17,000 samples."""
+    profile = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
+    assert shared.submit(profile, query={"service": "compiler"}).status_code == 204
+    visitor = Visitor(shared)
+    page = visitor.page("/ui/services/compiler")
+    assert len(page.answer.content) < 300_000
+    drawn = calls(page)
+    assert len(drawn) > 300
+    zoomed = visitor.page(f"/ui/services/compiler{[*drawn.values()][-1]}")
+    assert len(zoomed.answer.content) < 300_000
+    assert "Zoomed to" in zoomed.text

@@ -1,0 +1,223 @@
+"""Signing in to the pages: what a session is worth, and for whom."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pgo_collector.http.key import Key, digest_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.ui.sessions import Sessions
+
+from tests.collector.visitor import Page, Visitor
+from tests.faults.stacks import profile_of
+from tests.server import Server, bearer, fingerprint
+
+COOKIE = "pgo_session"
+HOST = "collector.example"
+
+
+@pytest.fixture(scope="module")
+def stored(shared: Server) -> Server:
+    for service in ("checkout", "search", "search-eu"):
+        assert shared.submit(profile_of("main.work"), query={"service": service}).status_code == 204
+    return shared
+
+
+def signs_in(visitor: Visitor, key: str) -> bool:
+    return visitor.sign_in(key).status_code == 303
+
+
+def test_who_is_not_signed_in_is_led_to_the_form_and_back(stored: Server) -> None:
+    visitor = Visitor(stored, key=None)
+    path = "/ui/services/checkout?last=7d&root=0"
+    answer = visitor.get(path)
+    assert answer.status_code == 303
+    form = Page(visitor.get(answer.headers["Location"]))
+    (after,) = form.all("input", name_="next")
+    assert visitor.sign_in(Server.merge_key, after.attributes["value"]).headers["Location"] == path
+    assert visitor.get("/ui").headers["Location"] == "/ui/"
+
+
+def test_the_cookie_is_no_key_and_scripts_and_other_sites_have_no_use_of_it(stored: Server) -> None:
+    cookie = Visitor(stored, key=None).sign_in(Server.merge_key).headers["Set-Cookie"]
+    attributes = {part.strip().lower() for part in cookie.split(";")[1:]}
+    assert {"httponly", "samesite=strict", "path=/ui", "max-age=43200"} <= attributes
+    assert "secure" not in attributes
+    assert Server.merge_key not in cookie
+    assert digest_of(Server.merge_key.encode()).hex() not in cookie
+
+
+def test_behind_https_the_cookie_stays_on_https(stored: Server) -> None:
+    answer = Visitor(stored, key=None).sign_in(Server.merge_key, X_Forwarded_Proto="https")
+    assert "; Secure" in answer.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize("key", ["wrong", Server.submit_key, "", " "])
+def test_no_other_key_signs_in(stored: Server, key: str) -> None:
+    visitor = Visitor(stored, key=None)
+    answer = visitor.sign_in(key)
+    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
+    (alert,) = Page(answer).all("p", role="alert")
+    assert "no key" in alert.text
+    assert visitor.get("/ui/").status_code == 303
+
+
+def test_a_key_in_the_header_is_for_the_api(stored: Server) -> None:
+    assert stored.client.get("/ui/", headers=bearer(Server.merge_key)).status_code == 303
+
+
+def test_signing_out_forgets_the_session(stored: Server) -> None:
+    visitor = Visitor(stored)
+    assert visitor.get("/ui/").status_code == 200
+    assert visitor.post("/ui/sign-out").status_code == 303
+    assert visitor.get("/ui/").status_code == 303
+
+
+@pytest.mark.parametrize("path", ["/ui/sign-in", "/ui/sign-out"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": "null"},
+    ],
+    ids=str,
+)
+def test_forms_of_other_sites_are_refused(stored: Server, path: str, headers: dict[str, str]) -> None:
+    visitor = Visitor(stored)
+    answer = visitor.post(path, {"key": Server.merge_key}, **headers)
+    assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Sec-Fetch-Site": "same-origin"}, {"Origin": f"https://{HOST}", "Host": HOST}, {}],
+    ids=str,
+)
+def test_forms_of_our_own_are_taken(stored: Server, headers: dict[str, str]) -> None:
+    answer = Visitor(stored, key=None).sign_in(Server.merge_key, **headers)
+    assert answer.status_code == 303
+
+
+@pytest.mark.parametrize(
+    "after", ["https://elsewhere.example/", "//elsewhere.example", "/v1/merge", "/ui/\r\nX: y", "/ui/\\", ""]
+)
+def test_signing_in_leads_nowhere_else(stored: Server, after: str) -> None:
+    answer = Visitor(stored, key=None).sign_in(Server.merge_key, after)
+    assert answer.headers["Location"] == "/ui/"
+    form = Page(Visitor(stored, key=None).get("/ui/sign-in", next_=after))
+    assert [tag.attributes["value"] for tag in form.all("input", name_="next")] == ["/ui/"]
+
+
+def test_a_link_from_another_site_comes_again_by_itself(stored: Server) -> None:
+    """The browser keeps a Strict cookie from a request that another site caused, and not from the next."""
+    visitor = Visitor(stored, key=None)
+    path = "/ui/services/checkout"
+    pages = {
+        site: Page(visitor.get("/ui/sign-in", {"Sec-Fetch-Site": site}, next_=path))
+        for site in ("cross-site", "same-origin")
+    }
+    (refresh,) = pages["cross-site"].all("meta", http_equiv="refresh")
+    assert refresh.attributes["content"] == f"0; url={path}"
+    assert not pages["same-origin"].all("meta", http_equiv="refresh")
+
+
+def test_too_large_a_form_is_refused(stored: Server) -> None:
+    assert Visitor(stored, key=None).sign_in("k" * 20_000).status_code == 413
+
+
+def test_a_key_with_a_scope_sees_its_services_alone(stored: Server) -> None:
+    before = stored.merge_keys.read_text()
+    stored.merge_keys.write_text(
+        f"{before}of-search name=finder service=search*\nof-one name=one service=search\n"
+    )
+    stored.wait_for_log("keys read")
+    visitor = Visitor(stored, "of-search")
+    page = visitor.page("/ui/")
+    listed = {link for link in page.links() if link.startswith("/ui/services/") and "?" not in link}
+    assert listed == {"/ui/services/search", "/ui/services/search-eu"}
+    assert "Signed in as finder" in page.text
+    visitor.page("/ui/services/search")
+    for path in ("", "/top", "/diff", "/series", "/build", "/merge"):
+        assert visitor.get(f"/ui/services/checkout{path}").status_code == 403
+    assert visitor.get("/ui/services/search/diff", base_service="checkout").status_code == 403
+    assert visitor.get("/ui/services/*").status_code == 403
+    one = Visitor(stored, "of-one").page("/ui/").links()
+    assert "/ui/services/search" in one
+    assert "/ui/services/search-eu" not in one
+
+
+def test_a_session_ends_with_its_key_and_outlives_the_server(server: Server) -> None:
+    keeps = f"{Server.merge_key}\n"
+    server.merge_keys.write_text(f"{keeps}leaver\n")
+    server.wait_for_log("keys read")
+    stayer, leaver = Visitor(server), Visitor(server, "leaver")
+    server.restart()
+    for visitor in (stayer, leaver):
+        assert visitor.get("/ui/").status_code == 200
+    server.merge_keys.write_text(keeps)
+    server.wait_for_log("keys read")
+    assert leaver.get("/ui/").status_code == 303
+    assert stayer.get("/ui/").status_code == 200
+    secret = server.data / "session.secret"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    secret.write_bytes(b"damaged")
+    server.restart()
+    assert stayer.get("/ui/").status_code == 303
+    assert not server.events("not ours, ignored")
+
+
+def test_the_log_says_who_and_not_by_which_key(stored: Server) -> None:
+    Visitor(stored).get("/ui/services/checkout", search="of-a-name")
+    Visitor(stored, key=None).sign_in("a-secret-slip")
+    stored.client.get("/healthz")
+    deadline = time.monotonic() + 30
+    while "/healthz" not in [line.get("path") for line in stored.events("request")]:
+        assert time.monotonic() < deadline
+    lines = [line for line in stored.events("request") if line["path"] == "/ui/services/checkout"]
+    assert lines[-1]["key"] == fingerprint(Server.merge_key)
+    log = str(stored.log)
+    assert Server.merge_key not in log
+    assert "a-secret-slip" not in log
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> KeyFile:
+    path: Path = tmp_path_factory.mktemp("keys") / "keys"
+    path.write_text("one\ntwo\n")
+    return KeyFile(path)
+
+
+def test_a_session_is_over_when_it_ends(keys: KeyFile) -> None:
+    key = Key(digest_of(b"one"))
+    assert Sessions(keys, b"secret", 60).key_of(Sessions(keys, b"secret", 60).begin(key)) == key
+    assert Sessions(keys, b"secret", 0).key_of(Sessions(keys, b"secret", 0).begin(key)) is None
+
+
+def test_a_session_is_of_one_secret_and_one_key(keys: KeyFile) -> None:
+    sessions = Sessions(keys, b"secret", 60)
+    token = sessions.begin(Key(digest_of(b"one")))
+    assert Sessions(keys, b"another", 60).key_of(token) is None
+    assert sessions.key_of(sessions.begin(Key(digest_of(b"three")))) is None
+    _, ends, signature = token.split(".")
+    assert sessions.key_of(f"{Key(digest_of(b'two')).fingerprint}.{ends}.{signature}") is None
+
+
+@given(st.data())
+def test_whatever_is_changed_in_a_session_ends_it(keys: KeyFile, data: st.DataObject) -> None:
+    sessions = Sessions(keys, b"secret", 60)
+    token = sessions.begin(Key(digest_of(b"one")))
+    at = data.draw(st.integers(0, len(token) - 1))
+    other = data.draw(st.characters().filter(lambda letter: letter != token[at]))
+    assert sessions.key_of(token[:at] + other + token[at + 1 :]) is None
+
+
+@given(st.text())
+def test_no_text_is_a_session_by_chance(keys: KeyFile, text: str) -> None:
+    assert Sessions(keys, b"secret", 60).key_of(text) is None
