@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
+from pgo_agent.commands.capture import add_capture
 from pgo_agent.errors import AgentError
-from pgo_agent.native_profile import native_profile
-from pgo_agent.perf import read_recording
+from pgo_agent.native.native_profile import native_profile
+from pgo_agent.native.perf_script import read_recording, whole_recording
 
 _FAILED = 2
 _INTERRUPTED = 130  # what shells give for SIGINT
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
         prog="pgo-agent", description="Submits profiles, and makes them of native programs."
     )
     commands = described.add_subparsers(required=True, metavar="COMMAND")
+    add_capture(commands.add_parser("capture", help="write a pprof profile of what runs on this machine"))
     _add_convert(commands.add_parser("convert", help="write a pprof profile of what perf recorded"))
     _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
     return described
@@ -55,7 +57,8 @@ def _add_convert(convert: argparse.ArgumentParser) -> None:
 def _convert(options: argparse.Namespace) -> int:
     samples = read_recording(options.recording)
     # perf's clock counts from the machine's start; the file was last written to when it stopped.
-    options.output.write_bytes(native_profile(samples, options.recording.stat().st_mtime_ns))
+    recording = whole_recording(samples, options.recording.stat().st_mtime_ns)
+    options.output.write_bytes(native_profile(recording))
     return 0
 
 

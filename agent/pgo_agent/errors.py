@@ -4,6 +4,8 @@
     ├── SubmitRefused           the collector said no; the same bytes would be refused again
     ├── CollectorUnavailable    nobody said yes or no; the same bytes may be sent again later
     ├── ToolFailed              a program that the agent runs is missing, or failed
+    ├── NoBackend               none of the profilers of native programs works on this machine
+    ├── NoSamples               the processes to be profiled took no CPU time, or there are none
     └── NotReadable             a file isn't what it is to be
 
 No error holds the key.
@@ -11,6 +13,7 @@ No error holds the key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -56,6 +59,30 @@ class ToolFailed(AgentError):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.reason}"
+
+
+class NoBackend(AgentError):
+    """`reasons` say of each profiler, by its name, why it doesn't work and what to do about it."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return "no profiler works here: " + "; ".join(
+            f"{name}: {reason}" for name, reason in self.reasons.items()
+        )
+
+
+class NoSamples(AgentError):
+    """No process of these `names` was seen at work."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return f"no sample: no process named {' or '.join(self.names)} runs, or none took any CPU time"
 
 
 class NotReadable(AgentError):
