@@ -6,6 +6,9 @@
     ├── ToolFailed              a program that the agent runs is missing, or failed
     ├── NoBackend               none of the profilers of native programs works on this machine
     ├── NoSamples               the processes to be profiled took no CPU time, or there are none
+    ├── Stopped                 it was ended before it began
+    ├── AddressUnusable         nothing can listen there, or not without a key
+    ├── NotInstalled            a part of the agent that is installed only if one asks for it
     └── NotReadable             a file isn't what it is to be
 
 No error holds the key.
@@ -83,6 +86,37 @@ class NoSamples(AgentError):
 
     def __str__(self) -> str:
         return f"no sample: no process named {' or '.join(self.names)} runs, or none took any CPU time"
+
+
+class Stopped(AgentError):
+    """Whoever wanted a profile doesn't any more."""
+
+    def __str__(self) -> str:
+        return "ended before it began"
+
+
+class AddressUnusable(AgentError):
+    """Nothing listens at `address`; `reason` says why."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"address {self.address}: {self.reason}"
+
+
+class NotInstalled(AgentError):
+    """The module `module` is missing; it comes with `extra` of the agent."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(module, extra)
+        self.module = module
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.module} is not installed: pip install 'pgo-agent[{self.extra}]'"
 
 
 class NotReadable(AgentError):

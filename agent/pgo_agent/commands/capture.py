@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
 
 from pgo_agent.backends.backend import Backend
-from pgo_agent.backends.choice import backends, choose
+from pgo_agent.backends.choice import choose
+from pgo_agent.commands.arguments import add_sampling, candidates_in, sampled_names, seconds
 from pgo_agent.native.native_profile import native_profile
 from pgo_agent.native.recording import Recording
 from pgo_agent.process_sampler import ProcessSampler
@@ -19,40 +19,11 @@ from pgo_agent.process_sampler import ProcessSampler
 _TICK_SECONDS = 0.1
 
 
-def add_sampled(command: argparse.ArgumentParser) -> None:
-    """The arguments that say what is sampled, and how often."""
-    command.add_argument(
-        "--executable",
-        metavar="NAME",
-        action="append",
-        help="a program to profile, by the name of its executable; may be repeated (default: postgres)",
-    )
-    command.add_argument(
-        "--frequency", metavar="HZ", type=int, default=99, help="samples a second (default: %(default)s)"
-    )
-
-
-def seconds(text: str) -> float:
-    """A time that is more than 0, and not without end. For argparse, raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"not a number of seconds above 0: {text!r}")
-    return value
-
-
-def sampled_names(options: argparse.Namespace) -> tuple[str, ...]:
-    """What `--executable` says."""
-    return tuple(options.executable or ("postgres",))
-
-
 def add_capture(capture: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     capture.description = "Samples the CPU of running programs, and writes a gzipped pprof profile."
     capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
-    add_sampled(capture)
+    add_sampling(capture)
     capture.add_argument(
         "--duration",
         metavar="SECONDS",
@@ -60,16 +31,13 @@ def add_capture(capture: argparse.ArgumentParser) -> None:
         default=10.0,
         help="for how long (default: %(default)s)",
     )
-    capture.add_argument(
-        "--profiler", choices=[*backends()], help="by what (default: the first of them that works here)"
-    )
     capture.add_argument("--json", action="store_true", help="say what was sampled as JSON")
     capture.set_defaults(run=_capture)
 
 
 def _capture(options: argparse.Namespace) -> int:
-    known = backends()
-    backend = known[options.profiler] if options.profiler else choose(known.values())
+    candidates = candidates_in(options)
+    backend = choose(candidates) if len(candidates) > 1 else candidates[0]
     sampler = ProcessSampler(backend, sampled_names(options), options.frequency)
     recording = _watched(sampler, backend, options.duration)
     options.output.write_bytes(native_profile(recording))
