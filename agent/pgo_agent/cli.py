@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
+from pgo_agent.commands.arguments import key_in, label
+from pgo_agent.commands.capture import add_capture
+from pgo_agent.commands.serve import add_serve
 from pgo_agent.errors import AgentError
-from pgo_agent.native_profile import native_profile
-from pgo_agent.perf import read_recording
+from pgo_agent.native.native_profile import native_profile
+from pgo_agent.native.perf_script import read_recording, whole_recording
 
 _FAILED = 2
 _INTERRUPTED = 130  # what shells give for SIGINT
@@ -20,10 +23,12 @@ _INTERRUPTED = 130  # what shells give for SIGINT
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     described = argparse.ArgumentParser(
-        prog="pgo-agent", description="Submits profiles, and makes them of native programs."
+        prog="pgo-agent", description="Takes profiles of programs, and submits them."
     )
     commands = described.add_subparsers(required=True, metavar="COMMAND")
+    add_capture(commands.add_parser("capture", help="write a pprof profile of what runs on this machine"))
     _add_convert(commands.add_parser("convert", help="write a pprof profile of what perf recorded"))
+    add_serve(commands.add_parser("serve", help="give profiles of what runs on this machine over HTTP"))
     _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
     return described
 
@@ -55,7 +60,8 @@ def _add_convert(convert: argparse.ArgumentParser) -> None:
 def _convert(options: argparse.Namespace) -> int:
     samples = read_recording(options.recording)
     # perf's clock counts from the machine's start; the file was last written to when it stopped.
-    options.output.write_bytes(native_profile(samples, options.recording.stat().st_mtime_ns))
+    recording = whole_recording(samples, options.recording.stat().st_mtime_ns)
+    options.output.write_bytes(native_profile(recording))
     return 0
 
 
@@ -66,22 +72,15 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.add_argument("--key-file", type=Path, required=True, help="its first line is the submit key")
     submit.add_argument("--service", help="the program that these are profiles of")
     submit.add_argument(
-        "--label", metavar="NAME=VALUE", type=_label, action="append", default=[], help="may be repeated"
+        "--label", metavar="NAME=VALUE", type=label, action="append", default=[], help="may be repeated"
     )
     submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
     submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")
     submit.set_defaults(run=_submit)
 
 
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"not NAME=VALUE: {text!r}")
-    return name, value
-
-
 def _submit(options: argparse.Namespace) -> int:
-    key = options.key_file.read_text().partition("\n")[0]
+    key = key_in(options.key_file)
     reasons: dict[str, str] = {}
     with Collector(options.url, key, service=options.service, labels=dict(options.label)) as collector:
         for file in _watched(options.files):

@@ -4,6 +4,11 @@
     ├── SubmitRefused           the collector said no; the same bytes would be refused again
     ├── CollectorUnavailable    nobody said yes or no; the same bytes may be sent again later
     ├── ToolFailed              a program that the agent runs is missing, or failed
+    ├── NoBackend               none of the profilers of native programs works on this machine
+    ├── NoSamples               the processes to be profiled took no CPU time, or there are none
+    ├── Stopped                 it was ended before it began
+    ├── AddressUnusable         nothing can listen there, or not without a key
+    ├── NotInstalled            a part of the agent that is installed only if one asks for it
     └── NotReadable             a file isn't what it is to be
 
 No error holds the key.
@@ -11,6 +16,7 @@ No error holds the key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -56,6 +62,61 @@ class ToolFailed(AgentError):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.reason}"
+
+
+class NoBackend(AgentError):
+    """`reasons` say of each profiler, by its name, why it doesn't work and what to do about it."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return "no profiler works here: " + "; ".join(
+            f"{name}: {reason}" for name, reason in self.reasons.items()
+        )
+
+
+class NoSamples(AgentError):
+    """No process of these `names` was seen at work."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return f"no sample: no process named {' or '.join(self.names)} runs, or none took any CPU time"
+
+
+class Stopped(AgentError):
+    """Whoever wanted a profile doesn't any more."""
+
+    def __str__(self) -> str:
+        return "ended before it began"
+
+
+class AddressUnusable(AgentError):
+    """Nothing listens at `address`; `reason` says why."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"address {self.address}: {self.reason}"
+
+
+class NotInstalled(AgentError):
+    """The module `module` is missing; it comes with `extra` of the agent."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(module, extra)
+        self.module = module
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.module} is not installed: pip install 'pgo-agent[{self.extra}]'"
 
 
 class NotReadable(AgentError):

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pgo_agent.elf import Elf, Segment
 from pgo_agent.errors import NotReadable
+from pgo_agent.native.elf import Elf, Segment
 
 BINARIES = [Path("/bin/ls").resolve(), Path(sys.executable).resolve()]
 

@@ -16,6 +16,9 @@ import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
+from pgo_agent.serve.app import Profiling
+from pgo_agent.serve.app import create_app as create_agent_app
+from pgo_agent.serve.turn import Turn
 from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
@@ -129,6 +132,32 @@ def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
     ]
     page = (DOCS / "agent.md").read_text()
     assert re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\S*) ?\|", page, flags=re.MULTILINE) == expected
+
+
+def test_every_route_of_the_agent_is_in_its_table() -> None:
+    app = create_agent_app(Profiling(Turn(), ("postgres",)))
+    expected = {
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    page = (DOCS / "compute-profiler.md").read_text()
+    documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", page, flags=re.MULTILINE)
+    assert len(expected) == len(documented)
+    assert {*documented} == expected
+
+
+def test_every_flag_of_serve_is_in_its_table_with_its_default() -> None:
+    (serve,) = (command for words, command in commands(pgo_agent.cli.parser()) if words == "pgo-agent serve")
+    page = (DOCS / "compute-profiler.md").read_text()
+    rows = re.findall(r"^\| (`--.*?) \| (?:`(.*?)`)? ?\|", page, flags=re.MULTILINE)
+    documented = {flag: default for flags, default in rows for flag in re.findall(r"--[\w-]+", flags)}
+    for action in serve._actions:  # noqa: SLF001 - as above
+        for flag in {*action.option_strings} - {"-h", "--help"}:
+            # A list has its default in words: argparse would add to it.
+            expected = documented[flag] if action.default in (None, []) else str(action.default)
+            assert documented[flag] == expected, flag
 
 
 def test_every_verb_of_make_is_in_contributing() -> None:

@@ -25,7 +25,9 @@ def run_tool(name: str, *arguments: str | Path, given: str = "") -> list[str]:
             errors="surrogateescape",
         )
     except FileNotFoundError:
-        raise ToolFailed(name, f"it is not installed (Debian's package: {_PACKAGES[name]})") from None
+        package = _PACKAGES.get(name)
+        where = f" (Debian's package: {package})" if package else ""
+        raise ToolFailed(name, f"it is not installed{where}") from None
     if done.returncode:
         raise ToolFailed(name, done.stderr.strip() or f"it ended with status {done.returncode}")
     return done.stdout.split("\n")[:-1]

@@ -50,7 +50,7 @@ class Elf:
                         segments.append(Segment(offset, address, size))
                     elif kind == _NOTE:
                         file.seek(offset)
-                        build_id = build_id or _build_id(file.read(size), max(alignment, 4))
+                        build_id = build_id or build_id_of_notes(file.read(size), max(alignment, 4))
         except OSError as error:
             raise NotReadable(path, error.strerror or str(error)) from error
         except struct.error as error:
@@ -65,8 +65,11 @@ class Elf:
         return None
 
 
-def _build_id(notes: bytes, alignment: int) -> str:
-    """The GNU build id among notes: each the sizes of its name and description, its type, and those two."""
+def build_id_of_notes(notes: bytes, alignment: int = 4) -> str:
+    """The GNU build id among notes, hexadecimal; empty if there is none. Raises struct.error if they are cut.
+
+    Each note is the sizes of its name and description, its type, and those two.
+    """
     position = 0
     while position < len(notes):
         name_size, size, kind = struct.unpack_from("<III", notes, position)

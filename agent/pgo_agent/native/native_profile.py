@@ -1,43 +1,35 @@
-"""Samples of native programs → a pprof profile with mappings, addresses, and the lines that are known."""
+"""A recording of native programs → a pprof profile with mappings, addresses, and the lines that are known."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from pgo_agent.cpu_profile import CpuProfile
-from pgo_agent.elf import Elf
 from pgo_agent.errors import NotReadable
-from pgo_agent.perf import Frame, Mapping, Sample
-from pgo_agent.symbols import Line, demangled, symbolize
+from pgo_agent.native.elf import Elf
+from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.native.symbols import Line, demangled, symbolize
 
 _Lines = dict[Frame, tuple[Line, ...]]
 
 
-def native_profile(samples: Sequence[Sample], ended: int) -> bytes:
-    """The gzipped pprof of samples in the order of time, the last of them taken at `ended` (ns since 1970).
+def native_profile(recording: Recording) -> bytes:
+    """The gzipped pprof of a recording.
 
     Its values are samples/count and cpu/nanoseconds, its labels pid, comm and thread. A binary that isn't
-    at its path any more, or is of another build there, leaves addresses and the symbols that perf knew.
+    at its path any more, or is of another build there, leaves addresses and the symbols that are in frames.
     Raises ToolFailed if llvm-symbolizer is missing or fails.
     """
-    lines = _lines_of({frame for sample in samples for frame in sample.frames})
-    tables = _Tables(lines)
-    period = samples[0].period if samples else 0
-    duration = samples[-1].time - samples[0].time + period if samples else 0
-    tables.set_times(ended - duration, duration, period)
-    tables.set_main_binary(samples)
-    values: dict[tuple[tuple[Frame, ...], str, int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for sample in samples:
-        count_and_time = values[sample.frames, sample.comm, sample.pid, sample.thread]
-        count_and_time[0] += 1
-        count_and_time[1] += sample.period
-    for (frames, comm, pid, thread), count_and_time in values.items():
-        added = tables.profile.sample.add(value=count_and_time, location_id=map(tables.location, frames))
-        added.label.add(key=tables.text("pid"), num=pid)
-        added.label.add(key=tables.text("comm"), str=tables.text(comm))
-        added.label.add(key=tables.text("thread"), num=thread)
+    tables = _Tables(_lines_of({frame for stack in recording.stacks for frame in stack.frames}))
+    tables.set_times(recording.began, recording.duration, recording.period)
+    tables.set_main_binary(recording.stacks)
+    for stack, values in recording.stacks.items():
+        added = tables.profile.sample.add(value=values, location_id=map(tables.location, stack.frames))
+        added.label.add(key=tables.text("pid"), num=stack.pid)
+        added.label.add(key=tables.text("comm"), str=tables.text(stack.comm))
+        added.label.add(key=tables.text("thread"), num=stack.thread)
     return tables.gzipped()
 
 
@@ -81,10 +73,13 @@ class _Tables(CpuProfile):
         self._lines = lines
         self._readable = demangled({line.function for of_frame in lines.values() for line in of_frame})
 
-    def set_main_binary(self, samples: Iterable[Sample]) -> None:
+    def set_main_binary(self, stacks: dict[Stack, tuple[int, int]]) -> None:
         """Puts the binary that most samples are in first, where pprof's tools look for the program."""
-        leaves = (sample.frames[0].mapping for sample in samples if sample.frames)
-        binaries = Counter(mapping for mapping in leaves if mapping and mapping.file.startswith("/"))
+        binaries: Counter[Mapping] = Counter()
+        for stack, (count, _) in stacks.items():
+            leaf = stack.frames[0].mapping if stack.frames else None
+            if leaf and leaf.file.startswith("/"):
+                binaries[leaf] += count
         for mapping, _ in binaries.most_common(1):
             self._mapping(mapping)
 

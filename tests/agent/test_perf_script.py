@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.errors import NotReadable, ToolFailed
-from pgo_agent.perf import Frame, Mapping, Sample, parse, read_recording
+from pgo_agent.native.perf_script import Sample, parse, read_recording
+from pgo_agent.native.recording import Frame, Mapping
 
 PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
 KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
@@ -21,7 +22,7 @@ def samples_in(text: str) -> list[Sample]:
 
 
 def test_samples_have_their_thread_time_and_period() -> None:
-    read = [(of.comm, of.pid, of.thread, of.time, of.period) for of in samples_in(PRINTED)]
+    read = [(of.stack.comm, of.stack.pid, of.stack.thread, of.time, of.period) for of in samples_in(PRINTED)]
     assert read == [
         ("a (b) 1/2", 8571, 8572, 11772017834005, 200040),
         ("json", 8571, 8571, 11772018834005, 200040),
@@ -31,11 +32,11 @@ def test_samples_have_their_thread_time_and_period() -> None:
 
 
 def test_frames_are_addresses_in_memory_and_callers_those_of_their_calls() -> None:
-    first, second, third, fourth = (sample.frames for sample in samples_in(PRINTED))
+    first, second, third, fourth = (sample.stack.frames for sample in samples_in(PRINTED))
     assert first == (
         Frame(0xFFFFFFFF815E49A5, KERNEL, "do_fault"),
         Frame(0xFFFFFFFF81000C81, KERNEL, "asm_exc_page_fault"),
-        Frame(0x55C3557174FF, BINARY, "operator new(int)"),
+        Frame(0x55C355717500, BINARY, "operator new(int)"),
         Frame(0x55C3557181FF, BINARY, ""),
     )
     # A leaf in no file stays: otherwise its caller would be the leaf.
@@ -46,6 +47,24 @@ def test_frames_are_addresses_in_memory_and_callers_those_of_their_calls() -> No
     )
     assert third == ()
     assert fourth == (Frame(0x66C355717500, REPLACED, "main"),)
+
+
+def test_a_sample_has_the_name_of_its_process_as_it_was_then() -> None:
+    sample = "x  {0}/{1}  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n\n"
+    printed = (
+        "swapper 0/0 0.0: PERF_RECORD_COMM: a (b) c:10/10\n"
+        "a (b) c 10/10 0.0: PERF_RECORD_COMM: helper:10/11\n"
+        + sample.format(10, 11)
+        + "a (b) c 10/10 1.0: PERF_RECORD_FORK(10:12):(10:10)\n"
+        + "a (b) c 10/10 1.0: PERF_RECORD_FORK(20:20):(10:10)\n"
+        + sample.format(20, 20)
+        + "a (b) c 20/20 1.0: PERF_RECORD_COMM exec: ls:20/20\n"
+        + sample.format(20, 21)
+        + "ls 20/20 1.0: PERF_RECORD_EXIT(20:20):(10:10)\n"
+        + sample.format(20, -1)  # a thread that has just ended
+        + sample.format(30, 30)
+    )
+    assert [read.process for read in samples_in(printed)] == ["a (b) c", "a (b) c", "ls", "ls", ""]
 
 
 @pytest.mark.parametrize(

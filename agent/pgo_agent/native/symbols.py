@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgo_agent.tool import run_tool
+from pgo_agent.native.tool import run_tool
 
 _SYMBOLIZER = ("--output-style=JSON", "--inlines", "--functions=linkage", "--no-demangle")
 

@@ -1,0 +1,156 @@
+"""Run by the Python that has bcc, apart from the agent: `bcc_program.py FREQUENCY NAME...`.
+
+Samples the processes of these names until SIGINT. Prints "started"; a line ["process", pid] for each
+process when it is first seen; and at the end, for each stack, ["stack", pid, thread, comm, count, the
+addresses in the kernel, those in the process], both from the leaf on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from threading import Event
+
+from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # the distribution's Python has it
+
+_DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
+_DRAIN_SECONDS = 0.1
+
+# A stack a sample, in a ring that is emptied ten times a second and wakes nobody up: tables of stacks, as
+# bcc's own tools have, lose those whose hashes collide. A thread beside the main one may have any name, so
+# what its process is called is looked up outside the kernel.
+_TEXT = """
+#include <uapi/linux/ptrace.h>
+#include <uapi/linux/bpf_perf_event.h>
+
+struct sample {
+    u32 process;
+    u32 thread;
+    u64 comm[2];
+    s64 kernel_bytes;
+    s64 user_bytes;
+    u64 kernel[DEPTH];
+    u64 user[DEPTH];
+};
+BPF_PERCPU_ARRAY(scratch, struct sample, 1);
+BPF_RINGBUF_OUTPUT(samples, 4096);
+BPF_ARRAY(lost, u64, 1);
+
+int on_sample(struct bpf_perf_event_data *context) {
+    int zero = 0;
+    struct sample *sample = scratch.lookup(&zero);
+    if (!sample)
+        return 0;
+    u64 id = bpf_get_current_pid_tgid();
+    sample->process = id >> 32;
+    sample->thread = id;
+    bpf_get_current_comm(&sample->comm, sizeof(sample->comm));
+    u64 *comm = sample->comm;
+    if (sample->process == sample->thread && !(WANTED))
+        return 0;
+    sample->kernel_bytes = bpf_get_stack(context, sample->kernel, sizeof(sample->kernel), 0);
+    sample->user_bytes = bpf_get_stack(context, sample->user, sizeof(sample->user), BPF_F_USER_STACK);
+    if (samples.ringbuf_output(sample, sizeof(*sample), BPF_RB_NO_WAKEUP))
+        lost.increment(zero);
+    return 0;
+}
+"""
+
+
+class _Sample(ctypes.Structure):
+    _fields_ = (
+        ("process", ctypes.c_uint32),
+        ("thread", ctypes.c_uint32),
+        ("comm", ctypes.c_char * 16),
+        ("kernel_bytes", ctypes.c_int64),
+        ("user_bytes", ctypes.c_int64),
+        ("kernel", ctypes.c_uint64 * _DEPTH),
+        ("user", ctypes.c_uint64 * _DEPTH),
+    )
+
+
+class _Counts:
+    """How often each stack was seen."""
+
+    def __init__(self, names: frozenset[bytes]) -> None:
+        self._names = names
+        self._stacks: Counter[tuple[int, int, bytes, bytes, bytes]] = Counter()
+        self._processes: set[int] = set()
+        self._wanted: dict[int, bool] = {}
+
+    def add(self, _cpu: int, at: int, _size: int) -> None:
+        sample = ctypes.cast(at, ctypes.POINTER(_Sample)).contents
+        process = sample.process
+        if process not in self._wanted:
+            self._wanted[process] = self._is_wanted(process, sample.comm)
+        if not self._wanted[process]:
+            return
+        if process not in self._processes:
+            self._processes.add(process)
+            _say("process", process)
+        kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
+        user = bytes(sample.user)[: max(0, sample.user_bytes)]
+        self._stacks[process, sample.thread, sample.comm, kernel, user] += 1
+
+    def forget_names(self) -> None:
+        """A process may be another program by now."""
+        self._wanted.clear()
+
+    def say(self) -> None:
+        for (process, thread, comm, kernel, user), count in self._stacks.items():
+            addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
+            _say("stack", process, thread, comm.decode(errors="surrogateescape"), count, *addresses)
+
+    def _is_wanted(self, process: int, comm: bytes) -> bool:
+        try:
+            return Path(f"/proc/{process}/comm").read_bytes().rstrip(b"\n") in self._names
+        except OSError:  # it has ended; of its threads, only this one is known
+            return comm in self._names
+
+
+def _say(*what: object) -> None:
+    print(json.dumps(what), flush=True)  # noqa: T201 - what it is for
+
+
+def _condition(name: bytes) -> str:
+    """C for: the thread has this name."""
+    halves = name.ljust(16, b"\0")
+    return " && ".join(
+        f"comm[{half}] == {int.from_bytes(halves[8 * half : 8 * half + 8], sys.byteorder)}ULL"
+        for half in (0, 1)
+    )
+
+
+def main() -> None:
+    """Runs it."""
+    stopped = Event()
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
+    wanted = " || ".join(f"({_condition(name)})" for name in names)
+    bpf = BPF(text=_TEXT.replace("WANTED", wanted).replace("DEPTH", str(_DEPTH)))
+    counts = _Counts(frozenset(names))
+    bpf["samples"].open_ring_buffer(counts.add)
+    bpf.attach_perf_event(
+        ev_type=PerfType.SOFTWARE,
+        ev_config=PerfSWConfig.CPU_CLOCK,
+        fn_name="on_sample",
+        sample_freq=frequency,
+    )
+    _say("started")
+    while not stopped.wait(_DRAIN_SECONDS):
+        bpf.ring_buffer_consume()
+        counts.forget_names()
+    bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
+    bpf.ring_buffer_consume()
+    counts.say()
+    lost = bpf["lost"][0].value
+    if lost:
+        _say("lost", lost)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from pgo_agent.backends.backend import Backend
+from pgo_agent.backends.choice import backends
+
+
+def add_sampling(command: argparse.ArgumentParser) -> None:
+    """What is sampled, how often, and by what."""
+    command.add_argument(
+        "--executable",
+        metavar="NAME",
+        action="append",
+        help="a program to profile, by the name of its executable; may be repeated (default: postgres)",
+    )
+    command.add_argument(
+        "--frequency", metavar="HZ", type=int, default=99, help="samples a second (default: %(default)s)"
+    )
+    command.add_argument(
+        "--profiler", choices=[*backends()], help="by what (default: the first of them that works here)"
+    )
+
+
+def sampled_names(options: argparse.Namespace) -> tuple[str, ...]:
+    """The names of the processes to sample."""
+    return tuple(options.executable or ("postgres",))
+
+
+def candidates_in(options: argparse.Namespace) -> Sequence[Backend]:
+    """What to sample by: the one that is named, or all, those first that are preferred."""
+    known = backends()
+    return [known[options.profiler]] if options.profiler else [*known.values()]
+
+
+def seconds(text: str) -> float:
+    """A time that is more than 0, and not without end. For argparse, raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"not a number of seconds above 0: {text!r}")
+    return value
+
+
+def label(text: str) -> tuple[str, str]:
+    """A name and its value. For argparse, raises ArgumentTypeError."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"not NAME=VALUE: {text!r}")
+    return name, value
+
+
+def key_in(file: Path) -> str:
+    """The key in a file: its first line. Raises OSError, and ValueError if that is empty."""
+    key = file.read_text().partition("\n")[0].strip()
+    if not key:
+        raise ValueError(f"{file}: its first line is to be a key, and is empty")
+    return key

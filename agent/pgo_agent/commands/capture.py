@@ -1,0 +1,72 @@
+"""`pgo-agent capture`: one profile of what runs on this machine, to a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Event
+
+from pgo_agent.backends.backend import Backend
+from pgo_agent.backends.choice import choose
+from pgo_agent.commands.arguments import add_sampling, candidates_in, sampled_names, seconds
+from pgo_agent.native.native_profile import native_profile
+from pgo_agent.native.recording import Recording
+from pgo_agent.process_sampler import ProcessSampler
+
+_TICK_SECONDS = 0.1
+
+
+def add_capture(capture: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    capture.description = "Samples the CPU of running programs, and writes a gzipped pprof profile."
+    capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
+    add_sampling(capture)
+    capture.add_argument(
+        "--duration",
+        metavar="SECONDS",
+        type=seconds,
+        default=10.0,
+        help="for how long (default: %(default)s)",
+    )
+    capture.add_argument("--json", action="store_true", help="say what was sampled as JSON")
+    capture.set_defaults(run=_capture)
+
+
+def _capture(options: argparse.Namespace) -> int:
+    candidates = candidates_in(options)
+    backend = choose(candidates) if len(candidates) > 1 else candidates[0]
+    sampler = ProcessSampler(backend, sampled_names(options), options.frequency)
+    recording = _watched(sampler, backend, options.duration)
+    options.output.write_bytes(native_profile(recording))
+    if options.json:
+        samples, cpu = map(sum, zip(*recording.stacks.values(), strict=True))
+        said = {
+            "file": str(options.output),
+            "profiler": backend.name,
+            "samples": samples,
+            "cpu_seconds": cpu / 1e9,
+            "duration_seconds": recording.duration / 1e9,
+        }
+        print(json.dumps(said, indent=2))
+    return 0
+
+
+def _watched(sampler: ProcessSampler, backend: Backend, duration: float) -> Recording:
+    """What was sampled, with a progress bar where a person is watching. Ctrl-C ends it in good order."""
+    from tqdm import tqdm  # noqa: PLC0415 - other commands wait for it in vain
+
+    ended, began = Event(), time.monotonic()
+    with (
+        ThreadPoolExecutor(1) as pool,
+        tqdm(total=duration, desc=backend.name, unit="s", leave=False, disable=None) as bar,
+    ):
+        recording: Future[Recording] = pool.submit(sampler.record, duration, ended)
+        try:
+            while not wait([recording], _TICK_SECONDS).done:
+                bar.update(min(time.monotonic() - began, duration) - bar.n)
+        finally:
+            ended.set()
+        return recording.result()

@@ -1,0 +1,52 @@
+// A program to be profiled: `busy`, `busy threads` or `busy forks`, until it is killed.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int sink;
+
+__attribute__((noinline)) static int inner(int rounds) {
+    volatile int sum = 0; // in memory, so that it has a frame
+    for (int i = 0; i < rounds; i++)
+        sum += i;
+    return sum;
+}
+
+__attribute__((noinline)) static int middle(void) {
+    struct stat status;
+    int failed = 0;
+    for (int i = 0; i < 50; i++)
+        failed += stat("/etc/passwd", &status);
+    return inner(100000) + failed;
+}
+
+static void *spin(void *seconds) {
+    struct timespec now;
+    do {
+        sink = middle();
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while (seconds == NULL || now.tv_sec + now.tv_nsec / 1e9 < *(double *)seconds);
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    if (count > 1 && strcmp(arguments[1], "threads") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, spin, NULL);
+        pthread_setname_np(thread, "helper");
+        pthread_join(thread, NULL);
+    }
+    double short_life = 0.03;
+    while (count > 1) { // "forks": a server with a process for each client
+        if (fork() == 0) {
+            spin(&short_life);
+            _exit(0);
+        }
+        wait(NULL);
+    }
+    spin(NULL);
+}

@@ -1,0 +1,114 @@
+"""`pgo-agent serve` as a process, and what is to be seen of it from outside."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+from pprof_proto.profile_pb2 import Profile
+
+AGENT = Path(sys.executable).with_name("pgo-agent")
+_START_SECONDS = 30.0
+
+
+class Serving:
+    """The command with more arguments, at a free port of loopback; `headers` go with each request."""
+
+    def __init__(self, folder: Path, *arguments: str | Path, headers: dict[str, str] | None = None) -> None:
+        self._log = folder / "agent.log"
+        self._arguments = arguments
+        self._headers = headers
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [AGENT, "serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not (listening := re.search(r"listening on (\S+)", self.log)):
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+        self.url = listening[1]
+        self.client = httpx.Client(base_url=self.url, headers=self._headers, timeout=120)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def post(self, profiler: str | dict[str, Any], seconds: int = 1, **rest: Any) -> httpx.Response:
+        """Asks for a profile; `profiler` is its name in a request, or what is said in its place."""
+        said = {profiler: None} if isinstance(profiler, str) else profiler
+        return self.client.post("/profile/cpu", json={"profiler": said, "timeout_seconds": seconds, **rest})
+
+    def wait_until_busy(self) -> None:
+        """Returns when a profile is being taken, and its profiler runs."""
+        self._wait_for(lambda: self.is_busy() and self.children())
+
+    def wait_until_idle(self) -> None:
+        """Returns when none is being taken."""
+        self._wait_for(lambda: not self.is_busy())
+
+    def is_busy(self) -> bool:
+        """What GET says."""
+        response = self.client.get("/profile/cpu")
+        if response.status_code == 204:
+            assert response.content == b""
+            return False
+        assert (response.status_code, response.json()) == (200, "Profiling is currently in progress.")
+        return True
+
+    def children(self) -> list[str]:
+        """The processes that it has started."""
+        command = ["ps", "--ppid", str(self.process.pid), "-o", "pid=,comm="]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+
+    def stop(self) -> int:
+        """Its exit status after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def _wait_for(self, condition: Any) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+
+
+class Posting(threading.Thread):
+    """A POST that runs beside the test."""
+
+    def __init__(self, agent: Serving, *arguments: Any, **rest: Any) -> None:
+        super().__init__()
+        self._agent, self._arguments, self._rest = agent, arguments, rest
+        self.start()
+        agent.wait_until_busy()
+
+    def run(self) -> None:
+        self._answered = self._agent.post(*self._arguments, **self._rest)
+
+    def response(self) -> httpx.Response:
+        """What it was answered."""
+        self.join(120)
+        assert not self.is_alive()
+        return self._answered
+
+
+def parsed(content: bytes) -> Profile:
+    """A profile, gzipped or bare."""
+    bare = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    return Profile.FromString(bare)

@@ -1,0 +1,222 @@
+"""Each profiler that works on this machine, on programs whose stacks and CPU time are known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pgo_agent.backends.backend import Backend, Wanted
+from pgo_agent.backends.bcc import Bcc
+from pgo_agent.backends.bpftrace import Bpftrace
+from pgo_agent.backends.choice import backends, choose, probe
+from pgo_agent.backends.perf import Perf
+from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
+from pgo_agent.native.elf import Elf
+from pgo_agent.native.recording import Recording, Stack
+from pgo_agent.process_sampler import ProcessSampler
+
+from tests.agent.busy import NAME, CpuMeter, build, needs_gcc, running
+
+FREQUENCY = 199
+SECONDS = 2.0
+# An ordinary user, but for reading what only root's files hold: the interpreter may be among these.
+AS_NOBODY = (
+    *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
+    *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search", "--"),
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user")
+pytestmark = needs_gcc
+
+
+@pytest.fixture(scope="module", params=[*backends()])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    backend = backends()[request.param]
+    try:
+        probe(backend)
+    except AgentError as error:
+        pytest.skip(str(error))
+    return backend
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("busy"))
+
+
+def record(backend: Backend, names: tuple[str, ...] = (NAME,)) -> Recording:
+    return backend.record(Wanted(names, FREQUENCY), SECONDS, threading.Event())
+
+
+def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
+    """The address and size of each function, as nm has them."""
+    listed = subprocess.run(["nm", "-S", binary], capture_output=True, text=True, check=True).stdout
+    rows = (line.split() for line in listed.splitlines())
+    return {row[3]: (int(row[0], 16), int(row[1], 16)) for row in rows if len(row) == 4}
+
+
+def functions_in(stack: Stack, binary: Path) -> list[str]:
+    """The functions of the binary that a stack goes through, by its addresses alone."""
+    elf, known, found = Elf.read(binary), symbols_of(binary), []
+    for frame in stack.frames:
+        if frame.mapping and frame.mapping.file == str(binary):
+            assert frame.mapping.build_id == elf.build_id
+            address = elf.address_of(frame.address - frame.mapping.start + frame.mapping.offset)
+            assert address is not None
+            found += [name for name, (start, size) in known.items() if start <= address < start + size]
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    command = ["ps", "--ppid", str(pid), "-o", "pid=,comm="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [int(child) for child, name in map(str.split, listed) if name != "ps"]
+
+
+def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None:
+    started = time.time_ns()
+    with running(binary) as process, CpuMeter(process.pid) as meter:
+        recording = record(backend)
+    assert started < recording.began < time.time_ns() - SECONDS * 1e9
+    assert recording.duration == pytest.approx(SECONDS * 1e9, rel=0.2)
+    assert recording.period == pytest.approx(1e9 / FREQUENCY, rel=0.001)
+    assert {(stack.comm, stack.pid, stack.thread) for stack in recording.stacks} == {
+        (NAME, process.pid, process.pid)
+    }
+    count, cpu = map(sum, zip(*recording.stacks.values(), strict=True))
+    assert cpu == pytest.approx(count * recording.period, rel=0.01)
+    assert cpu / 1e9 == pytest.approx(meter.seconds(recording.began, recording.duration), rel=0.3)
+    callers: Counter[str] = Counter()
+    for stack, (seen, _) in recording.stacks.items():
+        callers[" ".join(functions_in(stack, binary))] += seen
+    assert callers["inner middle spin main"] > 0.2 * count, callers
+    assert sum(callers[way] for way in callers if way.endswith("middle spin main")) > 0.8 * count, callers
+
+
+def test_the_kernel_is_in_the_stacks_and_its_leaf_once(backend: Backend, binary: Path) -> None:
+    with running(binary):
+        recording = record(backend)
+    in_kernel = [
+        [frame for frame in stack.frames if frame.address > 1 << 63]
+        for stack in recording.stacks
+        if stack.frames[0].address > 1 << 63
+    ]
+    assert in_kernel
+    assert any(frame.symbol == "do_syscall_64" for frames in in_kernel for frame in frames)
+    assert all(frame.symbol for frames in in_kernel for frame in frames)
+    assert not [frames for frames in in_kernel if frames[0] in frames[1:2]]
+    (mapping,) = {frame.mapping for frames in in_kernel for frame in frames if frame.mapping}
+    assert mapping.file == "[kernel.kallsyms]"
+    assert len(mapping.build_id) == 40
+    assert mapping.start <= in_kernel[0][-1].address < mapping.start + mapping.size
+
+
+def test_other_threads_of_a_process_are_of_its_name_too(backend: Backend, binary: Path) -> None:
+    with running(binary, "threads") as process:
+        recording = record(backend)
+    assert {(stack.comm, stack.pid) for stack in recording.stacks} == {("helper", process.pid)}
+    assert process.pid not in {stack.thread for stack in recording.stacks}
+    with running(binary, "threads"), pytest.raises(NoSamples, match="no process named helper runs"):
+        ProcessSampler(backend, ("helper",)).sample(0.5, threading.Event())
+
+
+def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) -> None:
+    """Each lives for a moment, most begin after the profiler has."""
+    with running(binary, "forks") as process:
+        recording = record(backend)
+    assert len({stack.pid for stack in recording.stacks} - {process.pid}) > 5
+    known = sum(
+        seen for stack, (seen, _) in recording.stacks.items() if "middle" in functions_in(stack, binary)
+    )
+    assert known > 0.7 * sum(seen for seen, _ in recording.stacks.values())
+
+
+def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: Path) -> None:
+    ended = threading.Event()
+    threading.Timer(6.0, ended.set).start()
+    with running(binary):
+        recording = backend.record(Wanted((NAME,), FREQUENCY), 60.0, ended)
+    assert recording.stacks
+    assert recording.duration < 10e9
+    assert children_of(os.getpid()) == []
+
+
+def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("pgo-agent"),
+        "capture",
+        "-o",
+        tmp_path / "cpu.pb.gz",
+    ]
+    with subprocess.Popen([*command, "--profiler", backend.name, "--duration", "60"]) as agent:
+        while not (left := children_of(agent.pid)):
+            time.sleep(0.05)
+        agent.kill()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in left):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("bcc", "has to run as root"),
+        ("bpftrace", "only runs as root"),
+        ("perf", "kernel.perf_event_paranoid is"),
+    ],
+)
+def test_an_ordinary_user_is_told_which_right_is_missing(name: str, reason: str, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("pgo-agent"),
+        "capture",
+        "-o",
+        tmp_path / "out",
+    ]
+    done = subprocess.run(
+        [*AS_NOBODY, *command, "--profiler", name, "--duration", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        (Bcc("/nowhere/python3"), "/nowhere/python3 has no module bcc: apt-get install python3-bpfcc"),
+        (Perf("/nowhere/perf"), "/nowhere/perf is not installed: apt-get install linux-perf"),
+        (Bpftrace("/nowhere/bpftrace"), "/nowhere/bpftrace is not installed: apt-get install bpftrace"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Bcc | Perf | Bpftrace) else "",
+)
+def test_a_missing_profiler_is_told_with_its_package(missing: Backend, reason: str) -> None:
+    with pytest.raises(ToolFailed, match=reason):
+        probe(missing)
+
+
+def test_the_first_that_works_is_chosen(backend: Backend) -> None:
+    assert choose([Perf("/nowhere/perf"), backend]) is backend
+
+
+def test_where_none_works_the_reason_for_each_is_told() -> None:
+    with pytest.raises(NoBackend) as raised:
+        choose([Perf("/nowhere/perf"), Bpftrace("/nowhere/bpftrace")])
+    assert {*raised.value.reasons} == {"perf", "bpftrace"}
+    assert "perf is not installed" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["", "longer-than-15-bytes", 'a"b', "a\\b", "a\nb"])
+def test_a_name_that_no_process_has_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a process"):
+        Wanted((name,), FREQUENCY)

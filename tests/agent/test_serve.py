@@ -1,0 +1,322 @@
+"""The REST API of `pgo-agent serve`, row by row: a real agent, real profilers, a busy program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from pgo_agent.backends.choice import backends, choose
+from pgo_agent.errors import AgentError
+
+from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.serving import AGENT, Posting, Serving, parsed
+
+pytestmark = needs_gcc
+IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
+KEY = "of-the-agent"
+
+
+@pytest.fixture(scope="module")
+def quick() -> str:
+    """A profiler that works here and starts quickly, as requests call it."""
+    known = backends()
+    try:
+        return IN_REQUESTS[choose(known[name] for name in ("perf", "bpftrace", "bcc")).name]
+    except AgentError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
+    with running(build(tmp_path_factory.mktemp("busy"))) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory, program: subprocess.Popen[bytes]) -> Iterator[Serving]:
+    assert program.poll() is None
+    allowed = ("--allow-program", "/usr/bin/perf", "--allow-program", "/bin/false")
+    with Serving(tmp_path_factory.mktemp("agent"), "--executable", NAME, *allowed) as agent:
+        yield agent
+
+
+@pytest.fixture
+def agent(serving: Serving) -> Iterator[Serving]:
+    """One for all tests, idle before and after each."""
+    yield serving
+    serving.wait_until_idle()
+    assert serving.children() == []
+
+
+@pytest.mark.parametrize("name", IN_REQUESTS)
+def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:
+    try:
+        choose([backends()[name]])
+    except AgentError as error:
+        pytest.skip(str(error))
+    before = time.time_ns()
+    response = agent.post(IN_REQUESTS[name], 2, sampling_frequency=99)
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == "application/octet-stream"
+    assert response.headers["Content-Disposition"] == 'attachment; filename="profile.pb"'
+    profile = parsed(response.content)
+    assert response.content == profile.SerializeToString()
+    text = profile.string_table
+    assert [(text[of.type], text[of.unit]) for of in (*profile.sample_type, profile.period_type)] == [
+        (b"samples", b"count"),
+        (b"cpu", b"nanoseconds"),
+        (b"cpu", b"nanoseconds"),
+    ]
+    assert profile.period == 10**9 // 99
+    assert before < profile.time_nanos < time.time_ns()
+    assert profile.duration_nanos == pytest.approx(2e9, rel=0.2)
+    labels = {text[of.key]: of.num or text[of.str] for sample in profile.sample for of in sample.label}
+    assert labels == {b"pid": program.pid, b"thread": program.pid, b"comm": NAME.encode()}
+    functions = {text[of.system_name]: of for of in profile.function}
+    assert text[functions[b"inner"].filename].endswith(b"busy.c")
+    assert functions[b"inner"].start_line > 0
+    main = profile.mapping[0]
+    assert text[main.filename].endswith(NAME.encode())
+    assert len(text[main.build_id]) == 40
+    assert main.memory_start < main.memory_limit
+    assert all(of.address for of in profile.location)
+    assert all(
+        main.memory_start <= of.address < main.memory_limit
+        for of in profile.location
+        if of.mapping_id == main.id
+    )
+
+
+def test_an_archive_is_gzipped(agent: Serving, quick: str) -> None:
+    response = agent.post(quick, archive=True)
+    assert response.headers["Content-Type"] == "application/gzip"
+    assert response.headers["Content-Disposition"] == 'attachment; filename="profile.pb.gz"'
+    assert response.content.startswith(b"\x1f\x8b")
+    assert "Content-Encoding" not in response.headers
+    assert parsed(response.content).sample
+
+
+def test_what_is_not_said_has_a_default_and_what_is_unknown_is_ignored(agent: Serving, quick: str) -> None:
+    content = json.dumps({"profiler": {quick: None}, "colour": "red"})
+    response = agent.client.post(
+        "/profile/cpu", content=content, headers={"Content-Type": "application/json; charset=utf-8"}
+    )
+    profile = parsed(response.content)
+    assert profile.period == 10**9 // 100
+    assert profile.duration_nanos == pytest.approx(5e9, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("body", "about"),
+    [
+        ({}, "profiler"),
+        ([], "object"),
+        ({"profiler": None}, "profiler"),
+        ({"profiler": "Perf"}, "profiler"),
+        ({"profiler": {}}, "profiler"),
+        ({"profiler": {"Gprof": None}}, "profiler"),
+        ({"profiler": {"Perf": None, "BccProfile": None}}, "profiler"),
+        ({"profiler": {"Perf": 1}}, "profiler"),
+        ({"profiler": {"Perf": {}}}, "profiler"),
+        ({"profiler": {"Perf": "/usr/bin/id"}}, "not a program that this agent's settings allow"),
+        ({"profiler": {"Perf": "perf"}}, "not a program that this agent's settings allow"),
+        ({"sampling_frequency": 0}, "sampling_frequency"),
+        ({"sampling_frequency": 1001}, "sampling_frequency"),
+        ({"sampling_frequency": "99"}, "sampling_frequency"),
+        ({"sampling_frequency": 99.0}, "sampling_frequency"),
+        ({"sampling_frequency": True}, "sampling_frequency"),
+        ({"sampling_frequency": None}, "sampling_frequency"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"timeout_seconds": 61}, "timeout_seconds"),
+        ({"timeout_seconds": -1}, "timeout_seconds"),
+        ({"timeout_seconds": []}, "timeout_seconds"),
+        ({"archive": 1}, "archive"),
+        ({"archive": None}, "archive"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_422(agent: Serving, body: object, about: str) -> None:
+    if isinstance(body, dict) and body and "profiler" not in body:
+        body = {"profiler": {"Perf": None}, **body}
+    response = agent.client.post("/profile/cpu", json=body)
+    assert response.status_code == 422
+    assert about in response.json()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"", "application/json", 400),
+        (b"{", "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b"[" * 20_000, "application/json", 400),
+        (b" " * 70_000, "application/json", 413),
+        (b"{}", "text/plain", 415),
+        (b"{}", None, 415),
+        (b"{", "application/x-www-form-urlencoded", 415),
+    ],
+)
+def test_what_is_not_json_is_refused(agent: Serving, content: bytes, kind: str | None, status: int) -> None:
+    headers = {"Content-Type": kind} if kind else {}
+    response = agent.client.post("/profile/cpu", content=content, headers=headers)
+    assert response.status_code == status
+    assert isinstance(response.json(), str)
+
+
+def test_other_paths_and_methods_are_not_there(agent: Serving) -> None:
+    assert agent.client.get("/profile").status_code == 404
+    response = agent.client.put("/profile/cpu")
+    assert response.status_code == 405
+    assert isinstance(response.json(), str)
+
+
+def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, quick: str) -> None:
+    """GET before, meanwhile and after is asked by the fixture and by `Posting`."""
+    posting = Posting(agent, quick, 60)
+    for profiler in IN_REQUESTS.values():
+        second = agent.post(profiler)
+        assert (second.status_code, second.json()) == (409, "Profiling is already in progress.")
+    ended = agent.client.delete("/profile/cpu")
+    assert (ended.status_code, ended.json()) == (200, "Profiling stopped successfully.")
+    assert agent.children() == []
+    assert not agent.is_busy()
+    response = posting.response()
+    assert (response.status_code, response.content) == (204, b"")
+    assert agent.post(quick).status_code == 200
+
+
+def test_without_one_there_is_nothing_to_delete(agent: Serving) -> None:
+    response = agent.client.delete("/profile/cpu")
+    assert response.status_code == 412
+    assert response.json() == "Profiling is not in progress, there is nothing to stop."
+
+
+@pytest.mark.parametrize("asked", ["POST", "DELETE"])
+def test_what_was_sampled_until_delete_is_there_if_wanted(agent: Serving, quick: str, asked: str) -> None:
+    path = agent.client.base_url.copy_with(path="/profile/cpu")
+    wanted = path.copy_with(params={"partial": "true"})
+    answered: list[httpx.Response] = []
+
+    def post() -> None:
+        body = {"profiler": {quick: None}, "timeout_seconds": 60}
+        answered.append(agent.client.post(wanted if asked == "POST" else path, json=body))
+
+    thread = threading.Thread(target=post)
+    thread.start()
+    agent.wait_until_busy()
+    time.sleep(3)  # it samples by now
+    assert agent.client.delete(wanted if asked == "DELETE" else path).status_code == 200
+    thread.join(30)
+    (response,) = answered
+    assert response.status_code == 200
+    profile = parsed(response.content)
+    assert profile.sample
+    assert 0.5e9 < profile.duration_nanos < 20e9
+
+
+def test_a_client_that_goes_away_ends_it(agent: Serving, quick: str) -> None:
+    body = json.dumps({"profiler": {quick: None}, "timeout_seconds": 60}).encode()
+    head = "POST /profile/cpu HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    length = f"Content-Length: {len(body)}\r\n\r\n"
+    address = urlsplit(agent.url)
+    with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+        client.sendall((head + length).encode() + body)
+        agent.wait_until_busy()
+    agent.wait_until_idle()
+    assert agent.children() == []
+    assert agent.post(quick).status_code == 200
+
+
+def test_a_profiler_that_fails_is_500_with_its_reason(agent: Serving) -> None:
+    response = agent.post({"Perf": "/bin/false"})
+    assert response.status_code == 500
+    assert response.json().startswith("Failed to generate pprof data: perf: ")
+
+
+def test_a_program_that_is_allowed_is_run(agent: Serving) -> None:
+    if not Path("/usr/bin/perf").exists():
+        pytest.skip("perf is missing")
+    response = agent.post({"Perf": "/usr/bin/perf"})
+    assert response.status_code == 200, response.text
+
+
+def test_no_sample_is_500_with_what_to_look_for(tmp_path: Path, quick: str) -> None:
+    with Serving(tmp_path, "--executable", "no-such-program") as agent:
+        response = agent.post(quick)
+    assert response.status_code == 500
+    assert response.json() == (
+        "Failed to generate pprof data: no sample: no process named no-such-program runs, "
+        "or none took any CPU time"
+    )
+
+
+def test_a_signal_ends_the_agent_and_what_it_runs(
+    tmp_path: Path, program: subprocess.Popen[bytes], quick: str
+) -> None:
+    assert program.poll() is None
+    with Serving(tmp_path, "--executable", NAME) as agent:
+        posting = Posting(agent, quick, 60)
+        children = [int(line.split()[0]) for line in agent.children()]
+        assert agent.stop() == 0
+        assert posting.response().status_code == 204
+        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{KEY}\n")
+    with Serving(tmp_path, "--key-file", tmp_path / "key") as agent:
+        for method in ("GET", "POST", "DELETE"):
+            for given in ("", "Bearer", f"Bearer {KEY}x", f"Basic {KEY}", KEY):
+                response = agent.client.request(method, "/profile/cpu", headers={"Authorization": given})
+                assert response.status_code == 401
+                assert response.headers["WWW-Authenticate"] == "Bearer"
+                assert isinstance(response.json(), str)
+        agent.client.headers["Authorization"] = f"Bearer {KEY}"
+        assert not agent.is_busy()
+        assert KEY not in agent.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--bind", "0.0.0.0:0"], "needs a key: --key-file"),
+        (["--bind", ":0"], "needs a key: --key-file"),
+        (["--bind", "[::]:0"], "needs a key: --key-file"),
+        (["--bind", "127.0.0.1"], "not host:port"),
+        (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "is to be a key, and is empty"),
+        (["--url", "http://127.0.0.1:1"], "--url needs --submit-key-file"),
+        (["--executable", "longer-than-15-bytes"], "not the name of a process"),
+        (["--frequency", "1001"], "1 to 1000"),
+    ],
+    ids=" ".join,
+)
+def test_it_does_not_start_where_it_cannot_do_as_told(arguments: list[str], reason: str) -> None:
+    done = subprocess.run(
+        [AGENT, "serve", "--bind", "127.0.0.1:0", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_listens_beyond_loopback_with_a_key(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    with Serving(tmp_path, "--bind", "0.0.0.0:0", "--key-file", tmp_path / "key") as agent:
+        port = urlsplit(agent.url).port
+        assert agent.client.get(f"http://127.0.0.1:{port}/profile/cpu").status_code == 401
+        agent.process.send_signal(signal.SIGINT)
+        assert agent.process.wait(30) == 0
