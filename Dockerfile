@@ -21,7 +21,8 @@ ENV PATH=/opt/pgo-collector/bin:$PATH \
     PGOF_BIND_ADDRESS=:8080 \
     PGOF_DIRECTORY=/data \
     PGOF_RULES_DIR=/rules
-USER collector
+# By its number: Kubernetes can't tell from a name that it isn't root.
+USER 10001
 VOLUME /data
 EXPOSE 8080
 # Neither curl nor a proxy from the environment has a part in it.

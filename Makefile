@@ -41,6 +41,7 @@ test: setup ## Run all tests
 lint: setup ## Check style, types and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/hadolint Dockerfile
 	$(BIN)/mypy merge collector agent deploy tests tools
 
 .PHONY: bench

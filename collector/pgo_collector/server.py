@@ -51,6 +51,7 @@ def reindex(settings: Settings) -> int:
 async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = OFF) -> AsyncIterator[Store]:
     """The store of a locked data folder, in line with what is on disk."""
     rows_bytes = settings.rows_megabytes << 20
+    folder.lend_room()
     async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
         with Store(folder, workers) as store:
             await reconcile(store)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -68,6 +70,7 @@ class DataFolder:
     incoming/*.part   bodies being received and merges being made; swept at start
     merged/*.merge    merges, by the fingerprint of what they merge and of their form
     rows/             what workers have decoded, see `shelf`
+    tmp/              the engine's sockets, where there is no other place for them
     releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     session.secret    what sessions of the pages are signed with
@@ -82,6 +85,7 @@ class DataFolder:
         self.merged = path / "merged"
         self.releases = path / "releases"
         self.rows = path / "rows"
+        self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
         try:
@@ -121,6 +125,18 @@ class DataFolder:
         for path in (*self.path.glob(f"{CATALOG}*"), *self.merged.iterdir(), *self.rows.iterdir()):
             path.unlink()
 
+    def lend_room(self) -> None:
+        """Where no place for temporary files is writable, as in a container, they go into tmp/.
+
+        The processes of the engine are reached by a socket in such a place. Raises OSError.
+        """
+        try:
+            tempfile.gettempdir()
+        except FileNotFoundError:
+            shutil.rmtree(self.tmp, ignore_errors=True)
+            self.tmp.mkdir(_MODE)
+            tempfile.tempdir = str(self.tmp)
+
     def sweep(self) -> None:
         """Removes what a process that ended halfway left in incoming/. Raises OSError."""
         for path in self.incoming.iterdir():
@@ -139,7 +155,7 @@ class DataFolder:
 
     def legacy_profiles(self) -> Iterator[Path]:
         """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
-        folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows}
+        folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.tmp}
         ours = folders | {self.session_secret, self.path / "lock"}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
