@@ -31,6 +31,7 @@
         ├── SettingsInvalid
         ├── KeysUnreadable
         ├── KeyMalformed
+        ├── SecretUnusable
         ├── FolderUnusable
         ├── CatalogUnreadable
         └── AddressUnusable
@@ -243,6 +244,10 @@ class KeysUnreadable(CannotStart):
 
 class KeyMalformed(CannotStart):
     """A line of a keys file, or what is to become one, isn't a key and its fields."""
+
+
+class SecretUnusable(CannotStart):
+    """The file of the webhook's secrets is missing, can't be read, or has a line that is no secret."""
 
 
 class FolderUnusable(CannotStart):

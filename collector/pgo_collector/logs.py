@@ -37,3 +37,5 @@ def set_up_logs(level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # What uvicorn says at info, the access log and `serve` say better.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Its line of each request has the webhook's URL, in which there may be a secret.
+    logging.getLogger("httpx").setLevel(logging.WARNING)

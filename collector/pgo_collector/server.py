@@ -17,7 +17,10 @@ import uvloop
 from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import AddressUnusable
+from pgo_collector.errors import AddressUnusable, CatalogUnreadable
+from pgo_collector.hooks.announcing import announce
+from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries
+from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.metrics.gauges import Gauges
@@ -25,6 +28,8 @@ from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.settings import Settings, split_address
+from pgo_collector.store.database import clear_database
+from pgo_collector.store.events import unannounced
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
 from pgo_collector.store.reconcile import reconcile
@@ -53,7 +58,7 @@ async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = 
     rows_bytes = settings.rows_megabytes << 20
     folder.lend_room()
     async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
-        with Store(folder, workers) as store:
+        with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store)
             await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, Series(settings.default_service, CPU))
@@ -64,6 +69,7 @@ async def _serve(settings: Settings) -> None:
     submit_keys = KeyFile(settings.submit_auth_keys_file)
     merge_keys = KeyFile(settings.merge_auth_keys_file)
     metrics_keys = KeyFile(settings.metrics_auth_keys_file or Path(os.devnull))  # a file without a key
+    endpoint = _endpoint(settings)
     metrics = PrometheusMetrics() if settings.has_metrics else OFF
     with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
         async with open_store(settings, folder, metrics) as store:
@@ -82,7 +88,8 @@ async def _serve(settings: Settings) -> None:
             )
             upkeep = Upkeep(store, parts.locks, settings)
             metrics.watch(Gauges(store, parts.warming, upkeep))
-            followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep)
+            deliveries = _deliveries(endpoint, store, settings, metrics)
+            followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep, deliveries)
             following = [asyncio.create_task(follower.follow()) for follower in followers]
             await _Server(config).serve([listener])
             for task in following:
@@ -93,8 +100,28 @@ async def _serve(settings: Settings) -> None:
 async def _reindex(settings: Settings) -> int:
     with DataFolder(settings.directory) as folder:
         folder.drop_caches()
+        try:
+            clear_database(folder.catalog)
+        except CatalogUnreadable as error:
+            _log.error("the catalog is damaged, events that waited in it are lost", reason=str(error))
+            folder.drop_catalog()
         async with open_store(settings, folder) as store:
             return sum(row.live for row in store.catalog.rows())
+
+
+def _endpoint(settings: Settings) -> Endpoint | None:
+    """Where events go. Raises SecretUnusable."""
+    if settings.webhook_url is None:
+        return None
+    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
+
+
+def _deliveries(
+    endpoint: Endpoint | None, store: Store, settings: Settings, metrics: Metrics
+) -> Deliveries | NoDeliveries:
+    if endpoint is None:
+        return NoDeliveries()
+    return Deliveries(store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.delivery)
 
 
 def _listen(address: str) -> socket.socket:

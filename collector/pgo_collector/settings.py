@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from urllib.parse import unquote
 
 from pprof_merge import Limits
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
@@ -154,6 +154,22 @@ class Settings(BaseSettings):
     )
     quota_megabytes: float = Field(
         default=inf, gt=0, description="How much of one service is stored, in MiB; inf for any."
+    )
+    webhook_url: HttpUrl | None = Field(
+        default=None, description="Where an event is posted for each profile that is stored."
+    )
+    webhook_secret_file: Path = Field(
+        default=Path("/secret/webhook_secret"),
+        description="What these events are signed with: `whsec_…`, one secret a line. Read at each attempt.",
+    )
+    webhook_timeout: float = Field(
+        default=15, gt=0, description="How long the receiver of an event may take to answer, in seconds."
+    )
+    webhook_days: float = Field(
+        default=3, gt=0, description="How long an event is tried again before it is dropped, in days."
+    )
+    webhook_events_kept: int = Field(
+        default=10_000, gt=0, description="How many events wait at most; the oldest are dropped."
     )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."

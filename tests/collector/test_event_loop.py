@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 from blockbuster import blockbuster_ctx
 from pgo_collector.app import Parts, create_app
+from pgo_collector.hooks.deliveries import Deliveries
+from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
@@ -15,10 +17,46 @@ from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.upkeep.upkeep import Upkeep
+from pydantic import HttpUrl
 from structlog.testing import capture_logs
 
 from tests.faults.stacks import profile_of, tally
+from tests.receiver import Receiver
 from tests.server import bearer
+
+
+async def use(client: httpx.AsyncClient) -> None:
+    """Asks for everything once."""
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.get("/v1/merge")).status_code == 404
+    assert (await client.post("/v1/submit", content=b"hello")).status_code == 400
+    for name in ("a", "b", "a"):
+        assert (await client.post("/v1/submit", content=profile_of(name))).status_code == 204
+    merged = await client.get("/v1/merge")
+    assert tally(merged.content) == {"a": 1, "b": 1}
+    etag = merged.headers["ETag"]
+    assert (await client.get("/v1/merge", headers={"If-None-Match": etag})).status_code == 304
+    assert (await client.post("/v1/merge?and_combine=true")).content == merged.content
+    assert (await client.head("/v1/merge")).status_code == 200
+    assert (await client.get("/v1/merge", headers=bearer("wrong"))).status_code == 403
+    assert (await client.get("/v1/release")).content == merged.content
+    assert (await client.get("/v1/release?format=folded")).status_code == 200
+    assert (await client.post("/v1/releases")).status_code == 200
+    assert (await client.put("/v1/releases/1/pin")).status_code == 200
+    assert (await client.delete("/v1/releases/1/pin")).status_code == 200
+    assert len((await client.get("/v1/releases")).json()["releases"]) == 1
+    query = "?service=demo&type=cpu"
+    sent = [await client.post(f"/api/0/profiles{query}", content=profile_of(name)) for name in ("a", "b")]
+    first, second = (answer.json()["body"]["id"] for answer in sent)
+    assert len((await client.get(f"/api/0/profiles{query}")).json()["body"]) == 2
+    for path in (f"/merge{query}", f"/merge{query}&limit=2", f"/{first}+{second}"):
+        assert tally((await client.get(f"/api/0/profiles{path}")).content) == {"a": 1, "b": 1}
+    assert (await client.get(f"/api/0/profiles/{first}")).status_code == 200
+    assert len((await client.get("/api/0/services")).json()["body"]) == 2
+    for path in ("services", "profiles", "top?service=*", "series?function=a", "diff?base_labels=a="):
+        assert (await client.get(f"/v1/{path}")).status_code == 200
+    assert (await client.get("/v1/openapi.json")).status_code == 200
+    assert 'pgo_collector_stored_profiles{kind="single"} 2.0' in (await client.get("/metrics")).text
 
 
 async def look(client: httpx.AsyncClient) -> None:
@@ -33,45 +71,20 @@ async def look(client: httpx.AsyncClient) -> None:
 def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
     key_file = tmp_path / "keys"
     key_file.write_text("key\n")
-    settings = Settings(directory=tmp_path / "data", workers=1, metrics_open=True)
+    secret_file = tmp_path / "secret"
+    secret_file.write_text(f"whsec_{'A' * 32}\n")
+    receiver = Receiver()
+    settings = Settings(
+        directory=tmp_path / "data", workers=1, metrics_open=True, webhook_url=HttpUrl(receiver.url)
+    )
     keys = KeyFile(key_file)
-
-    async def use(client: httpx.AsyncClient) -> None:
-        assert (await client.get("/healthz")).status_code == 200
-        assert (await client.get("/v1/merge")).status_code == 404
-        assert (await client.post("/v1/submit", content=b"hello")).status_code == 400
-        for name in ("a", "b", "a"):
-            assert (await client.post("/v1/submit", content=profile_of(name))).status_code == 204
-        merged = await client.get("/v1/merge")
-        assert tally(merged.content) == {"a": 1, "b": 1}
-        etag = merged.headers["ETag"]
-        assert (await client.get("/v1/merge", headers={"If-None-Match": etag})).status_code == 304
-        assert (await client.post("/v1/merge?and_combine=true")).content == merged.content
-        assert (await client.head("/v1/merge")).status_code == 200
-        assert (await client.get("/v1/merge", headers=bearer("wrong"))).status_code == 403
-        assert (await client.get("/v1/release")).content == merged.content
-        assert (await client.get("/v1/release?format=folded")).status_code == 200
-        assert (await client.post("/v1/releases")).status_code == 200
-        assert (await client.put("/v1/releases/1/pin")).status_code == 200
-        assert (await client.delete("/v1/releases/1/pin")).status_code == 200
-        assert len((await client.get("/v1/releases")).json()["releases"]) == 1
-        query = "?service=demo&type=cpu"
-        sent = [await client.post(f"/api/0/profiles{query}", content=profile_of(name)) for name in ("a", "b")]
-        first, second = (answer.json()["body"]["id"] for answer in sent)
-        assert len((await client.get(f"/api/0/profiles{query}")).json()["body"]) == 2
-        for path in (f"/merge{query}", f"/merge{query}&limit=2", f"/{first}+{second}"):
-            assert tally((await client.get(f"/api/0/profiles{path}")).content) == {"a": 1, "b": 1}
-        assert (await client.get(f"/api/0/profiles/{first}")).status_code == 200
-        assert len((await client.get("/api/0/services")).json()["body"]) == 2
-        for path in ("services", "profiles", "top?service=*", "series?function=a", "diff?base_labels=a="):
-            assert (await client.get(f"/v1/{path}")).status_code == 200
-        assert (await client.get("/v1/openapi.json")).status_code == 200
-        assert 'pgo_collector_stored_profiles{kind="single"} 2.0' in (await client.get("/metrics")).text
 
     async def serve(folder: DataFolder) -> None:
         metrics = PrometheusMetrics()
         async with open_store(settings, folder, metrics) as store:
-            following = asyncio.create_task(keys.follow())
+            endpoint = Endpoint(receiver.url, secret_file, 5)
+            deliveries = Deliveries(store, endpoint, 1, 100, metrics.delivery)
+            following = [asyncio.create_task(each.follow()) for each in (keys, deliveries)]
             parts = Parts.of(store, keys, keys, keys, metrics)
             metrics.watch(Gauges(store, parts.warming, Upkeep(store, parts.locks, settings)))
             transport = httpx.ASGITransport(create_app(settings, parts))
@@ -84,7 +97,10 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                     await look(client)
                     await asyncio.sleep(1.5)
                 assert len(keys.keys.keys) == 2
-            following.cancel()
+                assert len({*receiver.ids}) == 4
+            for task in following:
+                task.cancel()
+            await asyncio.wait(following)
 
-    with DataFolder(settings.directory) as folder:
+    with receiver, DataFolder(settings.directory) as folder:
         asyncio.run(serve(folder))

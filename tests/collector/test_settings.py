@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import Settings, read_settings, split_address
+from pydantic import HttpUrl
 
 from tests.server import Server
 
@@ -54,6 +55,11 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "quota_profiles": 12.0,
         "quota_megabytes": 13.0,
         "profefe_open": True,
+        "webhook_url": HttpUrl("https://example.org/events"),
+        "webhook_secret_file": Path("/w"),
+        "webhook_timeout": 2.5,
+        "webhook_days": 0.5,
+        "webhook_events_kept": 7,
         "metrics_auth_keys_file": Path("/k"),
         "metrics_open": True,
         "session_hours": 1.5,

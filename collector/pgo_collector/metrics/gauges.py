@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.merges.warming import Warming
 from pgo_collector.store.inventory import Inventory, Totals
+from pgo_collector.store.outbox import Outbox
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
 
@@ -30,6 +31,7 @@ class Gauges(Collector):
         self._upkeep = upkeep
         self._inventory = Inventory(store.catalog)
         self._lock = Lock()
+        self._outbox = Outbox(store.catalog)
         self._totals: dict[str, Totals] = {}
         self._read_at = -float("inf")
 
@@ -52,8 +54,18 @@ class Gauges(Collector):
             upkeep.done_at,
         )
         yield _gauge("upkeep_pause_seconds", "The pause after each run: PGOF_UPKEEP_SECONDS.", upkeep.pause)
+        yield from self._events()
         yield from self._disk()
         yield from self._stored()
+
+    def _events(self) -> Iterator[GaugeMetricFamily]:
+        with suppress(SQLAlchemyError):
+            events, oldest = self._outbox.backlog()
+            age = 0.0 if oldest is None else max(time.time() - oldest / 10**9, 0.0)
+            yield _gauge("events_waiting", "Events that wait to be delivered.", events)
+            yield _gauge(
+                "oldest_event_seconds", "How long the oldest of them has waited; 0 if none does.", age
+            )
 
     def _disk(self) -> Iterator[GaugeMetricFamily]:
         with suppress(OSError):

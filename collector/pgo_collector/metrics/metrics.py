@@ -11,13 +11,16 @@ from pgo_collector.metrics.gauges import Gauges
 
 
 class Metrics(Protocol):
-    """Counts and times. All but `exposition` is called on the event loop, and none of it blocks."""
+    """Counts and times. Nothing but `exposition` blocks."""
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
         """The layers of an application, the outermost of which counts its requests."""
 
     def task(self, name: str, seconds: float) -> None:
         """The engine has ended a task, so long after it was asked to."""
+
+    def delivery(self, outcome: str, count: int) -> None:
+        """So many events had an outcome."""
 
     def watch(self, gauges: Gauges) -> None:
         """From now on a scrape reads these, too."""
@@ -34,6 +37,9 @@ class NoMetrics:
         return layers
 
     def task(self, name: str, seconds: float) -> None:
+        """Nothing."""
+
+    def delivery(self, outcome: str, count: int) -> None:
         """Nothing."""
 
     def watch(self, gauges: Gauges) -> None:

@@ -78,6 +78,15 @@ class PrometheusMetrics:
             registry=registry,
         )
 
+        self._deliveries = Counter(
+            f"{_PREFIX}_deliveries",
+            "Attempts to deliver an event, and events that were dropped, by outcome.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("delivered", "failed", "gone", "too_old", "too_many"):  # as above
+            self._deliveries.labels(outcome)
+
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
         """See Metrics."""
         return Metering(layers, app, self._answered)
@@ -85,6 +94,10 @@ class PrometheusMetrics:
     def task(self, name: str, seconds: float) -> None:
         """See Metrics."""
         self._tasks.labels(name).observe(seconds)
+
+    def delivery(self, outcome: str, count: int) -> None:
+        """See Metrics."""
+        self._deliveries.labels(outcome).inc(count)
 
     def watch(self, gauges: Gauges) -> None:
         """See Metrics."""

@@ -97,6 +97,10 @@ class Blobs:
         except OSError:
             return MISSING
 
+    def written_nanos(self, name: BlobName) -> int:
+        """When a blob came, in ns since 1970. Raises OSError."""
+        return self.path(name).stat().st_mtime_ns
+
     def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName] = ()) -> int:
         """Links the file `part` under its name and makes all of it durable; the size of .inputs in bytes.
 

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-import structlog
-from sqlalchemy import event
 
 from pgo_collector.engine.tasks import Facts, LeftOut
-from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.store.blob_rows import (
     NAMED,
     NAMED_BLOBS,
@@ -31,17 +28,18 @@ from pgo_collector.store.blob_rows import (
     uncount_profiles,
 )
 from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.database import open_database
+from pgo_collector.store.events import Event
 from pgo_collector.store.selected import mixes, reaches_over, selected
 from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.series import Series
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, MERGES, METADATA, PROFILES, SERIES, VERSION
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 
 T = TypeVar("T")
 
 _DAY_NANOS = 86_400 * 10**9
 # So many values a statement has; there are limits.
 _BATCH = 500
-_log = structlog.get_logger()
 
 
 class Day(NamedTuple):
@@ -66,18 +64,8 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         """Opens the catalog, made if it is missing. Raises CatalogUnreadable."""
-        self._engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None)
-        event.listen(self._engine, "connect", _set_up)
-        event.listen(self._engine, "begin", _begin)
+        self._engine = open_database(path)
         self._writer = self._engine.execution_options(writes=True)
-        try:
-            with self._writer.begin() as connection:
-                _make_tables(connection)
-        except sa.exc.DatabaseError as error:
-            self.close()
-            raise CatalogUnreadable(
-                f"catalog {path}: {error.orig}; `pgo-collector reindex` makes it anew from the blobs"
-            ) from error
 
     def close(self) -> None:
         """Closes the file."""
@@ -86,6 +74,15 @@ class Catalog:
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """A transaction for those who read the tables in other ways: see `inventory`."""
         return self._engine.begin()
+
+    def writing(self) -> AbstractContextManager[sa.Connection]:
+        """A transaction for those who write them: see `outbox`."""
+        return self._writer.begin()
+
+    def made_nanos(self) -> int:
+        """When it was made, in ns since 1970; what came before then was taken in from the blobs."""
+        with self._engine.begin() as connection:
+            return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
     def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
         """The blobs that count, the first `most` in canonical order: by time, then by digest."""
@@ -226,12 +223,14 @@ class Catalog:
                     found.setdefault(blob, []).append(name)
         return found
 
-    def add(self, *blobs: tuple[BlobName, Facts]) -> None:
-        """Blobs with one profile each are live and count it."""
+    def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
+        """Blobs with one profile each are live and count it; and these events are to be delivered."""
         with self._writer.begin() as connection:
             for name, facts in blobs:
                 blob = put_blob(connection, name, facts, name.identity.time_nanos, 0)
                 count_profiles(connection, blob, name, [name])
+            for event in events:
+                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
 
     def replace(
         self,
@@ -314,41 +313,14 @@ def _delete(connection: sa.Connection, ids: Iterable[int]) -> None:
     connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
 
 
+def _waiting(event: Event) -> dict[str, Any]:
+    row = {"event": event.id, "created_nanos": event.created_nanos, "body": event.body}
+    return {**row, "attempts": 0, "due_nanos": event.created_nanos}
+
+
 def _listed(left_out: Iterable[LeftOut]) -> str:
     return json.dumps([asdict(entry) for entry in left_out])
 
 
 def _left_out(text: str) -> tuple[LeftOut, ...]:
     return tuple(LeftOut(**entry) for entry in json.loads(text))
-
-
-def _make_tables(connection: sa.Connection) -> None:
-    """Makes what is missing; what another version made goes, and `reconcile` fills it again."""
-    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version != VERSION:
-        _drop_tables(connection)
-        connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
-    METADATA.create_all(connection)
-
-
-def _drop_tables(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
-    old = sa.MetaData()
-    old.reflect(connection)
-    if old.tables:
-        _log.warning("the catalog is another version's, made anew from the blobs")
-        old.drop_all(connection)
-
-
-def _set_up(connection: Any, _: object) -> None:
-    """FULL: a commit is on disk before the client hears of it."""
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    """The driver would begin only at the first change; this way what is read before belongs to it too."""
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -121,8 +121,13 @@ class DataFolder:
         return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
 
     def drop_caches(self) -> None:
-        """Removes all that can be made anew from the blobs: catalog, merges and rows. Raises OSError."""
-        for path in (*self.path.glob(f"{CATALOG}*"), *self.merged.iterdir(), *self.rows.iterdir()):
+        """Removes merges and rows, which can be made anew from the blobs. Raises OSError."""
+        for path in (*self.merged.iterdir(), *self.rows.iterdir()):
+            path.unlink()
+
+    def drop_catalog(self) -> None:
+        """Removes the catalog's file, with the events in it. Raises OSError."""
+        for path in self.path.glob(f"{CATALOG}*"):
             path.unlink()
 
     def lend_room(self) -> None:

@@ -93,10 +93,12 @@ async def _adopt_combined(
 async def _adopt_profiles(store: Store, names: list[BlobName]) -> None:
     """Counts profiles that aren't, and deletes those that a combined blob counts already.
 
-    One that can't be read is counted too, so that merges say that they leave it out.
+    One that can't be read is counted too, so that merges say that they leave it out. Of one that came after
+    the catalog was made, the process was killed before it was counted: that it is stored is news.
     """
     owners = await asyncio.to_thread(store.catalog.owners, names)
     counted = await asyncio.to_thread(store.counted, names)
+    made = await asyncio.to_thread(store.catalog.made_nanos)
     new = []
     for name in names:
         if name in counted:
@@ -109,7 +111,13 @@ async def _adopt_profiles(store: Store, names: list[BlobName]) -> None:
         batch = new[start : start + _BATCH]
         facts = await asyncio.gather(*(_read(store, name) for name in batch))
         entries = [(name, known or _unread(store, name)) for name, known in zip(batch, facts, strict=True)]
-        await store.write(store.catalog.add, *entries)
+        events = [
+            event
+            for name, known in entries
+            for event in store.announce(name, known)
+            if store.blobs.written_nanos(name) > made
+        ]
+        await store.write(store.catalog.add, *entries, events=events)
     if new:
         _log.info("profiles taken in", count=len(new))
 

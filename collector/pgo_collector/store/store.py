@@ -18,6 +18,7 @@ from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import NotStored
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
 from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.events import Announce, unannounced
 from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
 from pgo_collector.store.series import Series
 
@@ -39,10 +40,11 @@ class Store:
     Whatever decides which blobs count runs on one thread, one step after another: see `write`.
     """
 
-    def __init__(self, folder: DataFolder, workers: Workers) -> None:
+    def __init__(self, folder: DataFolder, workers: Workers, announce: Announce = unannounced) -> None:
         """Raises CatalogUnreadable."""
         self.folder = folder
         self.workers = workers
+        self.announce = announce
         self.blobs = Blobs(folder)
         self.catalog = Catalog(folder.catalog)
         self._writer = ThreadPoolExecutor(1, "writer")
@@ -104,7 +106,7 @@ class Store:
         self.blobs.discard(name)  # what may be there of one that didn't come to count
         self.blobs.keep(part, name)
         try:
-            self.catalog.add((name, facts))
+            self.catalog.add((name, facts), events=self.announce(name, facts))
         except SQLAlchemyError:
             self.blobs.discard(name)
             raise

@@ -92,5 +92,20 @@ MERGES = sa.Table(
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
-# Of the tables above; to be raised with every change of them.
-VERSION = 3
+# When these tables were made: what was stored before then is in them since they were filled from the blobs.
+MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
+
+# Of the tables above; to be raised with every change of one of them. They are then made anew from the blobs.
+VERSION = 4
+
+# Events that wait to be delivered. No blob tells of them, so this one stays when the others are made anew.
+OUTBOX = sa.Table(
+    "outbox",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("created_nanos", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
+)

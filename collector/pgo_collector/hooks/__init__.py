@@ -1,0 +1,1 @@
+"""Hooks: what others are told when a profile is stored."""

@@ -1,0 +1,79 @@
+"""The server is killed at every operation on disk, in turn: each profile that is stored has its one event."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.faults.campaign import Check, Strike, kill_everywhere, lanes_in
+from tests.faults.killer import Mode
+from tests.faults.lane import Lane, Tally, profile_named, submitted
+from tests.faults.stacks import DAY, EPOCH
+
+# The profile that is new has this letter, see `profile_named`.
+NEW = "n"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Of a collector whose events all wait, since the receiver never answers."""
+    secret = tmp_path / "secret"
+    secret.write_text(f"whsec_{'A' * 32}\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield {
+            "PGOF_WEBHOOK_URL": f"http://127.0.0.1:{listener.getsockname()[1]}/",
+            "PGOF_WEBHOOK_SECRET_FILE": str(secret),
+            "PGOF_WEBHOOK_TIMEOUT": "600",
+        }
+
+
+def three_profiles(lane: Lane) -> None:
+    submitted(lane.start(), *"abc")
+
+
+def submit(lane: Lane, mode: Mode, target: int) -> bool:
+    return lane.struck_request(mode, target, lambda server: server.submit(profile_named(NEW)))
+
+
+def told(lane: Lane) -> Tally:
+    """Of which profiles there are events, by their letters, which are their days."""
+    with closing(sqlite3.connect(lane.data / "catalog.sqlite3")) as catalog:
+        bodies = [json.loads(body) for (body,) in catalog.execute("SELECT body FROM outbox")]
+    nanos = (int(body["data"]["id"].rpartition("/")[2].partition("-")[0]) for body in bodies)
+    return Counter(chr((each - EPOCH) // DAY) for each in nanos)
+
+
+def check_submit(lane: Lane, done: bool) -> None:
+    """Whatever was struck, the retry is answered as stored, and from then on there is the event."""
+    server = lane.start()
+    if done:
+        assert told(lane)[NEW] == 1
+    submitted(server, NEW)
+    assert told(lane) == Counter(f"abc{NEW}")
+
+
+def check_reindex(lane: Lane, done: bool) -> None:
+    """Nothing is lost, and what is taken in again is no news."""
+    del done
+    submitted(lane.start(), *"abc")
+    assert told(lane) == Counter("abc")
+
+
+@pytest.mark.parametrize(
+    ("strike", "check"),
+    [(submit, check_submit), (Lane.struck_reindex, check_reindex)],
+    ids=["submit", "reindex"],
+)
+def test_killed_at_every_operation(
+    tmp_path: Path, library: Path, settings: dict[str, str], strike: Strike, check: Check
+) -> None:
+    """Takes up to 40 s: dozens of kills and restarts."""
+    with lanes_in(tmp_path, library, settings) as lanes:
+        kill_everywhere(lanes, three_profiles, strike, check)

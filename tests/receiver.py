@@ -1,0 +1,107 @@
+"""A real receiver of events: an HTTP server whose answers a test decides on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+_PATIENCE_SECONDS = 30.0
+
+
+class Received(NamedTuple):
+    """A request; its headers by their names in lower case, and when it came by the monotonic clock."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def id(self) -> str:
+        return self.headers["webhook-id"]
+
+    @property
+    def event(self) -> dict[str, Any]:
+        return dict(json.loads(self.body))
+
+
+class Answer(NamedTuple):
+    """What is answered, how long after the request, and with what body."""
+
+    status: int = 204
+    headers: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0
+    body: bytes = b""
+
+
+class Receiver:
+    """Listens on a loopback port within the block; `answer` decides on the last of the requests that came."""
+
+    def __init__(
+        self, answer: Callable[[list[Received]], Answer] = lambda _: Answer(), port: int = 0
+    ) -> None:
+        self.answer = answer
+        self.received: list[Received] = []
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/events"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def ids(self) -> list[str]:
+        """The events of all requests, in their order."""
+        return [each.id for each in self.received]
+
+    def wait_for(self, count: int) -> list[Received]:
+        """The first `count` requests, once they are there."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while len(self.received) < count:
+            assert time.monotonic() < deadline, f"only {len(self.received)} requests came"
+            time.sleep(0.02)
+        return self.received[:count]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                with receiver._lock:
+                    receiver.received.append(Received(self.path, headers, body, time.monotonic()))
+                    before = [*receiver.received]
+                answer = receiver.answer(before)
+                time.sleep(answer.seconds)
+                self.send_response(answer.status)
+                for name, value in answer.headers:
+                    self.send_header(name, value)
+                if answer.status != 204:
+                    self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                self.wfile.write(answer.body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except ConnectionError:  # who was served slowly went away
+                    self.close_connection = True
+
+        return Handler
