@@ -21,7 +21,8 @@ from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Recording, Stack
 from pgo_agent.process_sampler import ProcessSampler
 
-from tests.agent.busy import NAME, CpuMeter, build, needs_gcc, running
+from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.cpu_meter import CpuMeter
 
 FREQUENCY = 199
 SECONDS = 2.0
