@@ -33,7 +33,7 @@ _ENVIRONMENT = {
     "BPFTRACE_NO_USER_SYMBOLS": "1",
 }
 _KEY = re.compile(
-    r"(?P<pid>\d+),(?P<thread>\d+),(?P<kernel>(?:\n\t.*)*)\n?,(?P<user>(?:\n\t.*)*)\n?,(?P<comm>.*)"
+    r"(?P<pid>\d+),(?P<thread>\d+),(?P<kernel>(?:\n\t.*)*)\n?,(?P<user>(?:\n\t.*)*)\n?,(?P<comm>(?s:.*))"
 )
 _ADDRESS = re.compile(r"\n\t([0-9a-f]+) ")
 _BTF = Path("/sys/kernel/btf/vmlinux")
