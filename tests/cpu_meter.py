@@ -43,8 +43,12 @@ class CpuMeter:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that the main thread of a process has started, and that have not ended."""
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    """The processes that a process has started, and that have not ended."""
+    try:
+        by_thread = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # a thread has just ended
+        return children_of(pid)
+    return [int(child) for children in by_thread for child in children.split()]
 
 
 def _ticks(pid: int) -> list[int]:

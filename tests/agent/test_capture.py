@@ -15,6 +15,7 @@ from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.serving import AGENT, parsed
+from tests.cpu_meter import children_of
 from tests.terminal import on_terminal
 
 pytestmark = needs_gcc
@@ -57,19 +58,12 @@ def test_a_person_sees_how_far_it_is(command: list[str], tmp_path: Path) -> None
 def test_ctrl_c_ends_it_and_its_profiler(command: list[str], tmp_path: Path) -> None:
     file = tmp_path / "cpu.pb.gz"
     with subprocess.Popen([*command, "-o", file, "--duration", "60"]) as process:
-        while not (children := _children(process.pid)):
+        while not (children := children_of(process.pid)):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert not file.exists()
-
-
-def _children(pid: int) -> list[int]:
-    listed = subprocess.run(
-        ["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True, check=False
-    )
-    return [*map(int, listed.stdout.split())]
 
 
 @pytest.mark.parametrize(
