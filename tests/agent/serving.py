@@ -15,6 +15,8 @@ from typing import Any, Self
 import httpx
 from pprof_proto.profile_pb2 import Profile
 
+from tests.cpu_meter import children_of
+
 AGENT = Path(sys.executable).with_name("pgo-agent")
 _START_SECONDS = 30.0
 
@@ -72,10 +74,9 @@ class Serving:
         assert (response.status_code, response.json()) == (200, "Profiling is currently in progress.")
         return True
 
-    def children(self) -> list[str]:
+    def children(self) -> list[int]:
         """The processes that it has started."""
-        command = ["ps", "--ppid", str(self.process.pid), "-o", "pid=,comm="]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+        return children_of(self.process.pid)
 
     def stop(self) -> int:
         """Its exit status after SIGTERM."""

@@ -21,7 +21,8 @@ from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Recording, Stack
 from pgo_agent.process_sampler import ProcessSampler
 
-from tests.agent.busy import NAME, CpuMeter, build, needs_gcc, running
+from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.cpu_meter import CpuMeter, children_of
 
 FREQUENCY = 199
 SECONDS = 2.0
@@ -70,13 +71,6 @@ def functions_in(stack: Stack, binary: Path) -> list[str]:
             assert address is not None
             found += [name for name, (start, size) in known.items() if start <= address < start + size]
     return found
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    command = ["ps", "--ppid", str(pid), "-o", "pid=,comm="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    return [int(child) for child, name in map(str.split, listed) if name != "ps"]
 
 
 def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from pprof_proto.profile_pb2 import Profile
 
 from tests.bench import corpus, report
 from tests.bench.report import Section
 from tests.bench.rig import ROOT, Rig
+from tests.interop.postgres_cluster import MISSING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +56,17 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
     assert text.count("| 2,000, 2 processes |") == 2
     assert text.count("| real") == 8
     assert text.count("| SIG") == 2
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
+    """Takes a minute: each profiler and each bare tool is started on a PostgreSQL, and some compile first."""
+    written = tmp_path / "benchmarks.md"
+    run("--scale", "2000", "--report", written, "compute").check_returncode()
+    text = written.read_text()
+    for profiler in ("bcc", "perf", "bpftrace"):
+        # One row in the table of overheads, and one in that of profiles.
+        assert text.count(f"\n| {profiler} | ") == 2
 
 
 def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:

@@ -17,13 +17,15 @@ from pgo_agent.errors import ToolFailed
 from pgo_agent.native.layouts import Layouts
 from pgo_agent.native.recording import Recording, Stack
 
-# Says the id of each process when it is first seen, so that its layout can be read while it is there.
+# Says that all is attached, which may take a while, before it counts; and the id of each process when it is
+# first seen, so that its layout can be read while it is there.
 _PROGRAM = """
-profile:hz:{frequency} /{condition}/ {{
+interval:ms:10 /@on == 0/ {{ @on = 1; printf("started\\n"); }}
+profile:hz:{frequency} /@on == 1 && ({condition})/ {{
     if (@seen[pid] == 0) {{ @seen[pid] = 1; printf("%d\\n", pid); }}
     @stacks[pid, tid, kstack(perf), ustack(perf), comm] = count();
 }}
-END {{ clear(@seen); }}
+END {{ clear(@on); clear(@seen); }}
 """
 _ENVIRONMENT = {
     "BPFTRACE_MAP_KEYS_MAX": "131072",
@@ -31,7 +33,7 @@ _ENVIRONMENT = {
     "BPFTRACE_NO_USER_SYMBOLS": "1",
 }
 _KEY = re.compile(
-    r"(?P<pid>\d+),(?P<thread>\d+),(?P<kernel>(?:\n\t.*)*)\n?,(?P<user>(?:\n\t.*)*)\n?,(?P<comm>.*)"
+    r"(?P<pid>\d+),(?P<thread>\d+),(?P<kernel>(?:\n\t.*)*)\n?,(?P<user>(?:\n\t.*)*)\n?,(?P<comm>(?s:.*))"
 )
 _ADDRESS = re.compile(r"\n\t([0-9a-f]+) ")
 _BTF = Path("/sys/kernel/btf/vmlinux")
@@ -49,7 +51,7 @@ class Bpftrace:
         condition = " || ".join(f'curtask->group_leader->comm == "{name}"' for name in wanted.names)
         text = _PROGRAM.format(frequency=wanted.frequency, condition=condition)
         heard = _Heard()
-        command = (self.program, "-f", "json", "-B", "line", "-e", text)
+        command = (self.program, "-q", "-f", "json", "-B", "line", "-e", text)
         with Child(self.name, command, heard.hear, _ENVIRONMENT) as child:
             began, lasted = child.run(duration, until, before_end=heard.layouts.look_again)
         samples = ((stack, count, count * wanted.period) for stack, count in heard.stacks())
@@ -81,7 +83,7 @@ class _Heard:
         if said["type"] == "printf":
             self.layouts.look(int(said["data"]))
         elif said["type"] == "map":
-            self._counts = said["data"]["@stacks"]
+            self._counts = said["data"].get("@stacks", {})
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
         """Each stack, and how often it was seen. Raises ToolFailed if a key is not as it is to be."""

@@ -44,14 +44,18 @@ class Child:
 
     def __enter__(self) -> Self:
         self._said: IO[bytes] = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(  # noqa: S603 - no shell; the operator says which programs there are
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=self._environment,
-            start_new_session=True,  # a Ctrl-C is for the agent, which then ends it
-        )
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - no shell; the operator says which programs there are
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=self._environment,
+                start_new_session=True,  # a Ctrl-C is for the agent, which then ends it
+            )
+        except FileNotFoundError:
+            self._said.close()
+            raise ToolFailed("setpriv", "it is not installed (Debian's package: util-linux)") from None
         self._listener = threading.Thread(target=self._listen, name=f"pgo-agent-{self._tool}", daemon=True)
         self._listener.start()
         return self

@@ -11,14 +11,19 @@ from pgo_agent.backends.backend import Backend
 from pgo_agent.backends.choice import backends
 
 
-def add_sampling(command: argparse.ArgumentParser) -> None:
-    """What is sampled, how often, and by what."""
+def add_executables(command: argparse.ArgumentParser) -> None:
+    """What is sampled."""
     command.add_argument(
         "--executable",
         metavar="NAME",
         action="append",
         help="a program to profile, by the name of its executable; may be repeated (default: postgres)",
     )
+
+
+def add_sampling(command: argparse.ArgumentParser) -> None:
+    """What is sampled, how often, and by what."""
+    add_executables(command)
     command.add_argument(
         "--frequency", metavar="HZ", type=int, default=99, help="samples a second (default: %(default)s)"
     )

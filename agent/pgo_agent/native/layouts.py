@@ -103,10 +103,13 @@ class Layouts:
 
     def _area(self, pid: int, found: re.Match[str]) -> _Area:
         start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
-        file = found["file"].removesuffix(_DELETED)
+        file = found["file"]
         if not file.startswith(("/", "[vdso]")):
             return _Area(start, end, None)
-        build_id = _build_id(Path(file), int(found["inode"]), Path(f"/proc/{pid}/map_files/{found['range']}"))
+        path = file.removesuffix(_DELETED)
+        build_id = _build_id(Path(path), int(found["inode"]), Path(f"/proc/{pid}/map_files/{found['range']}"))
+        if build_id:  # without it, nobody could tell whether what is at the path by now is the same
+            file = path
         mapping = Mapping(file, build_id, start, end - start, offset)
         return _Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from pgo_agent.errors import AgentError, NoSamples
+from pgo_agent.errors import AgentError
 from pgo_agent.native.native_profile import native_profile
 from pgo_agent.process_sampler import ProcessSampler
 from pgo_agent.serve.order import Order
@@ -84,8 +84,8 @@ class Profiling:
             recording = sampler.record(order.duration, running.ended)
             unwanted = running.stopped and not running.partial
             return None if unwanted else native_profile(recording)
-        except NoSamples:
-            if running.stopped:
+        except AgentError:
+            if running.stopped:  # it may not even have started
                 return None
             raise
         finally:

@@ -1,0 +1,116 @@
+"""Frames of addresses in a real process, also when its binary is replaced or it has ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pgo_agent.native.elf import Elf
+from pgo_agent.native.layouts import Layouts
+from pgo_agent.native.recording import Frame
+
+from tests.agent.busy import build, needs_gcc, running
+from tests.cpu_meter import children_of
+
+pytestmark = needs_gcc
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    return build(tmp_path)
+
+
+def code_of(pid: int, binary: Path) -> int:
+    """Where the code of the binary begins in memory."""
+    text = Path(f"/proc/{pid}/maps").read_text()
+    (start,) = re.findall(rf"^(\w+)-\w+ r-xp .*{re.escape(str(binary))}", text, flags=re.MULTILINE)
+    return int(start, 16)
+
+
+def test_a_frame_is_in_the_mapping_of_its_file(binary: Path) -> None:
+    with running(binary) as process:
+        start = code_of(process.pid, binary)
+        layouts = Layouts()
+        layouts.look(process.pid)
+    leaf, caller = layouts.frames(process.pid, (), (start + 0x200, start + 0x300, 0x10))
+    assert leaf.mapping is not None
+    assert (leaf.mapping.file, leaf.mapping.start) == (str(binary), start)
+    assert leaf.mapping.build_id == Elf.read(binary).build_id
+    assert leaf.mapping.size % 4096 == leaf.mapping.offset % 4096 == 0
+    # The call is before the address that a caller goes on at; where there is no code, there is no caller.
+    assert (leaf.address, caller.address) == (start + 0x200, start + 0x2FF)
+    assert layouts.frames(process.pid, (), (0x10,)) == (Frame(0x10, None, ""),)
+
+
+def test_one_binary_is_one_mapping_in_all_its_processes(binary: Path) -> None:
+    with running(binary) as first, running(binary) as second:
+        layouts = Layouts()
+        frames: list[Frame] = []
+        for process in (first, second):
+            layouts.look(process.pid)
+            frames += layouts.frames(process.pid, (), (code_of(process.pid, binary) + 0x200,))
+    assert frames[0] == frames[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read a file that was deleted from a process")
+def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) -> None:
+    old = Elf.read(binary).build_id
+    with running(binary) as process:
+        start = code_of(process.pid, binary)
+        binary.unlink()
+        shutil.copy("/bin/ls", binary)
+        layouts = Layouts()
+        layouts.look(process.pid)
+        ((frame,),) = (layouts.frames(process.pid, (), (start,)),)
+    assert frame.mapping is not None
+    assert (frame.mapping.file, frame.mapping.build_id) == (str(binary), old)
+    # Of one that has ended, nobody can tell any more; so it isn't said to be what is at its path.
+    late = Layouts()
+    late.look(process.pid)
+    assert late.frames(process.pid, (), (start,)) == (Frame(start, None, ""),)
+
+
+def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> None:
+    with running(binary, "forks") as server:
+        layouts = Layouts()
+        while not (children := children_of(server.pid)):
+            pass
+        layouts.look(children[0])
+        start = code_of(server.pid, binary)
+        unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
+        (frame,) = layouts.frames(unseen, (), (start + 0x200,))
+    assert frame.mapping is not None
+    assert frame.mapping.start == start
+
+
+def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
+    with running(binary) as process:
+        layouts = Layouts()
+        layouts.look(process.pid)
+        start = code_of(process.pid, binary)
+        unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
+        assert layouts.frames(unseen, (), (start,)) == (Frame(start, None, ""),)
+
+
+def test_the_kernel_is_said_once_and_its_callers_are_calls() -> None:
+    symbols = {
+        name: int(address, 16)
+        for address, kind, name in (
+            line.split()[:3] for line in Path("/proc/kallsyms").read_text().splitlines()
+        )
+        if kind in "tT"
+    }
+    if not symbols.get("do_syscall_64"):
+        pytest.skip("the kernel hides its addresses from this user")
+    at = symbols["do_syscall_64"]
+    frames = Layouts().frames(1, (at + 8, at + 8, at + 16), ())
+    assert [(frame.address, frame.symbol) for frame in frames] == [
+        (at + 8, "do_syscall_64"),
+        (at + 15, "do_syscall_64"),
+    ]
+    assert frames[0].mapping is not None
+    assert frames[0].mapping.build_id in Path("/sys/kernel/notes").read_bytes().hex()
+    assert len(frames[0].mapping.build_id) == 40

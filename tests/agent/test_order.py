@@ -1,0 +1,63 @@
+"""The body of a POST: whatever it is, it is an order or refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pgo_agent.backends.bcc import Bcc
+from pgo_agent.backends.bpftrace import Bpftrace
+from pgo_agent.backends.perf import Perf
+from pgo_agent.serve.order import Order
+from pgo_agent.serve.refusal import Refusal
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+FIELDS = st.fixed_dictionaries(
+    {"profiler": st.dictionaries(st.sampled_from(["BccProfile", "Perf", "Bpftrace", "x"]), JSON) | JSON},
+    optional={
+        "sampling_frequency": JSON | st.integers(-1, 1002),
+        "timeout_seconds": JSON | st.integers(-1, 62),
+        "archive": JSON,
+        "other": JSON,
+    },
+)
+
+
+@given(st.binary() | (JSON | FIELDS).map(lambda said: json.dumps(said).encode()))
+def test_every_body_is_an_order_within_bounds_or_refused(body: bytes) -> None:
+    outcome = outcome_of(body)
+    if isinstance(outcome, Refusal):
+        assert outcome.status in {400, 422}
+        assert outcome.reason
+    else:
+        assert 1 <= outcome.frequency <= 1000
+        assert 1 <= outcome.duration <= 60
+        # No program but those that are the agent's own.
+        assert outcome.backend in {Bcc(), Perf(), Bpftrace()}
+
+
+def outcome_of(body: bytes) -> Order | Refusal:
+    try:
+        return Order.parse(body, ())
+    except Refusal as refusal:
+        return refusal
+
+
+@given(
+    st.sampled_from(["BccProfile", "Perf", "Bpftrace"]),
+    st.integers(1, 1000),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_what_is_within_bounds_is_taken(name: str, frequency: int, seconds: int, archive: bool) -> None:
+    body = {"sampling_frequency": frequency, "timeout_seconds": seconds, "archive": archive}
+    order = Order.parse(json.dumps({"profiler": {name: "/a"}, **body}).encode(), ["/a"])
+    assert (order.frequency, order.duration, order.archive) == (frequency, seconds, archive)
+    with pytest.raises(Refusal, match="'/a' is not a program"):
+        Order.parse(json.dumps({"profiler": {name: "/a"}}).encode(), ["/b"])

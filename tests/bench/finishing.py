@@ -1,0 +1,48 @@
+"""What it takes from the last sample to the profile: `python -m tests.bench.finishing BACKEND SECONDS FILE`.
+
+Prints the CPU time of the agent and its profiler (s), and how many samples there were.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+from pathlib import Path
+
+from pgo_agent.backends.choice import backends
+from pgo_agent.native.native_profile import native_profile
+from pgo_agent.process_sampler import ProcessSampler
+
+from tests.cpu_meter import CpuMeter
+
+
+class _Ending(threading.Event):
+    """Set after a while; `taken` is the CPU time (s) of this process and the profiler until then."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.taken = 0.0
+        threading.Timer(seconds, self._end).start()
+
+    def _end(self) -> None:
+        self.taken = CpuMeter(os.getpid()).taken()
+        self.set()
+
+
+def main() -> None:
+    """Measures it once."""
+    name, seconds, file = sys.argv[1:]
+    ending = _Ending(float(seconds))
+    recording = ProcessSampler(backends()[name], ("postgres",)).record(10 * float(seconds), ending)
+    Path(file).write_bytes(native_profile(recording))
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    taken = sum(of.ru_utime + of.ru_stime for of in used) - ending.taken
+    samples = sum(count for count, _ in recording.stacks.values())
+    json.dump({"cpu": taken, "samples": samples}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

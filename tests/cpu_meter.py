@@ -1,0 +1,60 @@
+"""The CPU time of processes, as the kernel counts it, at any moment of a while."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+
+class CpuMeter:
+    """Reads, while it is entered, what a process, its children and those that have ended have taken."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._read: list[tuple[int, float]] = []
+        self._ended = Event()
+        self._thread = Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def seconds(self, began: int, duration: int) -> float:
+        """The CPU time taken from `began` (ns since 1970) on, for `duration` ns; 0.1 s are uncertain."""
+        (_, first), *_ = [read for read in self._read if read[0] >= began]
+        *_, (_, last) = [read for read in self._read if read[0] <= began + duration]
+        return last - first
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.05):
+            self._read.append((time.time_ns(), self.taken()))
+
+    def taken(self) -> float:
+        """The CPU time so far (s)."""
+        ticks = sum(_ticks(self._pid)) + sum(sum(_ticks(child)[:2]) for child in children_of(self._pid))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started, and that have not ended."""
+    try:
+        by_thread = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # a thread has just ended
+        return children_of(pid)
+    return [int(child) for children in by_thread for child in children.split()]
+
+
+def _ticks(pid: int) -> list[int]:
+    """User and system time of a process, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has just ended
+        return [0, 0, 0, 0]
+    return [*map(int, fields[11:15])]

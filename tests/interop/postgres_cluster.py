@@ -1,0 +1,101 @@
+"""PostgreSQL from Debian, at a free port of loopback, with pgbench's tables in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.listening import free_port
+
+_INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
+# It doesn't run as root.
+_AS_POSTGRES = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--")
+_START_SECONDS = 60.0
+MISSING = "" if _INSTALLED else "PostgreSQL (Debian: postgresql) is missing"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A server; `pid` is its postmaster's."""
+
+    pid: int
+    port: int
+
+    @contextmanager
+    def pgbench(self, seconds: int, *arguments: str, clients: int = 2) -> Iterator[subprocess.Popen[str]]:
+        """Selects by that many clients, while it is entered, for that many seconds at most."""
+        command = [*self._command("pgbench"), "-n", "-S", "-T", str(seconds), "-c", str(clients), *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
+        done = subprocess.run(self._command("pg_isready"), check=False, capture_output=True)
+        return done.returncode == 0
+
+    def fill(self, scale: int) -> None:
+        """Makes pgbench's tables, 15 MB for each 1 of the scale."""
+        command = [*self._command("pgbench"), "-i", "-q", "-s", str(scale)]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def _command(self, program: str) -> list[str | Path]:
+        database = () if program == "pg_isready" else ("-U", "postgres", "postgres")
+        # The name of the database comes last, and pgbench takes options after it.
+        return [_INSTALLED[-1] / program, "-h", "127.0.0.1", "-p", str(self.port), *database]
+
+
+@contextmanager
+def running_postgres(scale: int = 2) -> Iterator[Cluster]:
+    """A cluster of its own, that doesn't care for what is lost in a crash."""
+    as_postgres = _AS_POSTGRES if os.geteuid() == 0 else ()
+    port = free_port()
+    # pytest's own folders are closed to other users.
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    try:
+        if as_postgres:
+            shutil.chown(folder, "postgres", "postgres")
+        initdb = [
+            *as_postgres,
+            _INSTALLED[-1] / "initdb",
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "-N",
+            folder / "data",
+        ]
+        subprocess.run(initdb, check=True, capture_output=True)
+        settings = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "shared_buffers": "128MB",
+        }
+        command = [*as_postgres, _INSTALLED[-1] / "postgres", "-D", folder / "data"]
+        command += [f"--{name}={value}" for name, value in settings.items()]
+        with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+            try:
+                cluster = Cluster(process.pid, port)
+                deadline = time.monotonic() + _START_SECONDS
+                while not cluster.answers():
+                    assert process.poll() is None, (folder / "log").read_text()
+                    assert time.monotonic() < deadline, (folder / "log").read_text()
+                    time.sleep(0.1)
+                cluster.fill(scale)
+                yield cluster
+            finally:
+                process.terminate()
+                process.wait(30)
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,139 @@
+"""PostgreSQL under pgbench, profiled by each profiler that works here, up to the merge of a collector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pgo_agent.backends.choice import backends, probe
+from pgo_agent.errors import AgentError
+from pprof_proto.profile_pb2 import Profile
+
+from tests.agent.serving import Serving, parsed
+from tests.cpu_meter import CpuMeter, children_of
+from tests.interop.go_toolchain import go
+from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
+from tests.server import Server
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+IN_REQUESTS = {"bcc": "BccProfile", "perf": "Perf", "bpftrace": "Bpftrace"}
+SECONDS = 4
+# So many samples that chance has no part in the outcome.
+FREQUENCY = 499
+# Functions that every query goes through, the outermost first.
+OF_POSTGRES = {b"main", b"PostmasterMain", b"PostgresMain", b"PortalRun", b"standard_ExecutorRun"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_postgres() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with Serving(tmp_path_factory.mktemp("agent")) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module", params=IN_REQUESTS)
+def profiler(request: pytest.FixtureRequest) -> str:
+    """One that works here, as requests call it."""
+    try:
+        probe(backends()[request.param])
+    except AgentError as error:
+        pytest.skip(str(error))
+    return IN_REQUESTS[request.param]
+
+
+def of_processes(profile: Profile, pids: set[int]) -> Profile:
+    """The part of a profile that is of these: another PostgreSQL may run on the machine."""
+    kept = Profile()
+    kept.CopyFrom(profile)
+    pid = [*profile.string_table].index(b"pid")
+    del kept.sample[:]
+    kept.sample.extend(
+        sample for sample in profile.sample if {of.num for of in sample.label if of.key == pid} <= pids
+    )
+    return kept
+
+
+def functions_in(profile: Profile) -> set[bytes]:
+    """The system names of all functions in samples."""
+    names = {of.id: profile.string_table[of.system_name] for of in profile.function}
+    lines = {of.id: [names[line.function_id] for line in of.line] for of in profile.location}
+    return {name for sample in profile.sample for id_ in sample.location_id for name in lines[id_]}
+
+
+def total(profile: Profile) -> tuple[int, int]:
+    """Samples and nanoseconds."""
+    samples, nanoseconds = (sum(sample.value[of] for sample in profile.sample) for of in (0, 1))
+    return samples, nanoseconds
+
+
+def test_its_backends_are_sampled_as_often_as_they_were_busy(
+    agent: Serving, cluster: Cluster, profiler: str, tmp_path: Path
+) -> None:
+    """Takes over 20 s where nothing is in Go's cache: Go builds its pprof on first use."""
+    with CpuMeter(cluster.pid) as meter, cluster.pgbench(60):
+        response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)
+        pids = {cluster.pid, *children_of(cluster.pid)}
+    assert response.status_code == 200, response.text
+    profile = of_processes(parsed(response.content), pids)
+    samples, nanoseconds = total(profile)
+    taken = meter.seconds(profile.time_nanos, profile.duration_nanos)
+    assert taken > 0.3, "pgbench kept it idle"
+    assert samples / FREQUENCY == pytest.approx(taken, rel=0.3)
+    assert nanoseconds / 1e9 == pytest.approx(taken, rel=0.3)
+    assert functions_in(profile) >= OF_POSTGRES
+    text = profile.string_table
+    (binary,) = (of for of in profile.mapping if text[of.filename].endswith(b"/bin/postgres"))
+    assert text[binary.build_id].decode() in text_of_notes(Path(text[binary.filename].decode()))
+
+    (tmp_path / "cpu.pb").write_bytes(response.content)
+    top = go("tool", "pprof", "-top", "-cum", tmp_path / "cpu.pb")
+    assert "Type: cpu" in top
+    assert "PostgresMain" in top
+
+
+def text_of_notes(binary: Path) -> str:
+    """All of a binary, in hexadecimal: its build id is somewhere in there."""
+    return binary.read_bytes().hex()
+
+
+def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster, profiler: str) -> None:
+    """pgbench connects anew for each transaction, so each of those processes lives for a few ms."""
+    before = {cluster.pid, *children_of(cluster.pid)}
+    with cluster.pgbench(60, "-C"):
+        response = agent.post(profiler, SECONDS, sampling_frequency=FREQUENCY)
+    profile = parsed(response.content)
+    pid = [*profile.string_table].index(b"pid")
+    later = {of.num for sample in profile.sample for of in sample.label if of.key == pid} - before
+    assert len(later) > 10
+    of_later = of_processes(profile, later)
+    locations = {of.id: of for of in profile.location}
+    assert b"PostgresMain" in functions_in(of_later)
+    # Those that ended before anybody could look at their memory have that of the postmaster.
+    in_user_space = [
+        [locations[id_].mapping_id for id_ in sample.location_id if locations[id_].address < 1 << 63]
+        for sample in of_later.sample
+    ]
+    assert len([mappings for mappings in in_user_space if any(mappings)]) > 50
+    assert len([mappings for mappings in in_user_space if mappings and not any(mappings)]) < 10
+
+
+def test_the_schedule_pushes_and_a_merge_gives_it_back(cluster: Cluster, tmp_path: Path) -> None:
+    with Server(tmp_path / "collector") as collector, cluster.pgbench(120):
+        pushing = ("--url", collector.base_url, "--submit-key-file", collector.submit_keys)
+        kept = ("--spool", tmp_path / "spool", "--every", "6", "--duration", "2")
+        with Serving(tmp_path, *pushing, *kept, "--service", "database", "--label", "region=eu") as agent:
+            deadline = time.monotonic() + 100
+            while (merge := collector.merge(query={"service": "database"})).status_code != 200:
+                assert time.monotonic() < deadline, agent.log
+                time.sleep(0.5)
+            assert agent.stop() == 0
+    merged = parsed(merge.content)
+    assert functions_in(merged) >= OF_POSTGRES
+    assert total(merged)[1] == pytest.approx(total(merged)[0] * 1e9 / 99, rel=0.01)
