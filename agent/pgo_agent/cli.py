@@ -12,6 +12,7 @@ from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import key_in, label
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
+from pgo_agent.commands.scrape import add_scrape
 from pgo_agent.commands.serve import add_serve
 from pgo_agent.errors import AgentError
 from pgo_agent.native.native_profile import native_profile
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     add_capture(commands.add_parser("capture", help="write a pprof profile of what runs on this machine"))
     _add_convert(commands.add_parser("convert", help="write a pprof profile of what perf recorded"))
     add_doctor(commands.add_parser("doctor", help="say what works on this machine, and how to mend the rest"))
+    add_scrape(commands.add_parser("scrape", help="pull profiles from /debug/pprof, and send them"))
     add_serve(commands.add_parser("serve", help="give profiles of what runs on this machine over HTTP"))
     _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
     return described

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 
 SUBMIT_PATH = "/v1/submit"
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,17 @@ class Upload:
 
     body: bytes
     query: tuple[tuple[str, str], ...] = ()
+
+
+def upload_of(profile: bytes, query: tuple[tuple[str, str], ...], type_: str | None) -> Upload:
+    """A pprof profile, gzipped unless it is already; without a `type_` none is added to the `query`."""
+    body = profile if profile.startswith(GZIP_MAGIC) else gzip.compress(profile, mtime=0)
+    return Upload(body, query + ((("type", type_),) if type_ is not None else ()))
+
+
+def query_of(service: str | None, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The parameters that say whose profiles these are. Raises ValueError for a label without a name."""
+    return tuple(_query_of(service, labels))
 
 
 class Endpoint:
@@ -30,13 +41,12 @@ class Endpoint:
 
     def __init__(self, url: str, key: str, service: str | None, labels: Mapping[str, str]) -> None:
         self.url = _submit_url(url)
-        self.auth = _Bearer(key)
-        self._query = tuple(_query_of(service, labels))
+        self.auth = Bearer(key)
+        self._query = query_of(service, labels)
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
         """A pprof profile, gzipped unless it is already; without a `type_` none is said."""
-        body = profile if profile.startswith(_GZIP_MAGIC) else gzip.compress(profile, mtime=0)
-        return Upload(body, self._query + ((("type", type_),) if type_ is not None else ()))
+        return upload_of(profile, self._query, type_)
 
     def request(self, upload: Upload) -> httpx.Request:
         """What is sent, but for the key, which the client puts on it."""
@@ -46,7 +56,7 @@ class Endpoint:
         )
 
 
-class _Bearer(httpx.Auth):
+class Bearer(httpx.Auth):
     """Puts the key on each request; as httpx's Auth it comes before a name and password in the URL."""
 
     def __init__(self, key: str) -> None:
@@ -57,6 +67,7 @@ class _Bearer(httpx.Auth):
         self._header = f"Bearer {key}"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        """See httpx."""
         request.headers["Authorization"] = self._header
         yield request
 

@@ -9,7 +9,10 @@
     ├── Stopped                 it was ended before it began
     ├── AddressUnusable         nothing can listen there, or not without a key
     ├── NotInstalled            a part of the agent that is installed only if one asks for it
-    └── NotReadable             a file isn't what it is to be
+    ├── NotReadable             a file isn't what it is to be
+    ├── TargetInvalid           what is said of a target leads to no URL
+    ├── ScrapeFailed            a target gave no profile
+    └── ClusterUnavailable      Kubernetes doesn't say which pods there are
 
 No error holds the key.
 """
@@ -129,3 +132,38 @@ class NotReadable(AgentError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class TargetInvalid(AgentError):
+    """What is said of the target `name` can't be followed; `reason` says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class ScrapeFailed(AgentError):
+    """A target gave no profile: `reason` is one of few, to count by, and `detail` all that is known."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+class ClusterUnavailable(AgentError):
+    """The API server gave no list of pods; `cause` says why."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"Kubernetes' API server gave no list of pods: {self.cause}"

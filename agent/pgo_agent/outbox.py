@@ -36,25 +36,36 @@ class Outbox:
         `type_` is as for `Collector.submit`.
         """
         until = until or threading.Event()
-        upload = self._collector.upload(profile, type_)
-        kept = self.spool.put(upload)
+        if self.post(self._collector.upload(profile, type_), until) and not until.is_set():
+            self.flush(until)
+
+    def post(self, upload: Upload, until: threading.Event) -> bool:
+        """Spools a profile, for another `flush`; one that can't be kept is sent at once, or dropped.
+
+        False if that couldn't be, since the collector is away.
+        """
+        if self.spool.put(upload):
+            return True
         if until.is_set():
-            if not kept:
-                self._drop(Dropped.UNSENT, "it came too late to be sent")
-            return
-        send = partial(self._send, until=until)
+            self._drop(Dropped.UNSENT, "it came too late to be sent")
+            return False
         try:
-            if not kept:
-                send(upload)
+            self._send(upload, until)
         except SubmitRefused as error:
             self._drop(Dropped.REFUSED, str(error))
         except CollectorUnavailable as error:
             self._drop(Dropped.UNSENT, str(error))
-            return
+            return False
+        return True
+
+    def flush(self, until: threading.Event) -> bool:
+        """Sends what is in the spool, oldest first, until `until` is set; False if the collector is away."""
         try:
-            self.spool.drain(send, until)
+            self.spool.drain(partial(self._send, until=until), until)
         except CollectorUnavailable as error:
             _log.warning("profiles wait in the spool: %s", error)
+            return False
+        return True
 
     def _send(self, upload: Upload, until: threading.Event) -> None:
         wait = self._not_before - time.monotonic()

@@ -22,7 +22,7 @@ from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable, SubmitRefused
 from pgo_agent.spooled import pack, unpack
 
-_SUFFIX = ".profile"
+_DIGITS, _SUFFIX = 20, ".profile"
 _UNFINISHED = "unfinished"
 _PATIENCE = 5.0
 _log = logging.getLogger(__name__)
@@ -81,7 +81,16 @@ class DiskSpool:
         self.folder = Path(folder)
         self._max_bytes = max_bytes
         self._max_age_ns = int(max_age * 1e9)
+        # Of those that were there with the last put: a file never changes, and an outage leaves thousands.
+        self._sizes: dict[str, int] = {}
         self.dropped: Counter[Dropped] = Counter()
+
+    def waiting(self) -> int:
+        """How many profiles are in there now; none if it can't be read."""
+        try:
+            return len(self._names())
+        except OSError:
+            return 0
 
     def put(self, upload: Upload) -> bool:
         """Whether the profile is on disk: written, synced, renamed, and its folder synced."""
@@ -91,9 +100,9 @@ class DiskSpool:
             return False
         try:
             with self._writing() as folder:
-                before = self._paths()
-                number = max([time.time_ns(), *(int(path.stem) + 1 for path in before[-1:])])
-                written = self._write(f"{number:020}{_SUFFIX}", content, folder)
+                before = self._names()
+                number = max([time.time_ns(), *(_number(name) + 1 for name in before[-1:])])
+                written = self._write(f"{number:0{_DIGITS}}{_SUFFIX}", content, folder)
                 # Only now: on a full disk, nothing is to go for one that can't be written.
                 if not self._make_room(before, len(content)):
                     written.unlink()
@@ -109,9 +118,10 @@ class DiskSpool:
     def drain(self, send: Callable[[Upload], None], until: Event) -> None:
         """See Spool. What is damaged or too old is dropped; what another process is sending is left to it."""
         try:
-            for path in self._paths():
+            for name in self._names():
                 if until.is_set():
                     return
+                path = self.folder / name
                 with self._claimed(path) as file:
                     if file is not None:
                         self._send(path, file, send)
@@ -145,13 +155,15 @@ class DiskSpool:
             unfinished.unlink(missing_ok=True)
         return written
 
-    def _make_room(self, before: Sequence[Path], wanted: int) -> bool:
+    def _make_room(self, before: Sequence[str], wanted: int) -> bool:
         """Whether `wanted` bytes fit, after dropping the oldest as needed, but none that is being sent."""
-        sizes = {path: _size(path) for path in before}
-        excess = sum(sizes.values()) + wanted - self._max_bytes
-        for path, size in sizes.items():
+        known = self._sizes
+        self._sizes = {name: known[name] if name in known else _size(self.folder / name) for name in before}
+        excess = sum(self._sizes.values()) + wanted - self._max_bytes
+        for name, size in self._sizes.items():
             if excess <= 0:
                 break
+            path = self.folder / name
             with self._claimed(path) as file:
                 if file is not None:
                     self._drop(path, Dropped.NO_ROOM, "newer ones need its room")
@@ -163,10 +175,15 @@ class DiskSpool:
         self.dropped[why] += 1
         _log.warning("dropped the profile %s: %s", path, reason)
 
-    def _paths(self) -> list[Path]:
-        """The profiles, oldest first; other files are none of ours."""
-        found = (path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
-        return sorted(found, key=lambda path: int(path.stem))
+    def _names(self) -> list[str]:
+        """The files of profiles, oldest first; other files are none of ours."""
+        try:
+            listed = os.listdir(self.folder)  # noqa: PTH208 - names alone take a third of the time of paths
+        except FileNotFoundError:
+            return []
+        # All have as many digits, so the order of texts is that of numbers.
+        ours = (name for name in listed if name.endswith(_SUFFIX) and name[:_DIGITS].isdecimal())
+        return sorted(name for name in ours if len(name) == _DIGITS + len(_SUFFIX))
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
@@ -200,6 +217,10 @@ class DiskSpool:
                 yield file if os.fstat(file.fileno()).st_nlink else None
             finally:
                 _unlock(file.fileno())
+
+
+def _number(name: str) -> int:
+    return int(name[:_DIGITS])
 
 
 def _size(path: Path) -> int:

@@ -16,7 +16,18 @@ from tests.bench.rig import Rig
 
 # Each is a module with a function `sections`, imported when it runs: from the first that imports a client of
 # HTTP or the engine, this process is too large to measure the memory of small others.
-GROUPS = ("cold", "warm", "submit", "memory", "http_submit", "http", "catalog", "compute", "hostile")
+GROUPS = (
+    "cold",
+    "warm",
+    "submit",
+    "memory",
+    "http_submit",
+    "http",
+    "catalog",
+    "compute",
+    "scrape",
+    "hostile",
+)
 
 
 def parser() -> argparse.ArgumentParser:

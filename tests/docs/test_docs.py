@@ -124,6 +124,20 @@ def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) 
                 assert flag in {"-h", "--help"} or f"`{flag}`" in docs, f"{words} {flag}"
 
 
+def test_every_option_of_scrape_is_in_its_table_with_its_default() -> None:
+    (scrape,) = (command for words, command in commands(pgo_agent.cli.parser()) if words.endswith(" scrape"))
+    defaults = {
+        action.option_strings[-1]: action.default
+        for action in scrape._actions  # noqa: SLF001 - as above
+        if action.option_strings[-1] not in {"--help", "--url", "--key-file", "--label"}
+    }
+    rows = re.findall(r"^\| `(--\S+)` \| (.*?) \|", (DOCS / "scrape.md").read_text(), flags=re.MULTILINE)
+    assert [option for option, _ in rows] == [*defaults]
+    for option, cell in rows:
+        if isinstance(defaults[option], int) and not isinstance(defaults[option], bool):
+            assert cell == f"`{defaults[option]}`"
+
+
 def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
     expected = [
         (of.__name__, name, "" if parameter.default is parameter.empty else f"`{parameter.default}`")

@@ -59,6 +59,8 @@ def label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"not NAME=VALUE: {text!r}")
+    if not name:
+        raise argparse.ArgumentTypeError("a label has no name")
     return name, value
 
 

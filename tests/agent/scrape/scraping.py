@@ -1,0 +1,78 @@
+"""`pgo-agent scrape` as one types it: with a spool, a key, and a file of targets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+COMMAND = str(Path(sys.executable).with_name("pgo-agent"))
+
+
+class Scraping:
+    """The command to scrape for the collector at `url`; its files are in `home`."""
+
+    def __init__(self, home: Path, url: str, key: str) -> None:
+        self.home = home
+        self.spool = home / "spool"
+        self.key_file = home / "key"
+        self.key_file.write_text(f"{key}\n")
+        self.targets = home / "targets.toml"
+        self.environment = dict(os.environ)
+        self._command = [COMMAND, "scrape", "--url", url, "--key-file", str(self.key_file)]
+
+    def list_targets(self, urls: Iterable[str], **settings: Any) -> None:
+        """Writes the file: each URL with these settings, of a service `shop`."""
+        flat = {
+            f"{name}.{key}" if key else name: part
+            for name, value in settings.items()
+            for key, part in (value.items() if isinstance(value, dict) else [("", value)])
+        }
+        said = "".join(f"{name} = {json.dumps(value)}\n" for name, value in flat.items())
+        tables = (f"[[target]]\nservice = 'shop'\nurl = {json.dumps(url)}\n{said}" for url in urls)
+        self.targets.write_text("\n".join(tables))
+
+    def arguments(self, *options: str | Path) -> list[str]:
+        """All of the command line."""
+        spooled = ["--spool", self.spool]
+        listed = ["--targets", self.targets] if self.targets.exists() else []
+        return list(map(str, [*self._command, *spooled, *listed, *options]))
+
+    def once(self, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs it with --once, to its end."""
+        return subprocess.run(
+            self.arguments("--once", *options),
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *options: str | Path) -> subprocess.Popen[str]:
+        """Runs it until it is told to end."""
+        return subprocess.Popen(
+            self.arguments(*options),
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Waits for it, but not for ever."""
+    latest = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < latest, "this takes too long"
+        time.sleep(0.01)
+
+
+def reasons(said: Mapping[str, Any]) -> dict[str, str]:
+    """Of the JSON of --once: why each target failed, by the first part of its path."""
+    return {failure["target"].split("/")[3]: failure["reason"] for failure in said["failures"]}

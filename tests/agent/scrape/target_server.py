@@ -1,0 +1,227 @@
+"""A real HTTP server whose paths are targets, which behave well or in one of many other ways."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from pprof_proto.profile_pb2 import Profile
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
+_SILENCE = 60.0
+TARGET_KEY = "t-5e0c7"
+SECONDS = 0.05  # what a target here makes of each second that it is asked for
+
+
+def profile(began: int, value: int = 1, padding: int = 0) -> bytes:
+    """A CPU profile of one sample, gzipped; `padding` bytes are in it, and hardly in its gzip."""
+    strings = [b"", b"samples", b"count", b"cpu", b"nanoseconds", b"main.work", b"x" * padding]
+    made = Profile(string_table=strings)
+    made.sample_type.add(type=1, unit=2)
+    made.sample_type.add(type=3, unit=4)
+    made.period_type.type, made.period_type.unit, made.period = 3, 4, 10_000_000
+    made.function.add(id=1, name=5, system_name=5)
+    made.location.add(id=1).line.add(function_id=1, line=7)
+    made.sample.add(location_id=[1], value=[value, value * 10_000_000])
+    made.time_nanos, made.duration_nanos = began, 1_000_000_000
+    return gzip.compress(made.SerializeToString(), mtime=0)
+
+
+class TargetServer(ThreadingHTTPServer):
+    """Targets are `/NAME/debug/pprof`, where NAME is a behaviour below, or that with more after a hyphen.
+
+    `asked` counts requests by NAME and type; `most` is how many of a NAME were under way at once.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 512
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), TargetHandler)
+        self.asked: Counter[tuple[str, str]] = Counter()
+        self.queries: dict[tuple[str, str], dict[str, list[str]]] = {}
+        self.headers: list[dict[str, str]] = []
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.elsewhere = ""
+        self.lock = threading.Lock()
+        self.number = time.time_ns()
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if isinstance(self.socket, ssl.SSLSocket) else "http"
+        return f"{scheme}://127.0.0.1:{self.server_port}"
+
+    def target(self, name: str) -> str:
+        """Its URL."""
+        return f"{self.url}/{name}/debug/pprof"
+
+
+class TargetHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: TargetServer
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        _, name, *_, type_ = parts.path.split("/")
+        served, self.query = self.server, parse_qs(parts.query)
+        with served.lock:
+            served.asked[name, type_] += 1
+            served.queries[name, type_] = self.query
+            served.headers.append(dict(self.headers))
+            served.under_way[name] += 1
+            served.most[name] = max(served.most[name], served.under_way[name])
+            served.number += 1
+            self.began = served.number
+        try:
+            BEHAVIOURS[name.partition("-")[0]](self)
+        finally:
+            with served.lock:
+                served.under_way[name] -= 1
+
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for header, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(header.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle(self) -> None:
+        with suppress(OSError):  # who asked has gone meanwhile
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+def _good(handler: TargetHandler) -> None:
+    time.sleep(SECONDS * int(handler.query.get("seconds", ["0"])[0]))
+    handler.answer(200, profile(handler.began))
+
+
+def _bare(handler: TargetHandler) -> None:
+    handler.answer(200, gzip.decompress(profile(handler.began)))
+
+
+def _slow(handler: TargetHandler) -> None:
+    """As long as it is asked to, as real ones."""
+    time.sleep(int(handler.query["seconds"][0]))
+    handler.answer(200, profile(handler.began))
+
+
+def _secret(handler: TargetHandler) -> None:
+    if handler.headers["Authorization"] == f"Bearer {TARGET_KEY}":
+        _good(handler)
+    else:
+        handler.answer(401, b"who is this?\n")
+
+
+def _hang(handler: TargetHandler) -> None:  # noqa: ARG001 - all have it
+    time.sleep(_SILENCE)
+
+
+def _drip(handler: TargetHandler) -> None:
+    """Ever more of a body, and never all."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    for _ in range(int(_SILENCE / 0.1)):
+        handler.wfile.write(b"\x1f\x8b")
+        time.sleep(0.1)
+
+
+def _reset(handler: TargetHandler) -> None:
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    os.close(handler.connection.detach())
+
+
+def _cut(handler: TargetHandler) -> None:
+    """Half of what it said."""
+    body = profile(handler.began)
+    handler.answer(200, body, Content_Length=str(len(body) + 100))
+    handler.close_connection = True
+
+
+def _half(handler: TargetHandler) -> None:
+    """Half of a gzip, which says nothing of that."""
+    handler.answer(200, profile(handler.began)[:-20])
+
+
+def _html(handler: TargetHandler) -> None:
+    handler.answer(200, b"<html><body>Please log in</body></html>", Content_Type="text/html")
+
+
+def _empty(handler: TargetHandler) -> None:
+    handler.answer(200, b"")
+
+
+def _missing(handler: TargetHandler) -> None:
+    handler.answer(404, b"404 page not found\n")
+
+
+def _redirect(handler: TargetHandler) -> None:
+    handler.answer(302, b"", Location=f"{handler.server.elsewhere}/good/debug/pprof/profile")
+
+
+def _endless(handler: TargetHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(bytes(1 << 20))
+
+
+def _bomb(handler: TargetHandler) -> None:
+    """64 MiB, of which gzip makes 64 KiB."""
+    handler.answer(200, profile(handler.began, padding=64 << 20))
+
+
+def _garbage(handler: TargetHandler) -> None:
+    handler.wfile.write(b"\x00\xff not HTTP\r\n\r\n")
+    handler.close_connection = True
+
+
+BEHAVIOURS: dict[str, Callable[[TargetHandler], None]] = {
+    "good": _good,
+    "bare": _bare,
+    "slow": _slow,
+    "secret": _secret,
+    "hang": _hang,
+    "drip": _drip,
+    "reset": _reset,
+    "cut": _cut,
+    "half": _half,
+    "html": _html,
+    "empty": _empty,
+    "missing": _missing,
+    "redirect": _redirect,
+    "endless": _endless,
+    "bomb": _bomb,
+    "garbage": _garbage,
+}
+
+
+@contextmanager
+def target_server(certificate: Path | None = None) -> Iterator[TargetServer]:
+    """One that runs within the block; with a certificate and its key in one file, by TLS."""
+    with TargetServer() as served:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            served.socket = context.wrap_socket(served.socket, server_side=True)
+        thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()

@@ -1,0 +1,79 @@
+"""The manifests of the scraper: as Kubernetes' schemas have it, and with arguments that the command takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pgo_agent.cli
+import pytest
+import yaml
+from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "scraper"
+# The label with a StatefulSet's index came in 1.28.
+VERSIONS = [version for version in schemas.all_versions() if version.split(".") >= ["1", "28"]]
+
+
+MANIFESTS: list[tuple[str, dict[str, Any]]] = [
+    (f"{file.stem}-{content['kind']}", content)
+    for file in sorted(FOLDER.glob("*.yaml"))
+    for content in yaml.safe_load_all(file.read_text())
+]
+
+
+def pod_of(content: dict[str, Any]) -> dict[str, Any]:
+    """The pods' spec that is in there; empty if none is."""
+    spec = content.get("spec", {})
+    if "jobTemplate" in spec:
+        spec = spec["jobTemplate"]["spec"]
+    found: dict[str, Any] = spec.get("template", {}).get("spec", {})
+    return found
+
+
+RUNNING = [pytest.param(content, id=id_) for id_, content in MANIFESTS if pod_of(content)]
+
+
+@pytest.mark.parametrize("content", [pytest.param(content, id=id_) for id_, content in MANIFESTS])
+def test_each_is_as_kubernetes_has_it(content: dict[str, Any]) -> None:
+    assert len(VERSIONS) > 5
+    for version in (VERSIONS[0], VERSIONS[-1]):
+        schemas.validate(content, version, strict=True)
+
+
+def test_the_schemas_notice_a_mistake() -> None:
+    content = yaml.safe_load((FOLDER / "deployment.yaml").read_text())
+    content["spec"]["template"]["spec"]["containers"][0]["volumes"] = []
+    with pytest.raises(schemas.ValidationError):
+        schemas.validate(content, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("content", RUNNING)
+def test_the_command_takes_its_arguments(content: dict[str, Any]) -> None:
+    (container,) = pod_of(content)["containers"]
+    environment = {variable["name"]: variable.get("value", "0") for variable in container.get("env", ())}
+    arguments = [
+        re.sub(r"\$\((\w+)\)", lambda found: str(environment[found[1]]), argument)
+        for argument in [*container["command"][1:], *container["args"]]
+    ]
+    options = pgo_agent.cli.parser().parse_args(arguments)
+    assert options.kubernetes
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {str(options.key_file.parent), str(options.spool.parent)} <= mounted
+    if content["kind"] == "StatefulSet":
+        assert options.shard.count == content["spec"]["replicas"]
+
+
+@pytest.mark.parametrize("content", RUNNING)
+def test_it_runs_with_few_rights(content: dict[str, Any]) -> None:
+    pod = pod_of(content)
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    (role,) = (other for _, other in MANIFESTS if other["kind"] == "ClusterRole")
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+    (account,) = (other for _, other in MANIFESTS if other["kind"] == "ServiceAccount")
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert content["metadata"]["namespace"] == account["metadata"]["namespace"]

@@ -1,0 +1,3 @@
+module example.test/served
+
+go 1.21
