@@ -47,6 +47,8 @@ class Collection:
         # The merge of all, as of when it was asked for last.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
+        # What the first so many take: profiles only ever come.
+        self._n_sized = self._traces_bytes = 0
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -81,8 +83,10 @@ class Collection:
     @property
     def nbytes(self) -> int:
         """The memory that all of it takes, about."""
-        of_traces = sum(traces.stacks.nbytes + traces.values.nbytes for traces in self._traces)
-        return self._dictionary.nbytes + of_traces + _PROFILE_BYTES * len(self._traces)
+        new = self._traces[self._n_sized :]
+        self._traces_bytes += sum(traces.stacks.nbytes + traces.values.nbytes for traces in new)
+        self._n_sized = len(self._traces)
+        return self._dictionary.nbytes + self._traces_bytes + _PROFILE_BYTES * len(self._traces)
 
     def header(self, number: int) -> Header:
         """The header of a profile."""

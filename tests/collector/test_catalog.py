@@ -17,18 +17,23 @@ from sqlalchemy import event
 
 from tests.faults.stacks import DAY, EPOCH
 
-DAYS = 200
+DAYS = 100
 PODS = 20
 
 
 class Steps:
-    """Counts the steps of all connections that are opened."""
+    """Counts the steps of all connections that were opened before it starts."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._connections: list[Any] = []
 
     def watch(self, connection: Any, _: object) -> None:
-        connection.set_progress_handler(self._step, 1)
+        self._connections.append(connection)
+
+    def start(self) -> None:
+        for connection in self._connections:
+            connection.set_progress_handler(self._step, 1)
 
     def _step(self) -> None:
         self.count += 1
@@ -45,7 +50,6 @@ def steps() -> Iterator[Steps]:
 @pytest.fixture
 def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
     """With a profile of each pod and day."""
-    assert not steps.count
     catalog = Catalog(tmp_path / "catalog")
     names = [
         BlobName(
@@ -56,6 +60,7 @@ def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
         for pod in range(PODS)
     ]
     catalog.add(*((name, Facts(name.identity.time_nanos, 1, name.identity.digest, 1, 1)) for name in names))
+    steps.start()
     yield catalog
     catalog.close()
 
@@ -76,4 +81,4 @@ def test_a_day_costs_the_same_however_many_there_are(
         return steps.count - before
 
     first, last = cost(0, 1), cost(DAYS - 1, DAYS)
-    assert last < 2 * first
+    assert 0 < last < 2 * first

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.types import CPU
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.series import Series
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES
@@ -193,6 +198,25 @@ def test_a_series_has_a_bounded_number_of_steps(server: Server) -> None:
     store(server, profile_of("f", time_nanos=MIDNIGHT + 1000 * DAY))
     assert "1,001 days, and 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
     assert len(asked(server, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
+
+
+def test_a_question_is_of_a_bounded_number_of_services(server: Server) -> None:
+    """They are in the catalog alone: a thousand submits would take long, and are not what is asked about."""
+    names = [BlobName(Series(f"s{number}", CPU), Identity(number, "ab" * 32)) for number in range(1001)]
+    server.stop()
+    catalog = Catalog(server.data / "catalog.sqlite3")
+    catalog.add(*((name, Facts(name.identity.time_nanos, 1, "ab" * 32, 1, 1)) for name in names))
+    catalog.close()
+    server.start()
+    for path, query in (
+        ("/v1/top", {}),
+        ("/v1/series", {"function": "f"}),
+        ("/v1/diff", {"base_last": "1d"}),
+    ):
+        detail = refused(server, path, 400, service="*", **query)
+        assert "1,001 services, and 1,000 are the most" in detail
+    one = {"service": "*", "from_": "1970-01-01T00:00:00.000001Z"}
+    assert "none of the 1 stored" in refused(server, "/v1/top", 404, **one)
 
 
 def test_combined_profiles_that_reach_over_are_counted(server: Server) -> None:

@@ -24,7 +24,7 @@ PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.
 
 
 def stored(paths: list[Path]) -> list[Stored]:
-    return [Stored(path.name, path, decode(path.read_bytes()).digest.hex()) for path in paths]
+    return [Stored(path.name, str(path.parent), decode(path.read_bytes()).digest.hex()) for path in paths]
 
 
 def merged(rows: Rows) -> bytes:

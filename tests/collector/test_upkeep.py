@@ -195,6 +195,10 @@ def test_the_oldest_go_while_all_are_too_large(server: Server, store: Callable[.
     kept(server, keep_megabytes=f"{sum(sorted(sizes)[:4]) / (1 << 20)}")
     assert set(merged(server)) in ({"0", "1", "2", "3"}, {"0", "1", "2"})
     assert {line["blobs"] for line in server.events("deleted by age or size")} <= {2, 3}
+    kept(server, keep_megabytes=f"{sum(path.stat().st_size for path in server.blobs()) / (1 << 20)}")
+    assert not server.events("deleted by age or size")
+    kept(server, keep_days="1.5", keep_megabytes=f"{1 / (1 << 20)}")
+    assert server.merge().status_code == 404
 
 
 def test_a_profile_that_went_may_come_again(server: Server, store: Callable[..., None]) -> None:

@@ -10,12 +10,12 @@ from pprof_merge import Collection, Limits, ProfileError
 
 
 class Stored(NamedTuple):
-    """A blob: its name, its file, the sha256 of the bare protobuf in it, hex, its series' labels, and the
-    keys of those that a roll-up dropped.
+    """A blob: its name, which is its path in that folder, the sha256 of the bare protobuf in it, hex, its
+    series' labels, and the keys of those that a roll-up dropped.
     """
 
     name: str
-    path: Path
+    folder: str
     digest: str
     labels: tuple[tuple[str, str], ...] = ()
     dropped: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Rows:
         def contents() -> Iterator[bytes]:
             for blob in new:
                 try:
-                    yield blob.path.read_bytes()
+                    yield Path(blob.folder, blob.name).read_bytes()
                 except OSError as error:
                     unreadable[blob.name] = reason(error)
                     yield b""
@@ -49,10 +49,6 @@ class Rows:
             else:
                 self._numbers[blob.digest] = taken
         return unreadable
-
-    def known(self, blobs: Sequence[Stored]) -> int:
-        """How many of some blobs were taken in."""
-        return sum(blob.digest in self._numbers for blob in blobs)
 
     def number(self, digest: str) -> int:
         """The number in the collection of a profile that was taken in."""

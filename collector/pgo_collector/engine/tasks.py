@@ -97,7 +97,12 @@ class Chosen:
     @property
     def owner(self) -> str:
         """The name under which a worker keeps their rows."""
-        return f"{self.service}/{self.type}"
+        return owner_of(self.service, self.type)
+
+
+def owner_of(service: str, type_: str) -> str:
+    """The name under which a worker keeps the rows of a service and type."""
+    return f"{service}/{type_}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +191,10 @@ def save_rows() -> None:
     SHELF.save()
 
 
-def drop_rows(live: Chosen) -> None:
-    """Drops what is known of the blobs of a service, if most of it is of blobs that aren't live any more."""
-    rows = SHELF.rows(live.owner)
-    if len(rows.collection) > 2 * rows.known(live.blobs):
-        SHELF.drop(live.owner)
+def drop_rows(owner: str, live: int) -> None:
+    """Drops what is known of an owner's blobs, if there is far more of it than so many live ones need."""
+    if len(SHELF.rows(owner).collection) > 2 * live:
+        SHELF.drop(owner)
 
 
 def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:

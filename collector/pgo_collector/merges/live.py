@@ -24,10 +24,9 @@ def live_blobs(store: Store, selection: Selection, most: int | None = None) -> l
 
 def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
     """The blobs as the engine takes them."""
+    folder = str(store.folder.blobs)
     stored = (
-        Stored(
-            str(name), store.blobs.path(name), name.identity.digest, name.series.labels, name.series.dropped
-        )
+        Stored(str(name), folder, name.identity.digest, name.series.labels, name.series.dropped)
         for name in (blob.name for blob in blobs)
     )
     return Chosen(service, type_, tuple(stored))

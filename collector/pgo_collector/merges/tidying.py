@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pgo_collector.engine.tasks import drop_rows
-from pgo_collector.merges.live import chosen_of
+from pgo_collector.engine.tasks import drop_rows, owner_of
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
@@ -14,6 +13,6 @@ from pgo_collector.store.store import Store
 async def tidy(store: Store, service: str, type_: str) -> None:
     """Does so for a service and type. Raises WorkerLost or SQLAlchemyError."""
     await delete_retired(store)
-    live = await asyncio.to_thread(store.catalog.live, Selection(service, type_))
-    chosen = chosen_of(store, service, type_, live)
-    await store.workers.run_for(chosen.owner, drop_rows, chosen)
+    live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
+    owner = owner_of(service, type_)
+    await store.workers.run_for(owner, drop_rows, owner, live)

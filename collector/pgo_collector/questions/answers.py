@@ -134,7 +134,7 @@ class Top(_OfProfiles):
     by: Literal["function", "package", "file"]
     sort: Literal["flat", "cum"]
     total: int = Field(description="The value of all samples, which shares are of.")
-    services: list[ServiceTotal] = Field(description="Those with most, 1,000 at most.")
+    services: list[ServiceTotal] = Field(description="Those with most come first.")
     names: int = Field(description="How many rows there are without `n`.")
     rows: list[TopRow]
 

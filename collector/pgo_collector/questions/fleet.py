@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pgo_collector.errors import NothingToMerge
-from pgo_collector.merges.live import chosen_of, live_blobs
+from pgo_collector.errors import NothingSelected, NothingToMerge, ParameterInvalid
+from pgo_collector.merges.live import chosen_of
 from pgo_collector.store.blob_rows import Blob
+from pgo_collector.store.catalog import Extent
 from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.store import Store
 
@@ -17,15 +18,26 @@ T = TypeVar("T")
 
 # So many services are asked about at once, over all requests: submits and merges need workers too.
 _AT_ONCE = 4
+# An answer has values of each of them.
+MOST_SERVICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The live blobs of a selection, by service, each in canonical order, and where it is finer than them."""
+    """What there was of a selection when it was looked for, by service, and where it is finer than that.
+
+    All of it was taken from `begin` to `last`, but for what combined blobs have besides.
+    """
 
     selection: Selection
-    blobs: dict[str, list[Blob]]
+    services: dict[str, Extent]
     coarse: Coarse
+    begin: int
+    last: int
+
+    def of(self, service: str) -> Selection:
+        """What there was of one service, without what has come before or after since."""
+        return replace(self.selection, service=service, begin=self.begin, end=self.last + 1)
 
 
 class Fleet:
@@ -36,7 +48,7 @@ class Fleet:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def find(self, selection: Selection) -> Found:
-        """The blobs that a question is about. Raises NothingToMerge."""
+        """What a question is about. Raises NothingToMerge, and ParameterInvalid if that is too much."""
         return await asyncio.to_thread(self._find, selection)
 
     async def ask(
@@ -49,13 +61,14 @@ class Fleet:
         the order in which it comes. `arguments` are those for some blobs, after Chosen. Raises WorkerLost.
         """
 
-        async def one(service: str, blobs: list[Blob]) -> tuple[str, T]:
+        async def one(service: str) -> tuple[str, T]:
             async with self._at_once:
+                blobs = await asyncio.to_thread(self._store.catalog.live, found.of(service))
                 chosen = await asyncio.to_thread(chosen_of, self._store, service, found.selection.type, blobs)
                 further = await asyncio.to_thread(arguments, blobs)
                 return service, await self._store.workers.run_for(chosen.owner, task, chosen, *further)
 
-        tasks = [asyncio.create_task(one(*of_service)) for of_service in found.blobs.items()]
+        tasks = [asyncio.create_task(one(service)) for service in found.services]
         try:
             for done in asyncio.as_completed(tasks):
                 yield await done
@@ -64,14 +77,23 @@ class Fleet:
                 waiting.cancel()
 
     def _find(self, selection: Selection) -> Found:
-        blobs: dict[str, list[Blob]] = {}
-        for blob in live_blobs(self._store, selection):
-            blobs.setdefault(blob.name.series.service, []).append(blob)
-        return Found(selection, blobs, self._store.catalog.coarse(selection))
+        catalog = self._store.catalog
+        services = catalog.extents(selection)
+        if not services:
+            raise NothingSelected
+        if len(services) > MOST_SERVICES:
+            raise ParameterInvalid(
+                f"service=*: there are such profiles of {len(services):,} services, and {MOST_SERVICES:,} are"
+                " the most; ask for one service, or take less with labels, from, to or last"
+            )
+        first = min(extent.first for extent in services.values())
+        last = max(extent.last for extent in services.values())
+        begin = first if selection.begin is None else max(first, selection.begin)
+        return Found(selection, services, catalog.coarse(selection), begin, last)
 
 
 def nothing_readable(found: Found, why: Sequence[str]) -> NothingToMerge:
     """The refusal where there are blobs, and nothing can be taken from them."""
-    count = sum(map(len, found.blobs.values()))
+    count = sum(each.blobs for each in found.services.values())
     reason = why[0] if why else "they measure nothing"
     return NothingToMerge(f"none of the {count} stored profiles can be taken: {reason}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -35,19 +34,20 @@ class _Steps:
     """Spans of time, each `width` ns from a whole hour or day on; that of `first` is number 0."""
 
     width: int
-    first: int
-    begin: int | None
+    begin: int
+    first: int = 0
 
     def number(self, blob: Blob) -> int:
         """The step in which a blob's time is; one that begins before the selection is in its first."""
-        return self._of(blob.name.identity.time_nanos) - self.first
+        return self.step_of(blob.name.identity.time_nanos) - self.first
 
     def holds(self, blob: Blob) -> bool:
         """Whether all profiles in a blob are of one step."""
-        return self._of(blob.name.identity.time_nanos) == self._of(blob.end_nanos)
+        return self.step_of(blob.name.identity.time_nanos) == self.step_of(blob.end_nanos)
 
-    def _of(self, time_nanos: int) -> int:
-        return (time_nanos if self.begin is None else max(time_nanos, self.begin)) // self.width
+    def step_of(self, time_nanos: int) -> int:
+        """The step of a time, counted from 1970; what is before the selection is in its first."""
+        return max(time_nanos, self.begin) // self.width
 
 
 async def time_series(
@@ -58,12 +58,14 @@ async def time_series(
     Raises ParameterInvalid where there are more than MOST_STEPS, NothingToMerge or WorkerLost.
     """
     found = await fleet.find(selection)
-    steps, count, coarse = await asyncio.to_thread(_steps, found, step)
+    steps, count = _steps(found, step)
+    coarse: list[int] = []
     sums: dict[ValueType, Int64s] = {}
     answers: dict[str, tuple[ValueType, int]] = {}
     left_out: list[LeftOut] = []
 
     def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], Subject, str]:
+        coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
         return {str(blob.name): steps.number(blob) for blob in blobs}, by, name
 
     def add(service: str, timed: Timed) -> None:
@@ -87,7 +89,7 @@ async def time_series(
         others=others(types, chosen),
         profiles=sum(profiles for sample_type, profiles in answers.values() if sample_type == chosen),
         left_out=len(left_out),
-        coarse=coarse,
+        coarse=sum(coarse),
         coarse_labels=list(found.coarse.labels),
         points=[
             SeriesPoint(
@@ -103,16 +105,14 @@ async def time_series(
     ), left_out
 
 
-def _steps(found: Found, step: Step) -> tuple[_Steps, int, int]:
-    """The steps, how many there are, and how many blobs are of more than one, or of more than these."""
-    unbounded = _Steps(STEPS[step], 0, found.selection.begin)
-    every = [blob for blobs in found.blobs.values() for blob in blobs]
-    numbers = [unbounded.number(blob) for blob in every]
-    first, count = min(numbers), max(numbers) - min(numbers) + 1
+def _steps(found: Found, step: Step) -> tuple[_Steps, int]:
+    """The steps, and how many there are. Raises ParameterInvalid."""
+    steps = _Steps(STEPS[step], found.begin)
+    first = steps.step_of(found.begin)
+    count = steps.step_of(found.last) - first + 1
     if count > MOST_STEPS:
         raise ParameterInvalid(
             f"step={step}: the profiles are of {count:,} {step}s, and {MOST_STEPS:,} are the most;"
             " take a longer step, or less time with from, to or last"
         )
-    coarse = sum(blob.id in found.coarse.blobs or not unbounded.holds(blob) for blob in every)
-    return replace(unbounded, first=first), count, coarse
+    return replace(steps, first=first), count

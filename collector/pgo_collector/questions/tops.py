@@ -12,7 +12,6 @@ from pprof_merge.top_table import Order
 from pgo_collector.questions.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
 from pgo_collector.questions.tables import FleetTable
 
-_MOST_SERVICES = 1000
 _MOST_SERVICES_A_ROW = 10
 
 
@@ -36,7 +35,7 @@ def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
             ServiceTotal(
                 service=part.service, profiles=part.profiles, total=part.total, share=share(part.total, total)
             )
-            for part in totals[:_MOST_SERVICES]
+            for part in totals
         ],
         names=len(table.names),
         rows=[

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -19,8 +18,7 @@ from pgo_collector.store.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES
 _MARK_BITS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(NamedTuple):
     """A row of blobs: `size` in bytes, with what lies beside it, `end_nanos` the time of its last profile."""
 
     id: int

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ _NAME = re.compile(
 # As good as an empty text, and seen.
 _NO_LABELS = ","
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_NANOS = 86_400 * 10**9
 
 
 class Identity(NamedTuple):
@@ -42,17 +44,16 @@ class Identity(NamedTuple):
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlobName:
+class BlobName(NamedTuple):
     """A blob's place; its text is the path below blobs/. So is every profile inside a combined one called."""
 
     series: Series
     identity: Identity
 
     def __str__(self) -> str:
-        day = _EPOCH + timedelta(microseconds=self.identity.time_nanos // 1000)
-        stem = f"{self.identity.time_nanos}-{self.identity.digest}"
-        return f"{self.series.folders}/{day:%Y-%m-%d}/{stem}{BLOB_SUFFIX}"
+        time_nanos, digest = self.identity
+        folders, day = _folders(self.series), _day(time_nanos // _DAY_NANOS)
+        return f"{folders}/{day}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
@@ -197,6 +198,17 @@ class Blobs:
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)
         return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)
+
+
+@lru_cache(maxsize=1 << 14)
+def _folders(series: Series) -> str:
+    """The series' folders; of thousands of names most have some series in common, and some days."""
+    return series.folders
+
+
+@lru_cache(maxsize=1 << 10)
+def _day(number: int) -> str:
+    return f"{_EPOCH + timedelta(days=number):%Y-%m-%d}"
 
 
 def _line(name: BlobName, series: Series) -> str:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -40,6 +41,14 @@ T = TypeVar("T")
 _DAY_NANOS = 86_400 * 10**9
 # So many values a statement has; there are limits.
 _BATCH = 500
+
+
+class Extent(NamedTuple):
+    """How many blobs there are, and the times of the first and the last in ns."""
+
+    blobs: int
+    first: int
+    last: int
 
 
 class Day(NamedTuple):
@@ -94,6 +103,12 @@ class Catalog:
         with self._engine.begin() as connection:
             return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
 
+    def count(self, selection: Selection) -> int:
+        """How many blobs count."""
+        with self._engine.begin() as connection:
+            query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
+            return int(connection.execute(query).scalar_one())
+
     def state(self, selection: Selection) -> tuple[str, list[Blob]]:
         """The fingerprint, and the blobs that it is of."""
         with self._engine.begin() as connection:
@@ -128,11 +143,23 @@ class Catalog:
         with self._engine.begin() as connection:
             return read_blobs(connection, sa.true())
 
-    def oldest(self, *, combined: bool) -> list[Blob]:
-        """The live blobs of either kind, those first whose last profile is the oldest."""
-        kind = IS_COMBINED if combined else BLOBS.c.inputs_size == 0
+    def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
+        """Of the live blobs of either kind those whose last profile was before, and the oldest of the others
+        while all take more, in that order; inf as `most_bytes`, or -inf as `before_nanos`, for no bound.
+        """
+        of_kind = BLOBS.c.live & (IS_COMBINED if combined else BLOBS.c.inputs_size == 0)
+        gone = []
+        if isfinite(before_nanos):
+            gone.append(BLOBS.c.end_nanos < int(before_nanos))
+        if isfinite(most_bytes):
+            size = sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size)
+            with_newer = size.over(order_by=(BLOBS.c.end_nanos.desc(), BLOBS.c.id.desc()))
+            sums = sa.select(BLOBS.c.id, with_newer.label("bytes")).where(of_kind).subquery()
+            gone.append(BLOBS.c.id.in_(sa.select(sums.c.id).where(sums.c.bytes > int(most_bytes))))
+        if not gone:
+            return []
         with self._engine.begin() as connection:
-            return read_blobs(connection, kind & BLOBS.c.live, BLOBS.c.end_nanos, BLOBS.c.id)
+            return read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)
 
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
         """The days that were over by then, in order, and how many live blobs a series has of each."""
@@ -159,6 +186,19 @@ class Catalog:
         """The blobs that count no more and are still to be deleted."""
         with self._engine.begin() as connection:
             return read_blobs(connection, ~BLOBS.c.live)
+
+    def extents(self, selection: Selection) -> dict[str, Extent]:
+        """Of each service, in the order of their names, how many blobs there are and of when."""
+        times = (sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.time_nanos))
+        query = (
+            sa.select(SERIES.c.service, sa.func.count(), *times)
+            .select_from(NAMED_BLOBS)
+            .where(selected(selection))
+            .group_by(SERIES.c.service)
+            .order_by(SERIES.c.service)
+        )
+        with self._engine.begin() as connection:
+            return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
 
     def owners_of_blobs(self) -> list[tuple[str, str]]:
         """The services and types with live blobs; those last that have the newest."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -48,7 +48,11 @@ class Retention:
         """What is to be deleted, the oldest first."""
         found: list[Expired] = []
         for is_combined, bounds in ((False, self.single), (True, self.combined)):
-            found += _expired(catalog.oldest(combined=is_combined), bounds, now_nanos)
+            before = now_nanos - bounds.days * _DAY_NANOS
+            blobs = catalog.expired(
+                combined=is_combined, before_nanos=before, most_bytes=bounds.megabytes * _MEGABYTE
+            )
+            found += (Expired(blob, "age" if blob.end_nanos < before else "size") for blob in blobs)
         return found
 
     async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
@@ -61,19 +65,6 @@ class Retention:
                 await store.write(_delete, store, [each.blob for each in gone])
                 await tidy(store, service, type_)
             _log.info("deleted by age or size", service=service, type=type_, blobs=len(gone))
-
-
-def _expired(blobs: Sequence[Blob], bounds: Bounds, now_nanos: int) -> Iterator[Expired]:
-    """Of blobs, the oldest first."""
-    total = sum(blob.size for blob in blobs)
-    for blob in blobs:
-        if blob.end_nanos < now_nanos - bounds.days * _DAY_NANOS:
-            yield Expired(blob, "age")
-        elif total > bounds.megabytes * _MEGABYTE:
-            yield Expired(blob, "size")
-        else:
-            return
-        total -= blob.size
 
 
 def _delete(store: Store, blobs: Sequence[Blob]) -> None:
