@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := proto merge collector agent
+SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 
@@ -32,6 +33,13 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 .PHONY: serve
 serve: setup ## Serve on 127.0.0.1:8080 with keys for development
 	@$(BIN)/python tools/serve_dev.py
+
+.PHONY: speedscope
+speedscope: ## Build speedscope into the pages; needs npm
+	cd collector/speedscope && npm ci --ignore-scripts --no-audit --no-fund
+	rm -rf $(SPEEDSCOPE)
+	cp -r collector/speedscope/node_modules/speedscope/dist/release $(SPEEDSCOPE)
+	cp collector/speedscope/node_modules/speedscope/LICENSE $(SPEEDSCOPE)
 
 .PHONY: test
 test: setup ## Run all tests

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import shlex
 import time
 from urllib.parse import parse_qs, quote, urlsplit
@@ -10,6 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from pgo_collector.ui.headers import PAGES
 
+from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
@@ -19,17 +19,6 @@ from tests.server import Server
 DAY = 86400 * 10**9
 NOW = time.time_ns() // DAY * DAY - DAY
 PATHS = ("", "/top", "/diff", "/series", "/build")
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>'",
-    "</title></svg></a><script src=//elsewhere.example></script>",
-    "{{ 7 * 7 }}{% raw %}",
-    "javascript:alert(1)",
-    "line\r\nSet-Cookie: a=b",
-    "\x00\x1b[31m\u202egnp\ud83d".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
-    "x" * 10_000,
-    "/" * 5_000 + "<" * 5_000,
-]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +50,7 @@ def calls(page: Page) -> dict[str, str]:
     """The links of the calls in a flame graph, by the first line of their titles."""
     titles = [tag.text for tag in page.all("title")[1:]]
     links = [tag.attributes["href"] for tag in page.all("a") if "root=" in tag.attributes["href"]]
-    return {title.split("\n")[0]: link for title, link in zip(titles, ["", *links], strict=False)}
+    return {title.split("\n")[0]: link for title, link in zip(titles, links, strict=True)}
 
 
 def titles(page: Page) -> dict[str, str]:
@@ -278,22 +267,13 @@ def test_the_files_are_kept_by_browsers(site: Visitor) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(shared: Server) -> Visitor:
-    """Names of functions, labels and versions that nobody should have."""
-    stacks = {
-        ";".join(["main.main", name.replace(";", ":"), "main.leaf"]): 5 + at
-        for at, name in enumerate(HOSTILE)
-    }
-    for day, name in enumerate(HOSTILE[:6]):
-        label = quote(name.replace("\r\n", " ")[:80], safe="")
-        query = {"service": "hostile", "labels": f"version={label},instance={label}"}
-        profile = stacked(stacks, time_nanos=NOW - day * DAY)
-        assert shared.submit(gzip.compress(profile), query=query).status_code == 204
+    submit_hostile(shared)
     return Visitor(shared)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name)[:30])
 def test_no_name_does_harm(hostile: Visitor, shared: Server, name: str) -> None:
-    label = f"version={quote(name[:80].translate({10: ' ', 13: ' ', 0: ' ', 27: ' '}), safe='')}"
+    label = label_of(name)
     for path, query in (
         ("", {"search": name[:4000]}),
         ("", {"labels": label}),
@@ -331,3 +311,27 @@ def test_a_large_profile_is_a_small_page(shared: Server) -> None:
     zoomed = visitor.page(f"/ui/services/compiler{[*drawn.values()][-1]}")
     assert len(zoomed.answer.content) < 300_000
     assert "Zoomed to" in zoomed.text
+
+
+def test_a_combined_profile_tells_of_more_than_is_selected(server: Server) -> None:
+    for day in (2, 1):
+        profile = stacked({"main.main;main.run": 5}, time_nanos=NOW - day * DAY)
+        query = {"service": "shop", "labels": f"version={day},instance=web"}
+        assert server.submit(profile, query=query).status_code == 204
+    combined = {"service": "shop", "labels": "version=1"}
+    server.submit(
+        stacked({"main.main": 5}, time_nanos=NOW - 3 * DAY),
+        query=combined | {"labels": "version=1,instance=web"},
+    )
+    assert server.combine(query=combined).status_code == 200
+    visitor = Visitor(server)
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime((NOW - 2 * DAY) // 10**9))
+    for path in ("", "/top"):
+        assert (
+            "1 of the profiles is a combined one"
+            in visitor.page(f"/ui/services/shop{path}", from_=since).text
+        )
+        assert "combined one" not in visitor.page(f"/ui/services/shop{path}").text
+    text = visitor.page("/ui/services/shop/build").text
+    assert "Versions 2" in text
+    assert "Hosts 1" in text

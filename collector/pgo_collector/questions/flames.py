@@ -13,7 +13,7 @@ from pgo_collector.engine.questions import Weighed, draw_blobs, weigh_blobs
 from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.errors import NotComparable
 from pgo_collector.questions.fleet import Fleet, Found, nothing_readable
-from pgo_collector.store.selection import Selection
+from pgo_collector.store.selection import Coarse, Selection
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Flame:
     sample_type: ValueType
     graph: FlameGraph
     profiles: int
-    coarse: int
+    coarse: Coarse
     left_out: list[LeftOut]
 
 

@@ -11,28 +11,28 @@ import sqlalchemy as sa
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Selection
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, SERIES
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, ORIGINS, SERIES
 
 DAY_NANOS = 86400 * 10**9
 INSTANCE, VERSION = "instance", "version"
-_MOST_ORIGINS = 12
+_MOST_VALUES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LabelValue:
     """A value of a label, the number of its profiles, and when the last of them was taken, in ns."""
 
-    value: str
+    text: str
     profiles: int
     end_nanos: int
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """The values of a label: how many there are, and the latest of them."""
+class LabelValues:
+    """How many values of a label there are, and the latest of them."""
 
     count: int
-    latest: tuple[Origin, ...]
+    latest: tuple[LabelValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Summary:
     duration_nanos: int
     size: int
     samples: int
-    instances: Origins
-    versions: Origins
+    instances: LabelValues
+    versions: LabelValues
 
 
 class Summaries:
@@ -83,8 +83,8 @@ class Summaries:
                 duration_nanos=int(row.duration_nanos),
                 size=int(row.size),
                 samples=int(row.samples),
-                instances=_origins(connection, selection, INSTANCE),
-                versions=_origins(connection, selection, VERSION),
+                instances=_values(connection, selection, INSTANCE),
+                versions=_values(connection, selection, VERSION),
             )
 
     def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
@@ -103,20 +103,29 @@ class Summaries:
         return found
 
 
-def _origins(connection: sa.Connection, selection: Selection, key: str) -> Origins:
-    series = sa.select(BLOBS.c.series_id).where(selected(selection))
-    count = sa.select(sa.func.count(LABELS.c.value.distinct())).where(
-        LABELS.c.series_id.in_(series), LABELS.c.key == key
+def _values(connection: sa.Connection, selection: Selection, key: str) -> LabelValues:
+    """Those of the blobs' own series, and of the series from which roll-ups made some of them."""
+    own = sa.select(BLOBS.c.id, BLOBS.c.end_nanos, BLOBS.c.series_id).where(selected(selection))
+    origins = (
+        sa.select(BLOBS.c.id, BLOBS.c.end_nanos, ORIGINS.c.series_id)
+        .join(ORIGINS, ORIGINS.c.blob_id == BLOBS.c.id)
+        .where(selected(selection))
     )
-    latest = sa.func.max(BLOBS.c.end_nanos)
+    of_blobs = sa.union(own, origins).subquery()
+    found = (
+        sa.select(of_blobs.c.id, of_blobs.c.end_nanos, LABELS.c.value)
+        .join(LABELS, LABELS.c.series_id == of_blobs.c.series_id)
+        .where(LABELS.c.key == key)
+        .distinct()
+        .subquery()
+    )
+    count = sa.select(sa.func.count(found.c.value.distinct()))
+    latest = sa.func.max(found.c.end_nanos)
     query = (
-        sa.select(LABELS.c.value, sa.func.count(), latest)
-        .join(BLOBS, LABELS.c.series_id == BLOBS.c.series_id)
-        .where(selected(selection), LABELS.c.key == key)
-        .group_by(LABELS.c.value)
-        .order_by(latest.desc(), LABELS.c.value)
-        .limit(_MOST_ORIGINS)
+        sa.select(found.c.value, sa.func.count(), latest)
+        .group_by(found.c.value)
+        .order_by(latest.desc(), found.c.value)
+        .limit(_MOST_VALUES)
     )
-    return Origins(
-        connection.execute(count).scalar_one(), tuple(Origin(*row) for row in connection.execute(query))
-    )
+    values = tuple(LabelValue(*row) for row in connection.execute(query))
+    return LabelValues(connection.execute(count).scalar_one(), values)

@@ -31,7 +31,7 @@ _STEPS = (0.0002, 0.002, 0.01, 0.03)
 class Box:
     """A box: its place, in percent of the width and in rows; colour, key, title and label.
 
-    The key is empty for what can't be zoomed to, and the label for what has no room for one.
+    The label is empty where there is no room for one.
     """
 
     left: str
@@ -103,7 +103,7 @@ class _Drawer:
                     width=f"{weights[node] * scale:.4g}" if node != root else "100",
                     row=first_row + depth[node] - depth[root],
                     colour=colour,
-                    key=f"{keys[node]:016x}" if node else "",
+                    key=_key(keys[node]),
                     title=self._title(node),
                     label=self._label(node, part),
                 )
@@ -136,7 +136,7 @@ class _Drawer:
                 "100",
                 row,
                 "up",
-                f"{int(self._graph.key[node]):016x}" if node else "0",
+                _key(int(self._graph.key[node])),
                 self._title(node),
                 label,
             )
@@ -174,6 +174,11 @@ class _Drawer:
             return "all"
         name = self._graph.names[node]
         return short(name) if is_short else cut(name, _LONGEST_TITLE)
+
+
+def _key(key: int) -> str:
+    """As a link has it; that of the whole is short."""
+    return f"{key:016x}" if key else "0"
 
 
 def _colour_of(package: str) -> str:

@@ -91,7 +91,7 @@ def _suggestions(what: Shown, summary: Summary) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     links, selection = what.links, what.selection
     if not selection.matchers and len(summary.versions.latest) > 1:
-        newest, before = (version.value for version in summary.versions.latest[:2])
+        newest, before = (version.text for version in summary.versions.latest[:2])
         found.append(
             (
                 f"version {cut(newest, _LONGEST_VERSION)} and {cut(before, _LONGEST_VERSION)} before it",

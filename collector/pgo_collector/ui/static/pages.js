@@ -122,7 +122,7 @@ function showTip(call, x, y) {
 }
 
 document.addEventListener("pointermove", (event) => {
-  const call = event.target.closest?.(".flame [aria-label]:not(svg)");
+  const call = event.target.closest?.(".flame > svg > a");
   if (call) showTip(call, event.clientX, event.clientY);
   else hideTip();
 });
@@ -138,7 +138,7 @@ addEventListener("scroll", hideTip, { passive: true });
 document.addEventListener("input", (event) => {
   if (event.target.id !== "search") return;
   const sought = event.target.value.toLowerCase();
-  for (const box of document.querySelectorAll(".flame > svg > * > svg")) {
+  for (const box of document.querySelectorAll(".flame > svg > a > svg")) {
     const name = box.parentNode.getAttribute("aria-label").split("\n")[0].toLowerCase();
     const isHit = sought && name.includes(sought);
     box.classList.toggle("hit", Boolean(isHit));
@@ -157,7 +157,7 @@ document.addEventListener("formdata", ({ formData }) => {
 // ---- What is done to each page, also to one that was swapped in.
 
 function enhance() {
-  for (const box of document.querySelectorAll(".flame > svg > * > svg")) {
+  for (const box of document.querySelectorAll(".flame > svg > a > svg")) {
     const title = box.querySelector("title");
     box.parentNode.setAttribute("aria-label", title.textContent);
     title.remove();

@@ -1,0 +1,106 @@
+"""A headless Chromium, and in it people who look at pages and notice all that goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+
+from tests.server import Server
+
+PATH = shutil.which("chromium")
+# As root in a container there is no sandbox to be had; the rest keeps it from looking at other hosts.
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+Theme = Literal["light", "dark"]
+WIDTHS = {"desktop": 1360, "phone": 390}
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser; while it runs, so does an event loop in this thread."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=PATH, args=[*_FLAGS])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Person:
+    """Someone with a window, who is signed in. `faults` are errors of the console and scripts, and requests
+    to other hosts; `dialogs` is what a script asked.
+    """
+
+    server: Server
+    page: Page
+    faults: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def of(
+        cls,
+        browser: Browser,
+        server: Server,
+        *,
+        theme: Theme = "light",
+        width: str = "desktop",
+        key: str | None = Server.merge_key,
+        **options: Any,
+    ) -> Iterator[Self]:
+        """In a window of their own."""
+        context = browser.new_context(
+            base_url=server.base_url,
+            viewport={"width": WIDTHS[width], "height": 860},
+            color_scheme=theme,
+            **options,
+        )
+        person = cls(server, context.new_page())
+        person.watch()
+        if key is not None:
+            person.sign_in(key)
+        yield person
+        context.close()
+
+    def sign_in(self, key: str) -> None:
+        self.page.goto("/ui")
+        self.page.get_by_label("Key").fill(key)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url("**/ui/")
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+
+    def watch(self) -> None:
+        """Notices from now on what goes wrong."""
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", self._check_host)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # What a machine without a graphics card says of WebGL is no fault of a page.
+        if message.type in {"error", "warning"} and "GL Driver Message" not in message.text:
+            self.faults.append(message.text)
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def _check_host(self, request: Request) -> None:
+        if urlsplit(request.url).netloc != urlsplit(self.server.base_url).netloc:
+            self.faults.append(f"a request to {request.url}")

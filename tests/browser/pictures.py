@@ -1,0 +1,47 @@
+"""The pictures of docs/ui.md, taken anew: `python -m tests.browser.pictures`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.browser.chromium import Person, Theme, chromium
+from tests.browser.site import fill
+from tests.server import Server
+
+FOLDER = Path(__file__).parents[2] / "docs" / "ui"
+SERVICE = "/ui/services/apisvc"
+WIDTHS = {"desktop": 1180, "phone": 390}
+# Theme, width, height in pixels, how far it is scrolled, and path.
+PICTURES: dict[str, tuple[Theme, str, int, int, str]] = {
+    "services": ("light", "desktop", 380, 0, "/ui/"),
+    "flame": ("light", "desktop", 640, 0, SERVICE),
+    "search": ("dark", "desktop", 600, 0, "/ui/services/compiler?search=regalloc"),
+    "diff": (
+        "dark",
+        "desktop",
+        760,
+        585,
+        f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
+    ),
+    "series": ("light", "desktop", 720, 0, f"{SERVICE}/series?function=runtime.mallocgc"),
+    "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),
+    "phone": ("dark", "phone", 760, 0, SERVICE),
+}
+
+
+def main() -> None:
+    """Takes all of them."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as home, Server(Path(home)) as server, chromium() as browser:
+        fill(server)
+        for name, (theme, width, height, scrolled, path) in PICTURES.items():
+            with Person.of(browser, server, theme=theme, width=width) as person:
+                person.page.set_viewport_size({"width": WIDTHS[width], "height": height})
+                person.page.goto(path)
+                person.page.evaluate("top => scrollTo(0, top)", scrolled)
+                person.page.screenshot(path=FOLDER / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Names that nobody should have, in a real browser: no page runs them, and none breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.chromium import Person
+from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
+from tests.server import Server
+
+
+@pytest.fixture
+def person(browser: Browser, server: Server) -> Iterator[Person]:
+    submit_hostile(server)
+    with Person.of(browser, server) as person:
+        yield person
+        assert not person.faults
+        assert not person.dialogs
+
+
+def test_no_page_runs_what_a_profile_says(person: Person) -> None:
+    page = person.page
+    base = "/ui/services/hostile"
+    for path in (
+        "",
+        "/top",
+        "/series",
+        "/build",
+        f"/diff?base_labels={quote(label_of(HOSTILE[0]), safe='')}",
+    ):
+        page.goto(f"{base}{path}")
+        assert person.overflow() <= 0, path
+    for name in HOSTILE:
+        page.goto(f"{base}?search={quote(name[:2000], safe='')}")
+        page.goto(f"{base}/series?function={quote(name[:2000], safe='')}")
+
+
+def test_a_tooltip_is_text(person: Person) -> None:
+    page = person.page
+    page.goto("/ui/services/hostile")
+    for call in page.locator(".flame > svg > a").all():
+        call.focus()
+        page.keyboard.press("ArrowRight")
+    page.locator('.flame a[aria-label^="<script>"]').first.hover()
+    expect(page.locator(".tip")).to_contain_text(HOSTILE[0])
+    assert page.locator(".tip *").count() == 0
+    page.locator('.flame a[aria-label^="<script>"]').first.click()
+    expect(page.locator(".where")).to_contain_text(f"Zoomed to {HOSTILE[0]}")

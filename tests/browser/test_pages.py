@@ -1,0 +1,285 @@
+"""The pages in a real browser: clicked through, by mouse and keyboard, with JavaScript and without."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from pgo_collector.ui.assets import has_speedscope
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chromium import WIDTHS, Person, Theme
+from tests.server import Server
+
+SERVICE = "/ui/services/apisvc"
+PAGES = {
+    "services": "/ui/",
+    "flame": SERVICE,
+    "search": f"{SERVICE}?search=malloc",
+    "top": f"{SERVICE}/top",
+    "packages": f"{SERVICE}/top?by=package&sort=cum",
+    "no base": f"{SERVICE}/diff",
+    "diff": f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
+    "no function": f"{SERVICE}/series",
+    "series": f"{SERVICE}/series?function=runtime.mallocgc&step=hour",
+    "build": f"{SERVICE}/build",
+    "compiler": "/ui/services/compiler",
+}
+CALLS = ".flame > svg > a"
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def choose(page: Page, name: str) -> None:
+    """Clicks on the first call of that name."""
+    page.locator(f'{CALLS}[aria-label^="{name}\\a "]').first.click()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_is_without_faults_for_eyes_and_screen_readers(
+    browser: Browser, server: Server, theme: Theme
+) -> None:
+    """Takes its time: axe looks at each of a thousand calls, on every page."""
+    axe = Axe()
+    with Person.of(browser, server, theme=theme) as person:
+        for name, path in PAGES.items():
+            person.page.goto(path)
+            found = axe.run(person.page)
+            assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+        assert not person.faults
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_the_window(browser: Browser, server: Server, width: str) -> None:
+    with Person.of(browser, server, width=width) as person:
+        for name, path in PAGES.items():
+            person.page.goto(path)
+            assert person.overflow() <= 0, name
+        assert not person.faults
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server, theme: Theme) -> None:
+    with Person.of(browser, server, theme=theme, key=None) as person:
+        person.page.goto("/ui")
+        found = Axe().run(person.page)
+        assert found.violations_count == 0, found.generate_report()
+        assert not person.faults
+        expect(person.page.get_by_label("Key")).to_be_focused()
+        person.page.keyboard.type("wrong")
+        person.page.keyboard.press("Enter")
+        expect(person.page.get_by_role("alert")).to_have_text("This is no key for merges.")
+
+
+def test_from_the_services_to_a_call(person: Person) -> None:
+    page = person.page
+    page.get_by_role("link", name="apisvc").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("apisvc")
+    choose(page, "net/http.HandlerFunc.ServeHTTP")
+    where = page.locator(".where")
+    expect(where).to_contain_text("Zoomed to net/http.HandlerFunc.ServeHTTP")
+    expect(page.locator(f"{CALLS}:focus")).to_have_attribute(
+        "aria-label", re.compile("^net/http.HandlerFunc.ServeHTTP\n")
+    )
+    zoomed = page.url
+    assert query(page)["root"]
+    page.get_by_role("link", name="zoom out").click()
+    expect(where).not_to_contain_text("Zoomed")
+    page.go_back()
+    expect(where).to_contain_text("Zoomed to net/http.HandlerFunc.ServeHTTP")
+    page.goto(zoomed)
+    expect(where).to_contain_text("Zoomed to net/http.HandlerFunc.ServeHTTP")
+
+
+def test_a_zoom_shows_what_was_too_small(person: Person) -> None:
+    page = person.page
+    page.goto("/ui/services/compiler")
+    before = {call.get_attribute("href") for call in page.locator(CALLS).all()}
+    page.locator(CALLS).nth(1).click()
+    expect(page.locator(".where")).to_contain_text("Zoomed")
+    after = {call.get_attribute("href") for call in page.locator(CALLS).all()}
+    assert after - before
+
+
+def test_a_call_says_what_it_is(person: Person) -> None:
+    page = person.page
+    page.goto(SERVICE)
+    tip = page.locator(".tip")
+    expect(tip).to_be_hidden()
+    page.locator(CALLS).first.hover()
+    expect(tip).to_contain_text(re.compile(r"%: .* s in all, .* of its own"))
+    box, window = tip.bounding_box(), page.viewport_size
+    assert box is not None
+    assert window is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= window["width"]
+    page.get_by_role("heading", level=1).hover()
+    expect(tip).to_be_hidden()
+
+
+def test_the_keyboard_goes_from_call_to_call(person: Person) -> None:
+    page = person.page
+    page.goto(SERVICE)
+    focused = page.locator(f"{CALLS}:focus")
+    page.get_by_role("button", name="Search").focus()
+    page.keyboard.press("Tab")
+    first = focused.get_attribute("aria-label")
+    expect(page.locator(".tip")).to_have_text(first or "", use_inner_text=False)
+    page.keyboard.press("ArrowDown")
+    below = focused.get_attribute("aria-label")
+    assert below != first
+    page.keyboard.press("ArrowRight")
+    assert focused.get_attribute("aria-label") != below
+    page.keyboard.press("ArrowLeft")
+    assert focused.get_attribute("aria-label") == below
+    page.keyboard.press("ArrowUp")
+    assert focused.get_attribute("aria-label") == first
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator(".where")).to_contain_text("Zoomed to")
+    expect(focused).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator(".where")).not_to_contain_text("Zoomed to")
+    page.keyboard.press("Tab")
+    assert page.locator(f"{CALLS}:focus").count() <= 1
+
+
+def test_a_search_marks_at_once_and_adds_up_when_sent(person: Person) -> None:
+    page = person.page
+    page.goto(SERVICE)
+    field = page.get_by_role("searchbox", name="Search")
+    field.fill("MALLOC")
+    expect(page.locator(".flame .hit").first).to_be_attached()
+    marked = page.locator(".flame .hit").count()
+    field.press("Enter")
+    expect(page.locator("mark")).to_have_text(re.compile(r"[\d.]+ %"))
+    expect(page.locator(".flame .hit")).to_have_count(marked)
+    page.get_by_role("link", name="clear").click()
+    expect(page.locator(".flame .hit")).to_have_count(0)
+
+
+def test_the_table_is_sorted_in_place(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}/top")
+    first = page.locator("tbody th").first
+    flat = first.text_content()
+    page.get_by_role("link", name="Cumulative").click()
+    expect(first).not_to_have_text(flat or "")
+    expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+    expect(page.get_by_role("link", name="Cumulative")).to_be_focused()
+    page.get_by_role("link", name="Package", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Package")).to_be_visible()
+    assert query(page) == {"sort": ["cum"], "by": ["package"]}
+
+
+def test_what_is_selected_goes_along(person: Person) -> None:
+    page = person.page
+    page.goto(SERVICE)
+    page.locator("#labels").fill("version=1.5.0")
+    page.locator("#from").fill("2020-01-01")
+    page.locator("#to").fill("2040-01-01")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**labels=**")
+    assert query(page) == {
+        "type": ["cpu"],
+        "from": ["2020-01-01"],
+        "to": ["2040-01-01"],
+        "labels": ["version=1.5.0"],
+    }
+    expect(page.locator(".facts")).to_contain_text("Versions1")
+    for tab in ("Top", "Difference", "Over time", "Build", "Flame graph"):
+        page.get_by_role("link", name=tab, exact=True).click()
+        expect(page.locator("#labels")).to_have_value("version=1.5.0")
+    page.locator("#to").fill("2020-02-01")
+    with page.expect_response(lambda answer: "2020-02-01" in answer.url) as answered:
+        page.get_by_role("button", name="Show").click()
+    assert answered.value.status == 404
+    expect(page.get_by_role("heading", name="Nothing here")).to_be_visible()
+    person.faults.clear()  # Chromium tells of the 404
+
+
+def test_two_versions_are_compared(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}/diff")
+    page.get_by_role("link", name="version 1").click()
+    expect(page.locator(".flame .more1, .flame .more2, .flame .more3, .flame .more4").first).to_be_attached()
+    expect(page.locator(".flame .less1, .flame .less2, .flame .less3, .flame .less4").first).to_be_attached()
+    page.locator(CALLS).nth(3).click()
+    expect(page.locator(".where").first).to_contain_text("Zoomed")
+    page.get_by_role("link", name="Cumulative").click()
+    expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+    page.locator("#base_labels").fill("region=eu")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("#base_labels")).to_have_value("region=eu")
+
+
+def test_a_function_is_followed_over_time(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}/top?sort=cum")
+    page.locator("tbody th a").first.click()
+    expect(page.locator(".plot path.cum")).to_be_attached()
+    page.get_by_role("link", name="Hours").click()
+    page.wait_for_url("**step=hour**")
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("columnheader", name="With what it calls")).to_be_visible()
+    page.get_by_label("Package").fill("runtime")
+    page.get_by_role("button", name="Show").last.click()
+    expect(page.get_by_role("heading", level=2)).to_have_text("runtime")
+
+
+def test_a_merge_is_saved(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}/build")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="apisvc.folded").click()
+    assert download.value.suggested_filename == "apisvc.folded"
+    content = download.value.path().read_bytes()
+    assert content == person.server.merge(query={"service": "apisvc"}, format_="folded").content
+
+
+def test_without_javascript_links_do_the_same(browser: Browser, server: Server) -> None:
+    with Person.of(browser, server, java_script_enabled=False) as person:
+        page = person.page
+        page.goto(SERVICE)
+        page.locator(CALLS).nth(2).click()
+        expect(page.locator(".where")).to_contain_text("Zoomed to")
+        page.get_by_role("searchbox", name="Search").fill("malloc")
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("mark")).to_be_visible()
+        page.get_by_role("link", name="Top", exact=True).click()
+        page.get_by_role("link", name="Cumulative").click()
+        expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+
+
+def test_a_link_from_another_site_finds_who_is_signed_in(person: Person) -> None:
+    page = person.page
+    elsewhere = person.server.base_url.replace("127.0.0.1", "localhost")
+    page.goto(f"{elsewhere}/ui/sign-in")
+    page.evaluate("url => { location.href = url }", f"{person.server.base_url}{SERVICE}/top")
+    expect(page.get_by_role("heading", level=1)).to_have_text("apisvc")
+    person.faults.clear()  # the other site was one
+
+
+def test_signing_out(person: Person) -> None:
+    page = person.page
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Key")).to_be_visible()
+    page.goto(SERVICE)
+    expect(page.get_by_label("Key")).to_be_visible()
+
+
+@pytest.mark.skipif(not has_speedscope(), reason="speedscope is not built: make speedscope")
+def test_speedscope_opens_the_same_profile(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}/build")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open in speedscope").click()
+    viewer = Person(person.server, opened.value)
+    viewer.watch()
+    expect(opened.value).to_have_title(re.compile("apisvc"))
+    expect(opened.value.get_by_text("Left Heavy")).to_be_visible()
+    assert not viewer.faults
