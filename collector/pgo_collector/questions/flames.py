@@ -42,7 +42,7 @@ async def flame_of(fleet: Fleet, selection: Selection, view: View, base: Selecti
     if weighed is not None and weighed.sample_type != drawn.sample_type:
         raise NotComparable(f"one measures {drawn.sample_type}, the base {weighed.sample_type}")
     left_out = [*drawn.left_out, *(() if weighed is None else weighed.left_out)]
-    return Flame(drawn.sample_type, drawn.graph, drawn.profiles, len(found.coarse.blobs), left_out)
+    return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
 
 
 async def _weighed(fleet: Fleet, base: Selection) -> Weighed:
