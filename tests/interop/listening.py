@@ -35,3 +35,17 @@ def wait_until_answers(port: int, process: subprocess.Popen[bytes], log: Path) -
             return
         finally:
             connection.close()
+
+
+def wait_until_listens(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns when the process takes connections; fails as `wait_until_answers` does."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), START_SECONDS).close()
+        except OSError:
+            waiting = process.poll() is None and time.monotonic() < deadline
+            assert waiting, f"nothing listens on port {port}:\n{log.read_text()}"
+            time.sleep(0.05)
+        else:
+            return

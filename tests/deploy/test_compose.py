@@ -1,0 +1,124 @@
+"""What is deployed with compose: its nginx, run for real before a collector, and its limits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from tests.interop.conftest import new_profiles
+from tests.interop.listening import free_port, wait_until_listens
+from tests.server import Server, bearer
+
+COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
+
+
+@contextmanager
+def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
+    """A client of the nginx before `upstream` (host:port), which believes no certificate but its own."""
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None or shutil.which("openssl") is None:
+        pytest.skip("nginx or openssl is not installed")
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    options = "-addext subjectAltName=IP:127.0.0.1 -keyout tls.key -out tls.crt"
+    subprocess.run([*make.split(), *options.split()], cwd=folder, check=True, capture_output=True)
+    port, log = free_port(), folder / "error.log"
+    configuration = (COMPOSE / "nginx.conf").read_text()
+    for written, here in (
+        ("server collector:8080;", f"server {upstream};"),
+        ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl http2;"),
+        ("/dev/stdout", f"{folder}/access.log"),
+        ("rate=20r/s", "rate=1r/m"),  # so that it is too much however slow the machine is
+    ):
+        assert configuration.count(written) == 1
+        configuration = configuration.replace(written, here)
+    (folder / "nginx.conf").write_text(configuration)
+    user = "user root;" if os.geteuid() == 0 else ""
+    ways = f"{user} daemon off; pid {folder}/nginx.pid;"
+    command = [program, "-p", str(folder), "-e", str(log), "-c", str(folder / "nginx.conf"), "-g", ways]
+    process = subprocess.Popen(command)
+    try:
+        wait_until_listens(port, process, log)
+        trusting = ssl.create_default_context(cafile=folder / "tls.crt")
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting, timeout=60) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server"), {"PGOF_METRICS_OPEN": "true"}) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
+    """Each test has an nginx of its own, whose counts of requests are at 0."""
+    with running(tmp_path, server.base_url.removeprefix("http://")) as client:
+        yield client
+
+
+def test_profiles_go_in_and_merges_come_out(client: httpx.Client, server: Server) -> None:
+    for profile in (next(new_profiles), next(new_profiles)):
+        sent = client.post("/v1/submit", content=profile, headers=bearer(server.submit_key))
+        assert sent.status_code == 204
+    headers = bearer(server.merge_key)
+    merged = client.get("/v1/merge", headers=headers)
+    assert merged.content == server.merge().content
+    assert merged.headers["ETag"] == server.merge().headers["ETag"]
+    assert (
+        client.get("/v1/merge", headers=headers | {"If-None-Match": merged.headers["ETag"]}).status_code
+        == 304
+    )
+    assert client.post("/v1/merge?and_combine=true", headers=headers).status_code == 200
+
+
+def test_a_session_of_the_pages_is_for_tls_alone(client: httpx.Client, server: Server) -> None:
+    signed_in = client.post(
+        "/ui/sign-in", data={"key": server.merge_key}, headers={"Origin": str(client.base_url)}
+    )
+    assert signed_in.status_code == 303
+    assert "Secure" in signed_in.headers["Set-Cookie"]
+    assert client.get("/ui/").status_code == 200
+
+
+def test_a_body_that_is_too_large_ends_at_the_proxy(client: httpx.Client, server: Server) -> None:
+    before = len(server.events("request"))
+    sent = client.post("/v1/submit", content=bytes(9 << 20), headers=bearer(server.submit_key))
+    assert sent.status_code == 413
+    assert len(server.events("request")) == before
+
+
+def test_an_address_that_asks_too_often_is_told_to_wait(client: httpx.Client) -> None:
+    statuses = [client.get("/healthz").status_code for _ in range(400)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+
+
+def test_a_wave_of_submits_isnt(client: httpx.Client, server: Server) -> None:
+    headers = bearer(server.submit_key)
+    assert {client.post("/v1/submit", content=b"x", headers=headers).status_code for _ in range(400)} == {400}
+
+
+def test_metrics_stay_inside(client: httpx.Client, server: Server) -> None:
+    assert server.client.get("/metrics").status_code == 200
+    assert client.get("/metrics").status_code == 404
+
+
+def test_the_collector_has_few_rights_and_one_volume_to_write() -> None:
+    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    collector = compose["services"]["collector"]
+    assert collector["read_only"]
+    assert collector["cap_drop"] == ["ALL"]
+    assert [volume for volume in collector["volumes"] if not volume.endswith(":ro")] == ["data:/data"]
+    assert "ports" not in collector

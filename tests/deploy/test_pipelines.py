@@ -1,0 +1,80 @@
+"""The GitHub Action and the GitLab job: what they run, run as those would, before a real collector."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.interop.conftest import PROFILE
+from tests.server import Server
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ACTION: dict[str, Any] = yaml.safe_load((DEPLOY / "github-action" / "action.yml").read_text())
+TEMPLATE: dict[str, Any] = yaml.safe_load((DEPLOY / "gitlab" / "pgo-fetch.yml").read_text())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server")) as server:
+        server.submit(PROFILE.read_bytes())
+        yield server
+
+
+def run_action(folder: Path, **inputs: str) -> tuple[int, str]:
+    """The step's exit status, and what it sets as output."""
+    (step,) = ACTION["runs"]["steps"]
+    values = {name: about.get("default") for name, about in ACTION["inputs"].items()} | inputs
+    environment = {}
+    for variable, expression in step["env"].items():
+        name = expression.removeprefix("${{ inputs.").removesuffix(" }}")
+        environment[variable] = values[name]
+    output = folder / "output"
+    output.touch()
+    environment |= {"GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(DEPLOY / "github-action")}
+    # As GitHub runs a step whose shell is bash.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    finished = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, timeout=60, check=False
+    )
+    return finished.returncode, output.read_text().strip()
+
+
+def test_the_action_fetches(server: Server, tmp_path: Path) -> None:
+    url = f"{server.base_url}/v1/release"
+    assert run_action(tmp_path, url=url, key=server.merge_key) == (0, "fetched=true")
+    assert (tmp_path / "default.pgo").read_bytes() == server.release().content
+
+
+@pytest.mark.parametrize(("needed", "outcome"), [("false", (0, "fetched=false")), ("true", (4, ""))])
+def test_the_action_says_that_there_is_none_yet(
+    server: Server, tmp_path: Path, needed: str, outcome: tuple[int, str]
+) -> None:
+    url = f"{server.base_url}/v1/release?service=none"
+    assert run_action(tmp_path, url=url, key=server.merge_key, needed=needed) == outcome
+
+
+def test_the_action_fails_with_a_wrong_key(server: Server, tmp_path: Path) -> None:
+    assert run_action(tmp_path, url=f"{server.base_url}/v1/release", key="wrong") == (3, "")
+
+
+def test_the_job_fetches(server: Server, tmp_path: Path) -> None:
+    job = TEMPLATE["pgo-fetch"]
+    variables = TEMPLATE["variables"] | {
+        "PGO_URL": f"{server.base_url}/v1/release",
+        "PGO_KEY": server.merge_key,
+        "PGO_FETCH": str(DEPLOY / "pipeline" / "pgo_fetch.py"),
+    }
+    for _ in range(2):
+        script = "\n".join(job["script"])
+        subprocess.run(
+            ["bash", "-e", "-c", script], cwd=tmp_path, env=os.environ | variables, timeout=60, check=True
+        )
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {path.replace("$PGO_FILE", variables["PGO_FILE"]) for path in job["cache"]["paths"]}
+    assert job["allow_failure"]["exit_codes"] == 4

@@ -1,0 +1,39 @@
+"""The systemd unit: systemd finds nothing wrong with it, and little that it exposes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.server import COMMAND
+
+UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "pgo-collector.service"
+INSTALLED = "/opt/pgo-collector/bin/pgo-collector"
+
+
+def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze (Debian: systemd) is not installed")
+    return subprocess.run(
+        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_systemd_takes_it(tmp_path: Path) -> None:
+    # It looks whether the command is there.
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace(INSTALLED, COMMAND))
+    finished = analyze("verify", "--man=no", "--recursive-errors=no", unit)
+    assert (finished.returncode, finished.stdout + finished.stderr) == (0, "")
+
+
+def test_it_exposes_little() -> None:
+    finished = analyze("security", "--offline=yes", "--threshold=15", "--no-pager", UNIT)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", finished.stdout)
+    assert found is not None, finished.stderr
+    assert finished.returncode == 0, finished.stdout
+    assert float(found[1]) <= 1.5
