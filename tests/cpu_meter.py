@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from pathlib import Path
 from threading import Event, Thread
 from typing import Self
@@ -27,14 +28,21 @@ class CpuMeter:
         self._thread.join()
 
     def seconds(self, began: int, duration: int) -> float:
-        """The CPU time taken from `began` (ns since 1970) on, for `duration` ns; 0.1 s are uncertain."""
-        (_, first), *_ = [read for read in self._read if read[0] >= began]
-        *_, (_, last) = [read for read in self._read if read[0] <= began + duration]
-        return last - first
+        """The CPU time taken from `began` (ns since 1970) on, for `duration` ns."""
+        return self._at(began + duration) - self._at(began)
+
+    def _at(self, time_: int) -> float:
+        """What was taken until then: between two readings, as if evenly."""
+        after = bisect_left(self._read, (time_, 0.0))
+        (earlier, before), (later, now) = self._read[after - 1], self._read[after]
+        return before + (now - before) * (time_ - earlier) / (later - earlier)
 
     def _run(self) -> None:
-        while not self._ended.wait(0.05):
+        while True:
             self._read.append((time.time_ns(), self.taken()))
+            if self._ended.wait(0.05):
+                break
+        self._read.append((time.time_ns(), self.taken()))
 
     def taken(self) -> float:
         """The CPU time so far (s)."""

@@ -25,7 +25,7 @@ from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.cpu_meter import CpuMeter, children_of
 
 FREQUENCY = 199
-SECONDS = 2.0
+SECONDS = 3.0
 # An ordinary user, but for reading what only root's files hold: the interpreter may be among these.
 AS_NOBODY = (
     *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),

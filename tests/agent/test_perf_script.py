@@ -102,7 +102,7 @@ def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: py
 def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     subprocess.run(
-        ["perf", "record", "-q", "-e", "cpu-clock", "-o", file, "ls", "-R", "/usr/bin"], check=True
+        ["perf", "record", "-q", "-B", "-e", "cpu-clock", "-o", file, "ls", "-R", "/usr/bin"], check=True
     )
     with pytest.raises(NotReadable, match="record with -g"):
         read_recording(file)
