@@ -1,4 +1,4 @@
-"""What hostile bodies cost in memory, summed over all processes of the server."""
+"""What hostile bodies cost in memory, and what merges do; summed over all processes of the server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from pprof_merge import Limits
+from pprof_merge import Limits, compress, inflate
+from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.conftest import PROFILES
 from tests.faults.connections import chunk, connect, head
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import EPOCH, SECOND, profile_of, tally
 from tests.server import Server
 
 MIB = 1 << 20
@@ -38,6 +40,18 @@ def bomb() -> bytes:
     return bomb
 
 
+@pytest.fixture(scope="module")
+def many() -> list[bytes]:
+    """500 profiles of some 25 KB, taken one after another: real ones, each of a time of its own."""
+    parsed = [Profile.FromString(inflate(path.read_bytes())) for path in sorted(PROFILES.glob("apisvc-*"))]
+    made = []
+    for second in range(500):
+        profile = parsed[second % len(parsed)]
+        profile.time_nanos = EPOCH + second * SECOND
+        made.append(compress(profile.SerializeToString()))
+    return made
+
+
 def memory(server: Server, field: str) -> int:
     """The sum of VmRSS (now) or VmHWM (at most) of the server's processes, in bytes."""
     total = 0
@@ -57,6 +71,20 @@ def test_a_bomb_costs_the_limit_and_many_cost_no_more(server: Server, bomb: byte
         assert server.submit(bomb).status_code == 413
     assert memory(server, "VmHWM") - early < 8 * MIB
     assert tally(server.merge().content) == dict.fromkeys("abcdef", 1)
+
+
+def test_profefe_fault_3_a_merge_does_not_hold_its_inputs(server: Server, many: list[bytes]) -> None:
+    """profefe takes 655 KB for each of these. The limit is loose: it is mostly what isn't given back yet."""
+
+    def send(profiles: list[bytes]) -> None:
+        for profile in profiles:
+            assert server.submit(profile, query={"service": "many"}).status_code == 204
+        assert server.merge(query={"service": "many"}).status_code == 200
+
+    send(many[:100])
+    before = memory(server, "VmHWM")
+    send(many[100:])
+    assert memory(server, "VmHWM") - before < 100_000 * (len(many) - 100)
 
 
 def test_a_body_without_end_is_refused_while_it_is_sent(server: Server) -> None:
