@@ -13,21 +13,23 @@ SUBMIT_PATH = "/v1/submit"
 GZIP_MAGIC = b"\x1f\x8b"
 
 
+Query = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A profile as it is sent: a gzipped body, and the query parameters that say what it is."""
 
     body: bytes
-    query: tuple[tuple[str, str], ...] = ()
+    query: Query = ()
 
 
-def upload_of(profile: bytes, query: tuple[tuple[str, str], ...], type_: str | None) -> Upload:
-    """A pprof profile, gzipped unless it is already; without a `type_` none is added to the `query`."""
-    body = profile if profile.startswith(GZIP_MAGIC) else gzip.compress(profile, mtime=0)
-    return Upload(body, query + ((("type", type_),) if type_ is not None else ()))
+def upload_of(profile: bytes, query: Query) -> Upload:
+    """A pprof profile, gzipped unless it is already."""
+    return Upload(profile if profile.startswith(GZIP_MAGIC) else gzip.compress(profile, mtime=0), query)
 
 
-def query_of(service: str | None, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def query_of(service: str | None, labels: Mapping[str, str]) -> Query:
     """The parameters that say whose profiles these are. Raises ValueError for a label without a name."""
     return tuple(_query_of(service, labels))
 
@@ -46,7 +48,7 @@ class Endpoint:
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
         """A pprof profile, gzipped unless it is already; without a `type_` none is said."""
-        return upload_of(profile, self._query, type_)
+        return upload_of(profile, self._query + ((("type", type_),) if type_ is not None else ()))
 
     def request(self, upload: Upload) -> httpx.Request:
         """What is sent, but for the key, which the client puts on it."""

@@ -9,27 +9,31 @@ import time
 from collections import Counter
 from itertools import cycle
 from pathlib import Path
-from typing import Self
+from tempfile import SpooledTemporaryFile
+from typing import IO, Self
 
 from pgo_agent.collector import Collector
-from pgo_agent.endpoint import Upload
+from pgo_agent.endpoint import Query
 from pgo_agent.scrape.lane import Lane
 from pgo_agent.spool import Dropped
 
 # A disk that syncs one file after another is slower than a fleet; a kernel syncs several files at a time.
 _LANES = 4
+_SMALL = 1 << 17
 
 
 class Dispatch:
     """Takes profiles for a collector. As a context manager it ends with the block, as `close` does.
 
-    They wait in `folder`, at most `max_bytes` of them.
+    They wait in `folder`, at most `max_bytes` of them. Raises OSError if it isn't there and can't be made.
     """
 
     def __init__(self, collector: Collector, folder: str | os.PathLike[str], *, max_bytes: int) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._until = threading.Event()
         self._lanes = [
-            Lane(collector, Path(folder, str(number)), max_bytes=max_bytes // _LANES, until=self._until)
+            Lane(collector, self._folder / str(number), max_bytes=max_bytes // _LANES, until=self._until)
             for number in range(_LANES)
         ]
         self._next = cycle(self._lanes)
@@ -40,12 +44,19 @@ class Dispatch:
     def __exit__(self, *exc_info: object) -> None:
         self.close(0)
 
-    async def take(self, upload: Upload, limit: int) -> None:
-        """Keeps a profile that was scraped, to be sent; returns when it is on disk.
+    def room(self) -> IO[bytes]:
+        """Where a profile is put while it comes: in memory while it is small, and gone when it is closed.
+
+        So hundreds of targets that answer with gigabytes take no memory.
+        """
+        return SpooledTemporaryFile(_SMALL, dir=str(self._folder))
+
+    async def take(self, body: IO[bytes], query: Query, limit: int) -> None:
+        """Keeps a profile that was scraped, to be sent with that query; returns when it is on disk.
 
         Raises ScrapeFailed if it isn't a pprof profile of at most `limit` bytes, inflated.
         """
-        await asyncio.wrap_future(next(self._next).take(upload, limit))
+        await asyncio.wrap_future(next(self._next).take(body, query, limit))
 
     def close(self, patience: float) -> None:
         """Sends what is there, for `patience` seconds at most; what is left stays in the folder."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
+from contextlib import aclosing
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -16,6 +18,7 @@ from pgo_agent.scrape.target import Profile, Target
 
 _CONNECT_SECONDS = 5.0
 _PATIENCE = 15.0
+_CHUNK = 1 << 16
 _LONGEST_DETAIL = 200
 _GZIP = zlib.MAX_WBITS | 16
 
@@ -38,14 +41,16 @@ def client_for(target: Target) -> httpx.AsyncClient:
         raise ScrapeFailed("no token or certificates", str(error)) from error
 
 
-async def fetch(client: httpx.AsyncClient, profile: Profile, seconds: int, limit: int) -> bytes:
-    """The body that a target answers with: at most `limit` bytes, within `seconds` and a bit.
+async def fetch(
+    client: httpx.AsyncClient, profile: Profile, seconds: int, limit: int, body: IO[bytes]
+) -> None:
+    """Writes what a target answers to `body`: at most `limit` bytes, and within `seconds` and a bit.
 
     Raises ScrapeFailed.
     """
     try:
         async with asyncio.timeout(seconds + _PATIENCE):
-            return await _get(client, profile.url, limit)
+            await _get(client, profile.url, limit, body)
     except TimeoutError:
         raise ScrapeFailed("timeout", f"not done {_PATIENCE:.0f} s after the profile should be") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -66,24 +71,21 @@ def check_pprof(body: bytes, limit: int) -> None:
         raise ScrapeFailed("not a pprof profile", "no sample types, or no strings")
 
 
-async def _get(client: httpx.AsyncClient, url: str, limit: int) -> bytes:
+async def _get(client: httpx.AsyncClient, url: str, limit: int, body: IO[bytes]) -> None:
     request = client.build_request("GET", url, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS))
-    body = bytearray()
-    response = await client.send(request, stream=True)
-    try:
+    async with aclosing(await client.send(request, stream=True)) as response:
+        well = response.status_code == httpx.codes.OK
         # As it comes: who compresses though asked not to sends what is gzip itself, or no profile.
-        async for chunk in response.aiter_raw():
-            body += chunk
-            if len(body) > (limit if response.status_code == httpx.codes.OK else _LONGEST_DETAIL):
+        async for chunk in response.aiter_raw(_CHUNK):
+            body.write(chunk)
+            if body.tell() > (limit if well else _LONGEST_DETAIL):
                 break
-    finally:
-        await response.aclose()
-    if response.status_code != httpx.codes.OK:
-        text = bytes(body[:_LONGEST_DETAIL]).decode(errors="replace")
+    if not well:
+        body.seek(0)
+        text = body.read(_LONGEST_DETAIL).decode(errors="replace")
         raise ScrapeFailed(f"status {response.status_code}", " ".join(text.split()))
-    if len(body) > limit:
+    if body.tell() > limit:
         raise ScrapeFailed("too large", f"more than {limit} bytes")
-    return bytes(body)
 
 
 def _inflated(body: bytes, limit: int) -> bytes:

@@ -6,9 +6,10 @@ import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 from pgo_agent.collector import Collector
-from pgo_agent.endpoint import Upload
+from pgo_agent.endpoint import Query, upload_of
 from pgo_agent.outbox import Outbox
 from pgo_agent.scrape.fetch import check_pprof
 from pgo_agent.spool import DiskSpool, Dropped
@@ -17,7 +18,7 @@ _AGAIN = 5.0  # after how many seconds without an answer, or without a new profi
 
 
 class Lane:
-    """Begins at once, and ends in the end of its last sending, or when `until` is set.
+    """Works from the start, until it has sent all after `close`, or as soon as `until` is set.
 
     Each thread has an outbox and a spool of its own on the folder, as two processes have: what they count is
     added up here.
@@ -36,9 +37,9 @@ class Lane:
         self.thread = threading.Thread(target=self._send_all, name="pgo-agent-send", daemon=True)
         self.thread.start()
 
-    def take(self, upload: Upload, limit: int) -> Future[None]:
+    def take(self, body: IO[bytes], query: Query, limit: int) -> Future[None]:
         """Checks and keeps a profile; done when it is on disk. See Dispatch."""
-        return self._writing.submit(self._take, upload, limit)
+        return self._writing.submit(self._take, body, query, limit)
 
     def close(self) -> None:
         """What is there is sent once more, and then no more."""
@@ -65,9 +66,11 @@ class Lane:
         """How many never will be sent, by reason."""
         return self._writer.spool.dropped + self._sender.spool.dropped
 
-    def _take(self, upload: Upload, limit: int) -> None:
-        check_pprof(upload.body, limit)
-        self._writer.post(upload, self._until)
+    def _take(self, body: IO[bytes], query: Query, limit: int) -> None:
+        body.seek(0)
+        profile = body.read()
+        check_pprof(profile, limit)
+        self._writer.post(upload_of(profile, query), self._until)
         with self._news:
             self._taken += 1
             self._news.notify()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from pgo_agent.endpoint import query_of, upload_of
+from pgo_agent.endpoint import query_of
 from pgo_agent.errors import ScrapeFailed
 from pgo_agent.scrape.dispatch import Dispatch
 from pgo_agent.scrape.fetch import client_for, fetch
@@ -22,8 +22,7 @@ class Scraper:
     """Takes all profiles of a target at the same time, so that they are of the same seconds.
 
     At most `slots` targets are scraped at once, and `limit` are the bytes that a profile may have, also
-    inflated: what this holds in memory is bounded by both. `labels` are put on all profiles, before a
-    target's own.
+    inflated. `labels` are put on all profiles, before a target's own.
     """
 
     def __init__(self, dispatch: Dispatch, *, slots: int, limit: int, labels: Mapping[str, str]) -> None:
@@ -44,9 +43,13 @@ class Scraper:
 
     async def _attempt(self, client: httpx.AsyncClient, target: Target, profile: Profile) -> Failure | None:
         try:
-            body = await fetch(client, profile, target.seconds, self._limit)
-            query = query_of(target.service, {**dict(target.labels), **self._labels})
-            await self._dispatch.take(upload_of(body, query, profile.type), self._limit)
+            with self._dispatch.room() as body:
+                await fetch(client, profile, target.seconds, self._limit, body)
+                query = (
+                    *query_of(target.service, {**dict(target.labels), **self._labels}),
+                    ("type", profile.type),
+                )
+                await self._dispatch.take(body, query, self._limit)
         except ScrapeFailed as error:
             return Failure(target.name, profile.type, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other targets go on

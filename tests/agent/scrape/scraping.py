@@ -73,6 +73,12 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def peak_memory(pid: int) -> int:
+    """The most that a process had so far, in bytes; 0 if it has ended."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
 def reasons(said: Mapping[str, Any]) -> dict[str, str]:
     """Of the JSON of --once: why each target failed, by the first part of its path."""
     return {failure["target"].split("/")[3]: failure["reason"] for failure in said["failures"]}
