@@ -80,7 +80,7 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 with receiver._lock:
                     receiver.received.append(Received(self.path, headers, body, time.monotonic()))
@@ -94,6 +94,9 @@ class Receiver:
                     self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
                 self.wfile.write(answer.body)
+
+            def do_GET(self) -> None:
+                self.do_POST()  # who follows a redirect comes with this
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -37,17 +37,16 @@ class Endpoint:
     """A URL, as an async context manager."""
 
     def __init__(self, url: str, secret_file: Path, seconds: float) -> None:
-        """An attempt may take so many seconds. Raises SecretUnusable."""
+        """An attempt may take so many seconds. Raises SecretUnusable. Blocks, to load certificates."""
         self._url = httpx.URL(url)
         self._secret_file = secret_file
         self._seconds = seconds
         read_secrets(secret_file)
+        # Plain HTTP needs no certificates, and they take long to load.
+        verify = False if self._url.scheme == "http" else httpx.create_ssl_context()
+        self._client = httpx.AsyncClient(verify=verify, timeout=seconds, follow_redirects=False)
 
     async def __aenter__(self) -> Self:
-        # To load certificates takes longer than anything else here, and plain HTTP needs none.
-        is_plain = self._url.scheme == "http"
-        verify = False if is_plain else await asyncio.to_thread(httpx.create_ssl_context)
-        self._client = httpx.AsyncClient(verify=verify, timeout=self._seconds, follow_redirects=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
