@@ -24,6 +24,7 @@ GROUPS = (
     "http_submit",
     "http",
     "catalog",
+    "pages",
     "compute",
     "scrape",
     "hostile",

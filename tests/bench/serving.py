@@ -34,6 +34,7 @@ class Request(NamedTuple):
     body: bytes | None = None
     key: str = ""
     etag: str = ""
+    cookie: str = ""
 
 
 class Answer(NamedTuple):
@@ -53,7 +54,11 @@ class Serving:
 
     def ask(self, request: Request) -> Answer:
         """Sends a request, and reads all of the answer. Raises RuntimeError where that is an error."""
-        headers = {"Authorization": f"Bearer {request.key}", "If-None-Match": request.etag}
+        headers = {
+            "Authorization": f"Bearer {request.key}",
+            "If-None-Match": request.etag,
+            "Cookie": request.cookie,
+        }
         self._connection.request(request.method, request.path, request.body, headers)
         response = self._connection.getresponse()
         answer = Answer(response.status, response.read(), response.headers.get("ETag", ""))

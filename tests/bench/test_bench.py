@@ -34,7 +34,7 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    groups = ("cold", "warm", "submit", "memory", "http_submit", "http", "catalog", "scrape")
+    groups = ("cold", "warm", "submit", "memory", "http_submit", "http", "catalog", "pages", "scrape")
     run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
     assert "of another day" not in text
@@ -52,6 +52,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Restarts",
         "## Memory of a collector",
         "## A catalog of a million profiles",
+        "## Pages",
         "## Scraping a fleet",
     ]
     assert text.count("| 2,000, 2 processes |") == 2

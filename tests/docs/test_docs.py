@@ -15,6 +15,7 @@ import pprof_merge.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve.app import Profiling
 from pgo_agent.serve.app import create_app as create_agent_app
@@ -25,7 +26,7 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.settings import PREFIX, Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from deploy.pipeline import pgo_fetch
 
@@ -77,8 +78,8 @@ def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
 
 
 @pytest.fixture
-def routes(tmp_path: Path) -> dict[str, set[str] | None]:
-    """The methods of each path; None for all."""
+def app(tmp_path: Path) -> FastAPI:
+    """All routes, without the layers around them."""
     file = tmp_path / "keys"
     file.write_text("")
     keys = KeyFile(file)
@@ -86,6 +87,12 @@ def routes(tmp_path: Path) -> dict[str, set[str] | None]:
         app = create_app(Settings(), Parts.of(store, keys, keys, keys))
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
+    return app
+
+
+@pytest.fixture
+def routes(app: FastAPI) -> dict[str, set[str] | None]:
+    """The methods of each path; None for all."""
     paths = app.openapi()["paths"]
     found = {path: {method.upper() for method in methods} for path, methods in paths.items()}
     return found | {route.path: route.methods for route in app.routes if isinstance(route, Route)}
@@ -98,6 +105,17 @@ def test_every_route_is_in_the_api_page_with_its_methods(routes: dict[str, set[s
         r"^\| \[`(/\S+)`\]\(\S+\) \| (.*?) \|", (DOCS / "api.md").read_text(), flags=re.MULTILINE
     )
     assert {path: set(re.findall(r"[A-Z]{3,}", methods)) or None for path, methods in table} == routes
+
+
+def test_every_page_is_in_the_table_of_pages(app: FastAPI) -> None:
+    (site,) = (route for route in app.routes if isinstance(route, Mount) and route.path == "/ui")
+    routes = (
+        route for route in site.routes if not isinstance(route, Mount)
+    )  # files, of ours and speedscope's
+    pages = {context.path_format for route in routes for context in iter_route_contexts([route])}
+    assert len(pages) > 5
+    cells = re.findall(r"^\| (`/ui/.*?) \|", (DOCS / "ui.md").read_text(), flags=re.MULTILINE)
+    assert {path for cell in cells for path in re.findall(r"`/ui(/.*?)`", cell)} == pages
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

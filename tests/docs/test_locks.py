@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -37,3 +38,11 @@ def test_every_package_has_hashes_and_no_registry(file: str) -> None:
     assert locked(file)
     assert all(locked(file).values())
     assert "://" not in (ROOT / file).read_text()
+
+
+def test_every_npm_package_has_a_hash_and_no_registry() -> None:
+    packages = json.loads((ROOT / "collector/speedscope/package-lock.json").read_text())["packages"]
+    _own, *installed = packages.values()
+    assert installed
+    assert all(package["integrity"] for package in installed)
+    assert not any("resolved" in package for package in installed)
