@@ -84,6 +84,7 @@ async def _serve(settings: Settings) -> None:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nothing here asks whence or by which scheme a request came
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             )
             upkeep = Upkeep(store, parts.locks, settings)

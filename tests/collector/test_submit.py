@@ -203,8 +203,8 @@ def test_a_body_that_comes_too_slowly_is_given_up(strict: Server) -> None:
 
 
 def test_what_a_client_leaves_when_it_goes_away_is_removed(shared: Server) -> None:
-    with connect(shared, "Content-Length: 200000") as connection:
-        connection.sendall(bytes(100_000))
+    with connect(shared, "Content-Length: 2000000") as connection:
+        connection.sendall(bytes(1_000_000))
         wait_until_incoming(shared, 1)
     wait_until_incoming(shared, 0)
 

@@ -35,6 +35,8 @@ class Shelf:
         self._rows: OrderedDict[str, Rows] = OrderedDict()
         # How many profiles the snapshot of each has.
         self._saved: dict[str, int] = {}
+        # With how many profiles each had how many bytes, which takes long to add up.
+        self._sizes: dict[str, tuple[int, int]] = {}
 
     def rows(self, owner: str) -> Rows:
         """Those of an owner; empty ones, if none are kept."""
@@ -47,13 +49,15 @@ class Shelf:
 
     def drop(self, owner: str) -> None:
         """Keeps them no more, nowhere."""
-        if (dropped := self._rows.pop(owner, None)) is not None:
-            self.taken.value -= dropped.collection.nbytes
+        if owner in self._rows:
+            self.taken.value -= self._size(owner)
+            del self._rows[owner]
+            self._sizes.pop(owner, None)
         self._path(owner).unlink(missing_ok=True)
 
     def make_room(self) -> None:
         """Puts those that were used least on disk, until what is left has room."""
-        sizes = {owner: rows.collection.nbytes for owner, rows in self._rows.items()}
+        sizes = {owner: self._size(owner) for owner in self._rows}
         total = sum(sizes.values())
         for owner, size in sizes.items():
             if total <= self.most_bytes:
@@ -68,6 +72,14 @@ class Shelf:
         """Puts all on disk that isn't there. Raises OSError."""
         for owner in self._rows:
             self._save(owner)
+
+    def _size(self, owner: str) -> int:
+        collection = self._rows[owner].collection
+        count, size = self._sizes.get(owner, (0, 0))
+        if count != len(collection):
+            size = collection.nbytes
+            self._sizes[owner] = len(collection), size
+        return size
 
     def _save(self, owner: str) -> None:
         rows = self._rows[owner]

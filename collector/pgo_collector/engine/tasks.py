@@ -23,6 +23,7 @@ from pprof_merge import (
     ProfileError,
     SymbolsInvalid,
     UnfitForFormat,
+    ValueType,
     Weighting,
     compress,
     decode,
@@ -51,6 +52,9 @@ STORED = replace(
     nested_messages=_DEFAULTS.nested_messages,
     inflated_bytes=1 << 30,
 )
+
+# What profiles measure that may be merged.
+_Kind = tuple[ValueType, tuple[ValueType, ...]]
 
 # What a merge depends on besides its blobs.
 ENGINE = version("pprof-merge")
@@ -228,15 +232,19 @@ def _released(release: Path | None) -> Profile | None:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Blobs that were read: the `numbers` in the collection of those that are fit to be merged, and the names
-    and labels of these `blobs`.
+    """Blobs that were read: those that are fit to be merged were `taken`, and have these `numbers` in the
+    collection.
     """
 
     collection: Collection
     numbers: list[int]
-    blobs: list[str]
-    labels: list[dict[str, str]]
+    taken: list[Stored]
     left_out: tuple[LeftOut, ...]
+
+    @property
+    def blobs(self) -> list[str]:
+        """Their names, in the order of the numbers."""
+        return [blob.name for blob in self.taken]
 
     @property
     def names(self) -> dict[int, str]:
@@ -245,10 +253,13 @@ class Collected:
 
     def merge(self, weighting: Weighting = PLAIN) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
-        is_all = len(self.numbers) == len(self.names) == len(self.collection)
-        labels = dict(zip(self.numbers, self.labels, strict=True))
+        is_all = len(self.numbers) == len(set(self.numbers)) == len(self.collection)
         # The merge of all is the last one, and what has come since.
-        return self.collection.merge(None if is_all else self.numbers, weighting, labels)
+        numbers = None if is_all else self.numbers
+        if weighting.is_plain:
+            return self.collection.merge(numbers)
+        labels = {number: dict(blob.labels) for number, blob in zip(self.numbers, self.taken, strict=True)}
+        return self.collection.merge(numbers, weighting, labels)
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
@@ -256,44 +267,62 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     rows = SHELF.rows(chosen.owner)
     unreadable = rows.take_in(chosen.blobs)
     left_out = [LeftOut(name, why, is_damaged=True) for name, why in unreadable.items()]
-    read = [(rows.number(blob.digest), blob) for blob in chosen.blobs if blob.name not in unreadable]
-    most = _most_common(rows.collection, [number for number, _ in read])
-    taken = []
-    for number, blob in read:
-        if unfit := _unfit(rows.collection.header(number), blob, chosen.type, most, weighting):
+    read = [blob for blob in chosen.blobs if blob.name not in unreadable]
+    numbers = [rows.number(blob.digest) for blob in read]
+    headers = [rows.collection.header(number) for number in numbers]
+    misfits = _misfits(headers, chosen.type)
+    fit = []
+    for blob, number, header in zip(read, numbers, headers, strict=True):
+        if unfit := misfits.get(_kind(header)) or _unweighable(header, blob, weighting):
             left_out.append(LeftOut(blob.name, unfit))
         else:
-            taken.append((number, blob))
+            fit.append((number, blob))
     SHELF.make_room()
     return Collected(
         collection=rows.collection,
-        numbers=[number for number, _ in taken],
-        blobs=[blob.name for _, blob in taken],
-        labels=[dict(blob.labels) for _, blob in taken],
+        numbers=[number for number, _ in fit],
+        taken=[blob for _, blob in fit],
         left_out=tuple(left_out),
     )
 
 
-def _most_common(collection: Collection, numbers: Sequence[int]) -> Header | None:
-    """A header of the kind that most profiles have; of kinds as common as another, that which came first."""
-    headers = [collection.header(number) for number in numbers]
-    kinds = Counter((header.period_type, tuple(sorted(header.sample_types))) for header in headers)
-    if not kinds:
-        return None
-    (kind, _), *_ = kinds.most_common(1)
-    return next(
-        header for header in headers if (header.period_type, tuple(sorted(header.sample_types))) == kind
-    )
+def _misfits(headers: Sequence[Header], type_: str) -> dict[_Kind, str]:
+    """The kinds of headers that aren't to be merged, and why: they aren't of the type, or don't go together
+    with the kind that is most common; of kinds as common as another, that which came first.
+    """
+    examples: dict[_Kind, Header] = {}
+    for header in headers:
+        examples.setdefault(_kind(header), header)
+    counts: Counter[_Kind] = Counter()
+    for kind, count in Counter(map(_kind, headers)).items():
+        counts[_in_one_order(kind)] += count
+    most = max(counts, key=counts.__getitem__, default=None)
+    common = next((header for kind, header in examples.items() if _in_one_order(kind) == most), None)
+    reasons = {kind: _misfit(header, type_, common) for kind, header in examples.items()}
+    return {kind: reason for kind, reason in reasons.items() if reason}
 
 
-def _unfit(header: Header, blob: Stored, type_: str, most: Header | None, weighting: Weighting) -> str:
+def _kind(header: Header) -> _Kind:
+    return header.period_type, header.sample_types
+
+
+def _in_one_order(kind: _Kind) -> _Kind:
+    return kind[0], tuple(sorted(kind[1]))
+
+
+def _misfit(header: Header, type_: str, common: Header | None) -> str:
     """Why a profile isn't to be merged; empty if it is."""
     try:
         TYPES[type_](header)
-        if most is not None:
-            check_compatible(most, header)
+        if common is not None:
+            check_compatible(common, header)
     except (NotACPUProfile, IncompatibleProfiles) as error:
         return str(error)
+    return ""
+
+
+def _unweighable(header: Header, blob: Stored, weighting: Weighting) -> str:
+    """Why a profile can't be weighed so; empty if it can."""
     if weighting.label in blob.dropped:
         return f"a roll-up dropped the label {weighting.label}, which it is to be weighed by"
     return weighting.refusal(header)

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody
 from pgo_collector.store.store import not_stored
 
-_WRITE_BYTES = 64 << 10
+# Most profiles are smaller, and are written at once.
+_WRITE_BYTES = 512 << 10
 
 
 async def write_body(request: Request, part: Path, limit: int, seconds: float, what: str) -> int:
@@ -34,18 +35,19 @@ async def write_body(request: Request, part: Path, limit: int, seconds: float, w
 
 
 async def _spool(request: Request, part: Path, limit: int) -> int:
-    file = await asyncio.to_thread(part.open, "xb")
     size, buffer = 0, bytearray()
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
-            buffer += chunk
-            if len(buffer) >= _WRITE_BYTES:
-                await asyncio.to_thread(file.write, bytes(buffer))
-                buffer.clear()
-        await asyncio.to_thread(file.write, bytes(buffer))
-    finally:
-        await asyncio.to_thread(file.close)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+        buffer += chunk
+        if len(buffer) >= _WRITE_BYTES:
+            await asyncio.to_thread(_append, part, buffer)
+            buffer = bytearray()
+    await asyncio.to_thread(_append, part, buffer)
     return size
+
+
+def _append(part: Path, content: bytes | bytearray) -> None:
+    with part.open("ab") as file:
+        file.write(content)

@@ -15,7 +15,7 @@ from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.left_out import HEADER, left_out_header
 from pgo_collector.merges.open_merge import OpenMerge
 
-_CHUNK_BYTES = 256 << 10
+_CHUNK_BYTES = 512 << 10
 
 
 class Download(Response):

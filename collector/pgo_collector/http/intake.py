@@ -28,7 +28,7 @@ class Intake:
         `Store.submit` do.
         """
         await self._quotas.check(series.service)
-        async with self._store.part() as part:
+        async with self._store.arriving() as part:
             request.state.bytes = await write_body(
                 request, part, self._largest_body, self._body_seconds, _BODY
             )

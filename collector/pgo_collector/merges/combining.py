@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -33,7 +34,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
         with suppress(NothingToMerge):
-            chosen = chosen_of(store, service, type_, blobs)
+            chosen = await asyncio.to_thread(chosen_of, store, service, type_, blobs)
             merged = await make_merge(store, chosen, PLAIN_FORM, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]

@@ -23,7 +23,7 @@ def live_blobs(store: Store, selection: Selection, most: int | None = None) -> l
 
 
 def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
-    """The blobs as the engine takes them."""
+    """The blobs as the engine takes them; of thousands that takes a while."""
     folder = str(store.folder.blobs)
     stored = (
         Stored(str(name), folder, name.identity.digest, name.series.labels, name.series.dropped)

@@ -56,7 +56,7 @@ class Merges:
         Raises as `current` does.
         """
         series = blobs[0].name.series
-        chosen = chosen_of(self.store, series.service, series.type, blobs)
+        chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
         async with self.store.part() as part:
             try:
                 merged = await make_merge(self.store, chosen, form, part)
@@ -109,7 +109,7 @@ class Merges:
         if not blobs:
             raise NothingSelected
         async with store.part() as part:
-            chosen = chosen_of(store, selection.service, selection.type, blobs)
+            chosen = await asyncio.to_thread(chosen_of, store, selection.service, selection.type, blobs)
             merged = await make_merge(store, chosen, form, part)
             size = (await asyncio.to_thread(part.stat)).st_size
             merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)

@@ -36,7 +36,7 @@ class Reports:
             blobs = await asyncio.to_thread(live_blobs, self.store, selection)
             start = time.perf_counter()
             released = await asyncio.to_thread(self._released, selection)
-            chosen = chosen_of(self.store, selection.service, selection.type, blobs)
+            chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
             made = await self.store.workers.run_for(
                 chosen.owner, report_blobs, chosen, symbols, released, time.time_ns()
             )

@@ -1,4 +1,7 @@
-"""Rows of blobs, and of the series and profiles that belong to them: how they are read and written."""
+"""Rows of blobs, and of the series and profiles that belong to them: how they are read and written.
+
+The statements of a submit are made once: to make one takes longer than to run it.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,31 @@ _BLOB_COLUMNS = (
     BLOBS.c.id, *NAMED, BLOBS.c.time_nanos, BLOBS.c.digest,
     BLOBS.c.inputs_size, BLOBS.c.live, BLOBS.c.size + BLOBS.c.inputs_size, BLOBS.c.end_nanos,
 )  # fmt: skip
+
+
+def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
+    return [table.c[column] == sa.bindparam(column) for column in columns]
+
+
+_KNOWN_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
+_NEW_SERIES = sa.insert(SERIES).returning(SERIES.c.id)
+_KNOWN_BLOB = sa.select(BLOBS.c.id).where(*_same(BLOBS, "series_id", "time_nanos", "digest"))
+_NEW_BLOB = sa.insert(BLOBS).returning(BLOBS.c.id)
+_NEW_PROFILES = sa.insert(PROFILES)
+_COUNTING = (
+    sa.select(*_BLOB_COLUMNS)
+    .select_from(NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id))
+    .where(
+        PROFILES.c.series_id == _KNOWN_SERIES.scalar_subquery(),
+        *_same(PROFILES, "time_nanos", "digest"),
+    )
+)
+
+
+def read_counting(connection: sa.Connection, profile: BlobName) -> Blob | None:
+    """The row of the blob that counts the profile of that name, if one does."""
+    row = connection.execute(_COUNTING, _key(profile.series) | profile.identity._asdict()).one_or_none()
+    return None if row is None else _blob(*row)
 
 
 def read_blobs(
@@ -88,12 +116,11 @@ def put_blob(
         "inputs_size": inputs_size,
         "live": True,
     }
-    same = (BLOBS.c[column] == value for column, value in named.items())
-    known = connection.execute(sa.select(BLOBS.c.id).where(*same)).scalar_one_or_none()
+    known = connection.execute(_KNOWN_BLOB, named).scalar_one_or_none()
     if known is None:
         mark, second_mark = _marks(name)
         row = {**named, **values, "mark": mark, "second_mark": second_mark}
-        return int(connection.execute(sa.insert(BLOBS).values(row).returning(BLOBS.c.id)).scalar_one())
+        return int(connection.execute(_NEW_BLOB, row).scalar_one())
     connection.execute(sa.update(BLOBS).where(BLOBS.c.id == known).values(values))
     return int(known)
 
@@ -109,7 +136,7 @@ def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs:
         for series, identities in by_series.items()
         for identity in identities
     ]
-    connection.execute(sa.insert(PROFILES), rows)
+    connection.execute(_NEW_PROFILES, rows)
     # Of what was rolled up before it isn't known in which series it was, but by what was inside it.
     origins = [{"blob_id": blob, "series_id": id_} for series, id_ in ids.items() if not series.dropped]
     if name.series.dropped and origins:
@@ -125,20 +152,20 @@ def uncount_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
 
 def _put_series(connection: sa.Connection, series: Series) -> int:
     """The id of the row of a series, made if it is missing."""
-    known: int | None = connection.execute(sa.select(series_id(series))).scalar_one()
+    known = connection.execute(_KNOWN_SERIES, _key(series)).scalar_one_or_none()
     if known is not None:
         return int(known)
-    values = {
-        "service": series.service,
-        "type": series.type,
-        "labels": series.labels_text,
-        "rolled_up": bool(series.dropped),
-    }
-    added = int(connection.execute(sa.insert(SERIES).values(values).returning(SERIES.c.id)).scalar_one())
+    row = {**_key(series), "rolled_up": bool(series.dropped)}
+    added = int(connection.execute(_NEW_SERIES, row).scalar_one())
     if series.labels:
         rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
         connection.execute(sa.insert(LABELS), rows)
     return added
+
+
+def _key(series: Series) -> dict[str, str]:
+    """The columns by which a series is known."""
+    return {"service": series.service, "type": series.type, "labels": series.labels_text}
 
 
 def _marks(name: BlobName) -> tuple[int, int]:

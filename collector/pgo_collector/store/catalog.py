@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -23,6 +23,7 @@ from pgo_collector.store.blob_rows import (
     count_profiles,
     put_blob,
     read_blobs,
+    read_counting,
     read_in_order,
     series_id,
     series_of,
@@ -74,19 +75,22 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         """Opens the catalog, made if it is missing. Raises CatalogUnreadable."""
         self._engine = open_database(path)
-        self._writer = self._engine.execution_options(writes=True)
+        self._writer = self._engine.connect().execution_options(writes=True)
 
     def close(self) -> None:
         """Closes the file."""
+        self._writer.close()
         self._engine.dispose()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """A transaction for those who read the tables in other ways: see `inventory`."""
         return self._engine.begin()
 
-    def writing(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction for those who write them: see `outbox`."""
-        return self._writer.begin()
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction on the one connection that writes: for all changes here, and for `outbox`."""
+        with self._writer.begin():
+            yield self._writer
 
     def made_nanos(self) -> int:
         """When it was made, in ns since 1970; what came before then was taken in from the blobs."""
@@ -214,14 +218,8 @@ class Catalog:
 
     def counting(self, name: BlobName) -> Blob | None:
         """The blob that counts the profile of that name; None if none does."""
-        profile = (
-            PROFILES.c.series_id == series_id(name.series),
-            PROFILES.c.time_nanos == name.identity.time_nanos,
-            PROFILES.c.digest == name.identity.digest,
-        )
-        counts = BLOBS.c.id == sa.select(PROFILES.c.blob_id).where(*profile).scalar_subquery()
         with self._engine.begin() as connection:
-            return next(iter(read_blobs(connection, counts)), None)
+            return read_counting(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
@@ -265,7 +263,7 @@ class Catalog:
 
     def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
         """Blobs with one profile each are live and count it; and these events are to be delivered."""
-        with self._writer.begin() as connection:
+        with self.writing() as connection:
             for name, facts in blobs:
                 blob = put_blob(connection, name, facts, name.identity.time_nanos, 0)
                 count_profiles(connection, blob, name, [name])
@@ -287,7 +285,7 @@ class Catalog:
         """
         inputs = list(inputs)
         end = max(each.identity.time_nanos for each in (*inputs, name))
-        with self._writer.begin() as connection:
+        with self.writing() as connection:
             new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
             uncount_profiles(connection, [row["blob"] for row in every])
@@ -301,7 +299,7 @@ class Catalog:
         """Drops rows of live blobs, and of all that they count."""
         ids = [blob.id for blob in blobs]
         if ids:
-            with self._writer.begin() as connection:
+            with self.writing() as connection:
                 uncount_profiles(connection, ids)
                 _delete(connection, ids)
 
@@ -309,7 +307,7 @@ class Catalog:
         """Drops rows of retired blobs, whose files are gone."""
         ids = [blob.id for blob in blobs]
         if ids:
-            with self._writer.begin() as connection:
+            with self.writing() as connection:
                 _delete(connection, ids)
 
     def merge(self, fingerprint: str) -> Merge | None:
@@ -329,7 +327,7 @@ class Catalog:
         newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
         gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
         row = {**asdict(merge), "left_out": _listed(merge.left_out)}
-        with self._writer.begin() as connection:
+        with self.writing() as connection:
             connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
             connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())

@@ -49,7 +49,8 @@ def clear_database(path: Path) -> None:
 
 
 def _engine(path: Path) -> sa.Engine:
-    engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None)
+    # Whoever begins a transaction ends it; the pool needn't see to it.
+    engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
     return engine

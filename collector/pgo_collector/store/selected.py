@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from pgo_collector.store.selection import EVERY_SERVICE, Matcher, Selection
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, ORIGINS, SERIES
+from pgo_collector.store.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+
+# The time of a combined blob, of which there are few: not a column, lest SQLite take the index of all times.
+_BEGINS = BLOBS.c.time_nanos + 0
 
 
 def selected(selection: Selection) -> sa.ColumnElement[bool]:
     """Whether a row of BLOBS is live and meant."""
-    chosen = BLOBS.c.series_id.in_(_series(selection)) & BLOBS.c.live
+    chosen = BLOBS.c.series_id.in_(_series(selection)) & IS_LIVE
     if selection.begin is not None:
         chosen &= BLOBS.c.time_nanos >= selection.begin
     if selection.end is not None:
@@ -44,11 +47,11 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
 
     It begins before and goes on until then. Its own labels don't tell all where a roll-up dropped some.
     """
-    meant = [BLOBS.c.live, IS_COMBINED]
+    meant = [IS_LIVE, IS_COMBINED]
     if selection.begin is not None:
         meant.append(BLOBS.c.end_nanos >= selection.begin)
     if selection.end is not None:
-        meant.append(BLOBS.c.time_nanos < selection.end)
+        meant.append(selection.end > _BEGINS)
     blobs = sa.select(BLOBS.c.id).where(*meant)
     series = _series(selection)
     by_series = BLOBS.c.id.in_(blobs.where(BLOBS.c.series_id.in_(series)))

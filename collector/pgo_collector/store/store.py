@@ -69,19 +69,36 @@ class Store:
         finally:
             await asyncio.to_thread(remove_part, part)
 
+    @asynccontextmanager
+    async def arriving(self) -> AsyncIterator[Path]:
+        """As `part`, for a profile: what `submit` has stored needn't be removed any more."""
+        part = self.folder.new_part()
+        try:
+            yield part
+        except BaseException:
+            await asyncio.to_thread(remove_part, part)
+            raise
+
     async def submit(
         self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
     ) -> Submitted:
-        """Stores the profile in the file `part`, durably, and counts it, unless it is counted already.
+        """Stores the profile in the file `part`, durably, and counts it, unless it is counted already. If
+        this doesn't raise, the file is gone.
 
         A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises
         ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
             facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
-            return await self.write(self.count, part, series, facts, created_nanos)
+            return await self.write(self._take, part, series, facts, created_nanos)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
+
+    def _take(self, part: Path, series: Series, facts: Facts, created_nanos: int | None) -> Submitted:
+        """As `count`; the file is gone then."""
+        submitted = self.count(part, series, facts, created_nanos)
+        part.unlink()
+        return submitted
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
         """Those of the profiles that are counted by a blob that is really there."""

@@ -59,6 +59,9 @@ BLOBS = sa.Table(
     sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
+# With the value spelled out, SQLite looks for it in the index, and for the time that comes after it there.
+IS_LIVE = BLOBS.c.live == sa.true()
+
 # As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
 IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
 
