@@ -125,6 +125,7 @@ def test_connections_that_come_later_are_in_it(agent: Serving, cluster: Cluster,
 
 
 def test_the_schedule_pushes_and_a_merge_gives_it_back(cluster: Cluster, tmp_path: Path) -> None:
+    """Takes over 20 s on a busy machine: it waits for its moment, and each profiler is tried for a second."""
     with Server(tmp_path / "collector") as collector, cluster.pgbench(120):
         pushing = ("--url", collector.base_url, "--submit-key-file", collector.submit_keys)
         kept = ("--spool", tmp_path / "spool", "--every", "6", "--duration", "2")
