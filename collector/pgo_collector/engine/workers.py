@@ -29,7 +29,8 @@ T = TypeVar("T")
 # Is told of each task that has ended: its name, and the seconds since it was asked for.
 Observer = Callable[[str, float], None]
 
-_ATTEMPTS = 2
+# A task on which the process died may be what it died of; often it only was there.
+_ATTEMPTS = 3
 _log = structlog.get_logger()
 
 
@@ -94,8 +95,8 @@ class Workers:
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a function of the engine in the worker that has the rows of `owner`, if any has them.
 
-        It is called again, once, if the worker is killed meanwhile. Raises what the function raises, and
-        WorkerLost.
+        It is called again, twice at most, if the worker is killed meanwhile. Raises what the function raises,
+        and WorkerLost.
         """
         return await self._workers[crc32(owner.encode()) % len(self._workers)].run(function, *args, **kwargs)
 
@@ -108,6 +109,8 @@ class _Worker:
         self.rows_taken = RawValue(c_int64)
         self._observe = observe
         self._has_run = False
+        # A task that waits here isn't struck when the process dies, as one that waits in the pool is.
+        self._turn = asyncio.Lock()
         self._rows = rows_bytes, rows_folder, self.rows_taken
         self._pool = self._new_pool()
 
@@ -116,7 +119,8 @@ class _Worker:
         self._has_run = True
         begin = time.perf_counter()
         try:
-            return await self._run(function, *args, **kwargs)
+            async with self._turn:
+                return await self._run(function, *args, **kwargs)
         finally:
             self.waiting -= 1
             self._observe(function.__name__, time.perf_counter() - begin)
@@ -139,7 +143,7 @@ class _Worker:
                     _log.error("a worker process died, starting a new one", task=function.__name__)
                     self._pool = self._new_pool()
                     await asyncio.to_thread(pool.shutdown, wait=False)
-        raise WorkerLost("the worker process died under this request, twice")
+        raise WorkerLost(f"the worker process died under this request, {_ATTEMPTS} times")
 
     def _new_pool(self) -> ProcessPoolExecutor:
         # Workers are the threads here; the libraries' own would only compete with them.
