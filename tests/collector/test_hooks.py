@@ -6,6 +6,7 @@ import base64
 import secrets
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -244,14 +245,19 @@ def test_one_event_that_is_refused_holds_up_no_other(hooked: Server) -> None:
     assert len(good) == len({each.id for each in good}) == 6
 
 
-def test_no_submit_waits_for_the_receiver(hooked: Server) -> None:
-    may_answer = Event()
+def once(may_answer: Event) -> Callable[[list[Received]], Answer]:
+    """The answers of a receiver that gives none before it may."""
 
     def answer(_: list[Received]) -> Answer:
         assert may_answer.wait(60)
         return Answer()
 
-    with Receiver(answer) as receiver:
+    return answer
+
+
+def test_no_submit_waits_for_the_receiver(hooked: Server) -> None:
+    may_answer = Event()
+    with Receiver(once(may_answer)) as receiver:
         server = started(hooked, receiver)
         send(server, "a")
         receiver.wait_for(1)
@@ -317,12 +323,7 @@ def test_a_kill_between_the_answer_and_the_delivery_loses_no_event(hooked: Serve
 
 def test_a_stop_is_clean_while_a_delivery_is_under_way(hooked: Server) -> None:
     may_answer = Event()
-
-    def answer(_: list[Received]) -> Answer:
-        assert may_answer.wait(60)
-        return Answer()
-
-    with Receiver(answer) as receiver:
+    with Receiver(once(may_answer)) as receiver:
         server = started(hooked, receiver)
         send(server, "a")
         receiver.wait_for(1)

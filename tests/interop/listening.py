@@ -6,6 +6,7 @@ import http.client
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 START_SECONDS = 30.0
@@ -21,31 +22,37 @@ def free_port() -> int:
 
 def wait_until_answers(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Returns when the process answers HTTP; fails with its log if it ends or takes too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
+
+    def ask() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
         try:
             connection.request("GET", "/healthz")
             connection.getresponse()
-        except OSError:
-            waiting = process.poll() is None and time.monotonic() < deadline
-            assert waiting, f"nothing answers on port {port}:\n{log.read_text()}"
-            time.sleep(0.05)
-        else:
-            return
         finally:
             connection.close()
+
+    _wait_until_works(ask, f"nothing answers on port {port}", process, log)
 
 
 def wait_until_listens(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Returns when the process takes connections; fails as `wait_until_answers` does."""
+
+    def connect() -> None:
+        socket.create_connection(("127.0.0.1", port), START_SECONDS).close()
+
+    _wait_until_works(connect, f"nothing listens on port {port}", process, log)
+
+
+def _wait_until_works(
+    attempt: Callable[[], None], problem: str, process: subprocess.Popen[bytes], log: Path
+) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), START_SECONDS).close()
+            attempt()
         except OSError:
             waiting = process.poll() is None and time.monotonic() < deadline
-            assert waiting, f"nothing listens on port {port}:\n{log.read_text()}"
+            assert waiting, f"{problem}:\n{log.read_text()}"
             time.sleep(0.05)
         else:
             return
