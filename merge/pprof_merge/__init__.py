@@ -18,6 +18,7 @@ from pprof_merge.errors import (
 from pprof_merge.limits import Limits
 from pprof_merge.merge import merge
 from pprof_merge.profile import Header, Profile, ValueType
+from pprof_merge.segment import Segment
 from pprof_merge.weights import Weighting
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Profile",
     "ProfileError",
     "RulesInvalid",
+    "Segment",
     "SymbolsInvalid",
     "UnfitForFormat",
     "UnfitForWeight",

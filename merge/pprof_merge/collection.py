@@ -12,13 +12,15 @@ from types import MappingProxyType
 from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
 from pprof_merge.decode import decode_batch
-from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merge import Contribution, Merge
 from pprof_merge.order import place
 from pprof_merge.origins import Origin, origins_of
 from pprof_merge.profile import Header, Profile
+from pprof_merge.segment import Mark, Segment
+from pprof_merge.traces import PackedTraces, Traces
 from pprof_merge.weighing import Labels, weighted_sums
 from pprof_merge.weights import PLAIN, Weighting
 
@@ -36,19 +38,17 @@ class Collection:
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:
-        self.__setstate__((limits, Dictionary(), []))
-
-    def __getstate__(self) -> tuple[Limits, Dictionary, list[Traces]]:
-        """To hand it to another process."""
-        return self._limits, self._dictionary, self._traces
-
-    def __setstate__(self, state: tuple[Limits, Dictionary, list[Traces]]) -> None:
-        self._limits, self._dictionary, self._traces = state
+        self._limits = limits
+        self._dictionary = Dictionary()
+        self._traces: list[Traces] = []
+        self._traces_bytes = 0
         # The merge of all, as of when it was asked for last.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
-        # What the first so many take: profiles only ever come.
-        self._n_sized = self._traces_bytes = 0
+
+    def __reduce__(self) -> tuple[object, tuple[Limits, Segment]]:
+        """To hand it to another process."""
+        return _grown, (self._limits, self.since(Collection().mark))
 
     def __len__(self) -> int:
         return len(self._traces)
@@ -76,16 +76,26 @@ class Collection:
 
     def absorb(self, other: Collection) -> range:
         """Takes in all profiles of another collection, in their order; returns their numbers here."""
-        first = len(self._traces)
-        self._traces.extend(self._dictionary.absorb(other._dictionary, other._traces))
-        return range(first, len(self._traces))
+        return self._append(self._dictionary.absorb(other._dictionary, other._traces))
+
+    @property
+    def mark(self) -> Mark:
+        """How far it is."""
+        return Mark(len(self._traces), self._dictionary.counts)
+
+    def since(self, mark: Mark) -> Segment:
+        """What has come since it was that far."""
+        traces = PackedTraces.of(self._traces[mark.profiles :])
+        return Segment(self._dictionary.since(mark.counts), traces)
+
+    def grow(self, segment: Segment) -> None:
+        """Takes in what came to a collection that was as this one is. Traces stay in its arrays."""
+        self._dictionary.grow(segment.entries)
+        self._traces.extend(segment.traces.unpacked())
 
     @property
     def nbytes(self) -> int:
-        """The memory that all of it takes, about."""
-        new = self._traces[self._n_sized :]
-        self._traces_bytes += sum(traces.stacks.nbytes + traces.values.nbytes for traces in new)
-        self._n_sized = len(self._traces)
+        """The memory that all of it takes, about, without the arrays of segments."""
         return self._dictionary.nbytes + self._traces_bytes + _PROFILE_BYTES * len(self._traces)
 
     def header(self, number: int) -> Header:
@@ -166,6 +176,16 @@ class Collection:
             return error
 
     def _take_in(self, batch: Batch) -> range:
+        return self._append(self._dictionary.intern(batch))
+
+    def _append(self, every: Sequence[Traces]) -> range:
         first = len(self._traces)
-        self._traces.extend(self._dictionary.intern(batch))
+        self._traces.extend(every)
+        self._traces_bytes += sum(traces.stacks.nbytes + traces.values.nbytes for traces in every)
         return range(first, len(self._traces))
+
+
+def _grown(limits: Limits, segment: Segment) -> Collection:
+    collection = Collection(limits)
+    collection.grow(segment)
+    return collection

@@ -13,7 +13,7 @@ things are the same where google/pprof's `profile.Merge` takes them for the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,35 +22,16 @@ import numpy as np
 from pprof_merge.batch import Batch
 from pprof_merge.label_sets import Label, LabelSets
 from pprof_merge.numbering import Numbers
-from pprof_merge.profile import Bools, Functions, Header, Int32s, Int64s, Ints, Lines, Mappings
+from pprof_merge.profile import Bools, Functions, Int64s, Ints, Lines, Mappings
 from pprof_merge.ragged import offsets_of, rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
+from pprof_merge.segment import Counts, Entries
+from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
 from pprof_merge.used_mappings import Mapping, UsedMappings
 
 # What a string takes besides its bytes, with its place in the dict.
 _STRING_BYTES = 130
 _ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
-
-
-InnerColumns = dict[int, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Traces:
-    """What is left of a profile once it is interned: (k,) stacks and (k, n_types) values of its k samples.
-
-    Samples whose values are all 0 are gone. `mappings` are the ones that samples use, by their number in
-    the dictionary, with the attributes at first use; `main` is the profile's first mapping, used or not.
-    `inner_columns` are those of a location's lines, by its number, where they are more than its key has.
-    """
-
-    header: Header
-    digest: bytes
-    stacks: Int32s
-    values: Int64s
-    main: dict[int, Mapping]
-    mappings: dict[int, Mapping]
-    inner_columns: InnerColumns
 
 
 class LocationRows(NamedTuple):
@@ -75,6 +56,8 @@ class Dictionary:
         # label set; locations
         self._stacks = RowTable([np.int32], [np.int32])
         self._label_sets = LabelSets()
+        # What the first so many strings take: they only ever come.
+        self._n_texts_sized = self._texts_bytes = 0
 
     def intern(self, batch: Batch) -> list[Traces]:
         """Takes in some profiles, as `decode` makes them."""
@@ -153,8 +136,11 @@ class Dictionary:
     @property
     def nbytes(self) -> int:
         """The memory it takes, about."""
+        if self._n_texts_sized < len(self.strings):
+            self._texts_bytes += sum(map(len, self.strings.since(self._n_texts_sized)))
+            self._n_texts_sized = len(self.strings)
         tables = (self._functions, self._locations, self._stacks)
-        texts = sum(map(len, self.strings)) + _STRING_BYTES * len(self.strings)
+        texts = self._texts_bytes + _STRING_BYTES * len(self.strings)
         return texts + sum(table.nbytes for table in tables)
 
     @property
@@ -182,6 +168,38 @@ class Dictionary:
         has_lines = np.flatnonzero(np.diff(offsets))
         column[offsets[has_lines + 1] - 1] = last_column[has_lines]
         return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
+
+    @property
+    def counts(self) -> Counts:
+        """How much there is of each kind."""
+        return Counts(
+            strings=len(self.strings),
+            mappings=len(self._mappings),
+            functions=len(self._functions),
+            locations=len(self._locations),
+            stacks=len(self._stacks),
+            label_sets=self._label_sets.counts,
+        )
+
+    def since(self, counts: Counts) -> Entries:
+        """What has come since there was that much."""
+        return Entries(
+            self.strings.since(counts.strings),
+            self._mappings.since(counts.mappings),
+            self._functions.since(counts.functions),
+            self._locations.since(counts.locations),
+            self._stacks.since(counts.stacks),
+            self._label_sets.since(counts.label_sets),
+        )
+
+    def grow(self, entries: Entries) -> None:
+        """Takes in what came to another dictionary, which was as this one is."""
+        self.strings.of(entries.strings)
+        self._mappings.of(entries.mappings)
+        self._functions.grow(entries.functions)
+        self._locations.grow(entries.locations)
+        self._stacks.grow(entries.stacks)
+        self._label_sets.grow(entries.label_sets)
 
     def absorb(self, other: Dictionary, traces: Sequence[Traces]) -> list[Traces]:
         """Takes in what another dictionary has; returns the traces left there as if they were left here."""
@@ -232,9 +250,3 @@ def _inner_columns(batch: Batch, numbers: Int64s) -> list[InnerColumns]:
         own = tuple(lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist())
         add_inner_columns(columns[profile], {int(numbers[row]): own})
     return columns
-
-
-def add_inner_columns(columns: InnerColumns, more: InnerColumns) -> None:
-    """Go keeps those it sees first; the largest do not depend on the order."""
-    for number, own in more.items():
-        columns[number] = max(own, columns.get(number, ()))

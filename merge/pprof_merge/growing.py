@@ -31,13 +31,6 @@ class Growing(Generic[Scalar]):
         self._room[self._size : size] = values
         self._size = size
 
-    def __getstate__(self) -> NDArray[Scalar]:
-        """Without the room that isn't used."""
-        return self.view.copy()
-
-    def __setstate__(self, values: NDArray[Scalar]) -> None:
-        self._room, self._size = values, len(values)
-
     @property
     def nbytes(self) -> int:
         """The memory it takes."""

@@ -21,6 +21,21 @@ class Label(NamedTuple):
     unit: int
 
 
+class LabelSetCounts(NamedTuple):
+    """How many sets there are, and how many as they came."""
+
+    sets: int
+    unsorted: int
+
+
+class LabelSetEntries(NamedTuple):
+    """Sets, and labels as they came with the set that each row of them is."""
+
+    sets: list[tuple[Label, ...]]
+    unsorted: Rows
+    set_of_unsorted: list[int]
+
+
 class LabelSets:
     """Sets of labels by number: sorted by key, those with text before those with a number, as Go has them.
 
@@ -58,6 +73,25 @@ class LabelSets:
             return Label(int(texts[label.key]), text, label.number, int(texts[label.unit]))
 
         return self._sets.of(tuple(map(translated, labels)) for labels in other._sets)
+
+    @property
+    def counts(self) -> LabelSetCounts:
+        """How much there is."""
+        return LabelSetCounts(len(self._sets), len(self._unsorted))
+
+    def since(self, counts: LabelSetCounts) -> LabelSetEntries:
+        """What has come since there was that much."""
+        return LabelSetEntries(
+            self._sets.since(counts.sets),
+            self._unsorted.since(counts.unsorted),
+            self._set_of_unsorted[counts.unsorted :],
+        )
+
+    def grow(self, entries: LabelSetEntries) -> None:
+        """Takes in what came to another table, which was as this one is."""
+        self._sets.of(entries.sets)
+        self._unsorted.grow(entries.unsorted)
+        self._set_of_unsorted += entries.set_of_unsorted
 
     def take(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Some sets."""

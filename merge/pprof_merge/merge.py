@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.batch import Batch
-from pprof_merge.dictionary import Dictionary, InnerColumns, Traces, add_inner_columns
+from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
 from pprof_merge.headers import combine_headers
@@ -23,6 +23,7 @@ from pprof_merge.order import chunks, place, values_of
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
 from pprof_merge.sums import PlainSums, Sums
+from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
 from pprof_merge.used_mappings import Mapping
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,10 @@ class Numbers(dict[Key, int]):
     def __missing__(self, key: Key) -> int:
         number = self[key] = len(self)
         return number
+
+    def since(self, number: int) -> list[Key]:
+        """The keys from that number on."""
+        return list(islice(self, number, None))
 
     def of(self, keys: Iterable[Key]) -> Int64s:
         """The numbers of some keys."""

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.dictionary import Traces
 from pprof_merge.headers import column_order
 from pprof_merge.profile import Header, Int32s, Int64s
 from pprof_merge.ragged import offsets_of
+from pprof_merge.traces import Traces
 
 # Traces are taken together up to so many, which bounds what it takes besides the sums.
 _CHUNK_TRACES = 1 << 20

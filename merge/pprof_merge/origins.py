@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.dictionary import Dictionary
 from pprof_merge.label_sets import Label
 from pprof_merge.ragged import first_appearance
+from pprof_merge.traces import Traces
 
 _INSTANCE = b"instance"
 _VERSION = b"version"

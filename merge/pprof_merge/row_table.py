@@ -94,9 +94,7 @@ class RowTable:
         self._ragged: list[Growing[np.signedinteger[Any]]] = [Growing(dtype) for dtype in ragged]
         self._ends: Growing[np.int64] = Growing(np.int64)
         self._ends.append(np.zeros(1, np.int64))
-        self._begin_slots()
-
-    def _begin_slots(self) -> None:
+        # Of those rows that have been looked for; others came by `grow`.
         self._hashes: Growing[np.uint64] = Growing(np.uint64)
         self._slots = np.full(_FEWEST_SLOTS, _FREE)
         self._far: dict[bytes, int] = {}
@@ -104,18 +102,8 @@ class RowTable:
         self._ragged_multipliers = _multipliers(len(self._ragged))
         self._count_multiplier, self._last_multiplier = _multipliers(2)
 
-    def __getstate__(self) -> tuple[object, ...]:
-        """The rows alone: hashes are no good in another process."""
-        return self._fixed, self._ragged, self._ends
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self._fixed, self._ragged, self._ends = state
-        self._begin_slots()
-        self._hashes.append(self._hash(self.rows))
-        self._fill_slots(0)
-
     def __len__(self) -> int:
-        return len(self._hashes.view)
+        return len(self._ends.view) - 1
 
     @property
     def nbytes(self) -> int:
@@ -136,14 +124,30 @@ class RowTable:
         """Some rows, in the order of their numbers given."""
         return self.rows.take(numbers)
 
+    def since(self, number: int) -> Rows:
+        """The rows from that number on."""
+        return self.take(np.arange(number, len(self)))
+
+    def grow(self, rows: Rows) -> None:
+        """Gives rows, none of which is there, the next numbers, in their order."""
+        self._keep(rows)
+
     def intern(self, rows: Rows) -> Int64s:
         """The number of each row."""
+        self._catch_up()
         hashes = self._hash(rows)
         self._make_room(len(rows))
         numbers = self._look_up(rows, hashes)
         for row in np.flatnonzero(~self._equal(rows, numbers)).tolist():
             numbers[row] = self._intern_far(rows, hashes, row)
         return numbers
+
+    def _catch_up(self) -> None:
+        """Hashes the rows that were never looked for: who only reads a table needs no hashes."""
+        n_hashed = len(self._hashes.view)
+        if n_hashed < len(self):
+            self._hashes.append(self._hash(self.since(n_hashed)))
+            self._fill_slots(0)
 
     def _look_up(self, rows: Rows, hashes: UInt64s) -> Int64s:
         """The numbers of rows with these hashes, new ones among them; any number where one lies too far."""
@@ -220,7 +224,8 @@ class RowTable:
         places = np.arange(len(candidates), dtype=np.int32)
         self._slots[slots] = places
         owners = (self._slots.take(slots) == places).nonzero()[0]
-        self._slots[slots.take(owners)] = np.arange(len(self), len(self) + len(owners))
+        first = len(self._hashes.view)
+        self._slots[slots.take(owners)] = np.arange(first, first + len(owners))
         owning: Int64s = candidates.take(owners)
         self._hashes.append(hashes.take(owning))
         return owning

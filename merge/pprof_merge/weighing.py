@@ -7,13 +7,14 @@ from operator import mul
 
 import numpy as np
 
-from pprof_merge.dictionary import Dictionary, Traces
+from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import UnfitForWeight
 from pprof_merge.headers import WEIGHING_TYPES, check_compatible
 from pprof_merge.order import chunks
 from pprof_merge.origins import origins_of
 from pprof_merge.profile import Header, Int64s, UInt64s
 from pprof_merge.sums import WeightedSums
+from pprof_merge.traces import Traces
 from pprof_merge.weights import Facts, Weighting, factors
 
 Labels = Mapping[str, str]

@@ -34,7 +34,7 @@ def sections(rig: Rig) -> list[Section]:
     """Measures the tables."""
     with Server(rig.scratch / "fleet") as server:
         with ours(server) as serving:
-            empty = serving.peak()
+            empty = serving.memory()
         fleet = Fleet(server, sorted(rig.real.iterdir()), rig.count(LARGE))
         fleet.load()
         progress("http: all are submitted")
@@ -128,8 +128,6 @@ def _rooms(fleet: Fleet, empty: float) -> Section:
         fleet.server.environment["PGOF_ROWS_MEGABYTES"] = str(room)
         fleet.server.start()
         with ours(fleet.server) as serving:
-            serving.ask(fleet.all())
-            serving.settled()
             cost = serving.cost([[fleet.more(), fleet.all()] for _ in range(_TIMES)])
         grown = cost.memory - empty
         rows.append(
@@ -141,7 +139,7 @@ def _rooms(fleet: Fleet, empty: float) -> Section:
         "Memory of a collector",
         f"""{table(head, rows)}
 
-By how much its processes have grown at most, all together, over the {empty:.0f} MiB that they have when
-nothing is stored, after merges of 10,000 profiles; and what one more submit costs then with the merge of all
-after it.""",
+By how much the memory of its processes grew at most over the {empty:.0f} MiB that they have when nothing is
+stored, in merges of 10,000 profiles after a start, without the pages of files that the kernel can take back;
+and what one more submit costs then with the merge of all after it.""",
     )

@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,16 +69,17 @@ class Serving:
 
     def cost(self, tasks: Sequence[Sequence[Request]]) -> Cost:
         """What a task costs on an average, a task being requests one after another: CPU until all processes
-        rest again, the clock until the answers are there, and the most memory they had so far, together.
+        rest again, the clock until the answers are there, and the most memory that they had meanwhile.
         """
         self._connection.close()  # the server may have done so, after a while without requests
         before = self.settled()
-        began = time.perf_counter()
-        for task in tasks:
-            for request in task:
-                self.ask(request)
-        wall = time.perf_counter() - began
-        return Cost((self.settled() - before) / len(tasks), wall / len(tasks), self.peak())
+        with self._watched() as sizes:
+            began = time.perf_counter()
+            for task in tasks:
+                for request in task:
+                    self.ask(request)
+            wall = time.perf_counter() - began
+        return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes))
 
     def settled(self) -> float:
         """The CPU seconds of all its processes, once they have nothing more to do."""
@@ -89,13 +91,33 @@ class Serving:
                 return now
             before = now
 
-    def peak(self) -> float:
-        """The most memory that each process had, added up, in MiB."""
+    def memory(self) -> float:
+        """The memory that its processes have of their own, in MiB: without pages of files, which the kernel
+        can take back.
+        """
         return sum(map(_memory, self._pids()))
 
     def close(self) -> None:
         """Ends the connection."""
         self._connection.close()
+
+    @contextmanager
+    def _watched(self) -> Iterator[list[float]]:
+        """Sizes of its memory, from now on until the end."""
+        sizes = [self.memory()]
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_PAUSE):
+                sizes.append(self.memory())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield sizes
+        finally:
+            ended.set()
+            watcher.join()
 
     def _pids(self) -> list[int]:
         return [self._pid, *descendants(self._pid)]
@@ -165,5 +187,5 @@ def _cpu_seconds(pid: int) -> float:
 
 def _memory(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    (kilobytes,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
     return int(kilobytes) / 1024

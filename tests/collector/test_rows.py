@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import struct
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pgo_collector.engine import row_file
+from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.engine.row_file import RowFile
 from pgo_collector.engine.rows import Rows, Stored
 from pgo_collector.engine.shelf import Shelf
-from pgo_collector.engine.snapshot import load, save
 from pgo_collector.engine.tasks import STORED
 from pprof_merge import decode, encode, merge
 
@@ -31,30 +37,114 @@ def merged(rows: Rows) -> bytes:
     return encode(rows.collection.merge())
 
 
-def test_a_snapshot_has_all_that_a_merge_needs(tmp_path: Path) -> None:
-    paths = [path for path in PROFILES if path.name.startswith(("etl", "apisvc"))]
+def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
     rows = Rows(STORED)
-    assert rows.take_in(stored(paths[:-2])) == {}
-    save(rows, "1", tmp_path / "x.rows")
-    again = load("1", tmp_path / "x.rows")
-    assert again is not None
-    assert merged(again) == merged(rows)
-    assert again.take_in(stored(paths)) == {}
-    assert merged(again) == encode(merge(decode(path.read_bytes()) for path in paths))
+    file = RowFile(path, engine, rows)
+    file.read()
+    return rows, file
 
 
-def test_a_snapshot_that_is_damaged_or_another_versions_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "x.rows"
-    rows = Rows(STORED)
+def test_a_file_has_all_that_a_merge_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "SEGMENT", 3)
+    paths = [path for path in PROFILES if path.name.startswith(("etl", "apisvc", "lintd"))]
+    assert len(paths) > 8
+    for count in range(1, 1 + len(paths)):
+        rows, file = read_from(tmp_path / "x")
+        assert len(rows.collection) == count - 1
+        assert rows.take_in(stored(paths[:count])) == {}
+        file.save()
+        assert file.n_unsaved == 0
+    rows, _ = read_from(tmp_path / "x")
+    assert merged(rows) == encode(merge(decode(path.read_bytes()) for path in paths))
+    half = range(0, len(paths), 2)
+    assert encode(rows.collection.merge(half)) == encode(
+        merge(decode(paths[number].read_bytes()) for number in half)
+    )
+
+
+def test_a_file_that_is_damaged_is_good_up_to_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    rows, file = read_from(tmp_path / "x")
+    sizes = [0]
+    for count in (2, 4, 6, 7):
+        rows.take_in(stored(PROFILES[:count]))
+        file.save()
+        sizes.append((tmp_path / "x.rows").stat().st_size)
+    assert sizes[3] == sizes[4]  # the seventh is in the tail
+    segments, tail = (tmp_path / "x.rows").read_bytes(), (tmp_path / "x.tail").read_bytes()
+    for size, good in ((sizes[3], 7), (sizes[3] - 1, 4), (sizes[2] + 1, 4), (sizes[2], 4), (sizes[1] - 8, 0)):
+        (tmp_path / "x.rows").write_bytes(segments[:size])
+        (tmp_path / "x.tail").write_bytes(tail)
+        again, mended = read_from(tmp_path / "x")
+        assert len(again.collection) == good
+        # What comes then is put in the place of what was damaged.
+        again.take_in(stored(PROFILES[:7]))
+        mended.save()
+        again, _ = read_from(tmp_path / "x")
+        assert len(again.collection) == 7
+        assert merged(again) == merged(rows)
+
+
+def test_a_tail_of_other_segments_plays_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    rows, file = read_from(tmp_path / "x")
+    rows.take_in(stored(PROFILES[:2]))
+    file.save()
+    rows.take_in(stored(PROFILES[:3]))
+    file.save()
+    tail = (tmp_path / "x.tail").read_bytes()
+    (tmp_path / "x.rows").unlink()
+    rows, file = read_from(tmp_path / "x")
     rows.take_in(stored(PROFILES[:1]))
-    save(rows, "1", path)
-    whole = path.read_bytes()
-    assert load("2", path) is None
-    for damaged in (b"", b"hello", whole[:-1], whole[:-100] + bytes(100), whole[1:]):
-        path.write_bytes(damaged)
-        assert load("1", path) is None
-    path.unlink()
-    assert load("1", path) is None
+    rows.take_in(stored(PROFILES[:2]))  # the same two, but in which order stacks are numbered is open
+    file.save()
+    (tmp_path / "x.tail").write_bytes(tail)
+    assert len(read_from(tmp_path / "x")[0].collection) == 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
+    packed = b"".join(pack(("1", Rows(STORED).collection.since(Rows(STORED).collection.mark))))
+    assert unpack(memoryview(packed)) is not None
+    at = data.draw(st.integers(0, len(packed) - 1))
+    damaged = bytearray(packed)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    assert unpack(memoryview(damaged)) is None
+    assert unpack(memoryview(packed)[:at]) is None
+
+
+def test_another_versions_file_is_none(tmp_path: Path) -> None:
+    rows, file = read_from(tmp_path / "x")
+    rows.take_in(stored(PROFILES[:1]))
+    file.save()
+    assert len(read_from(tmp_path / "x", engine="2")[0].collection) == 0
+    assert len(read_from(tmp_path / "x")[0].collection) == 1
+    file.delete()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_there_is_no_room_for_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    rows, file = read_from(tmp_path / "x")
+    rows.take_in(stored(PROFILES[:2]))
+    file.save()
+    size = (tmp_path / "x.rows").stat().st_size
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for count in (3, 4):
+        rows.take_in(stored(PROFILES[:count]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                file.save()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        assert [path.name for path in tmp_path.iterdir()] == ["x.rows"]
+        assert (tmp_path / "x.rows").stat().st_size == size
+    file.save()
+    assert merged(read_from(tmp_path / "x")[0]) == merged(rows)
 
 
 class Evil:
@@ -76,26 +166,41 @@ class Toucher:
         Path(name).touch()
 
 
-def test_a_snapshot_gets_at_nothing_that_the_engine_imports(
+def in_frame(text: bytes) -> memoryview:
+    """A pickle as `pack` would have packed it."""
+    filled = text + bytes(-len(text) % 8)
+    body = struct.pack("<3Q", 16 + len(filled), 1, len(text)) + filled
+    return memoryview(blake2b(body).digest() + body)
+
+
+def test_what_is_packed_gets_at_nothing_that_the_engine_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pprof_merge.files.Toucher", Toucher, raising=False)
     monkeypatch.setattr("pprof_merge.files.sys.Toucher", Toucher, raising=False)
     harm = tmp_path / "harm"
     for name in ("Toucher", "sys.Toucher"):
-        text = reached_through("pprof_merge.files", name, str(harm))
-        (tmp_path / "x.rows").write_bytes(blake2b(text).digest() + text)
-        assert load("1", tmp_path / "x.rows") is None
+        assert unpack(in_frame(reached_through("pprof_merge.files", name, str(harm)))) is None
         assert not harm.exists()
 
 
-@pytest.mark.parametrize("content", [Evil(), ("1", Evil()), ("1", os.getcwd), ("1", "no rows"), "x"])
-def test_a_snapshot_cannot_do_harm(content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("content", [Evil(), ("1", Evil()), ("1", os.getcwd)])
+def test_what_is_packed_cannot_do_harm(
+    content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    text = pickle.dumps(content)
-    Path("x.rows").write_bytes(blake2b(text).digest() + text)
-    assert load("1", Path("x.rows")) is None
+    assert unpack(in_frame(pickle.dumps(content, protocol=5))) is None
     assert not Path("harm").exists()
+
+
+@pytest.mark.parametrize("content", [("1", "no segment"), "x", ("1",), None])
+def test_what_is_no_segment_plays_no_part(content: object, tmp_path: Path) -> None:
+    packed = in_frame(pickle.dumps(content, protocol=5))
+    found = unpack(packed)
+    assert found is not None
+    assert found.content == content
+    (tmp_path / "x.rows").write_bytes(packed)
+    assert len(read_from(tmp_path / "x")[0].collection) == 0
 
 
 def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(tmp_path: Path) -> None:
@@ -104,12 +209,12 @@ def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(tmp_path: Path
     owners = ["a/cpu", "b/cpu", "c.d/heap"]
     for owner, path in zip(owners, PROFILES, strict=False):
         shelf.rows(owner).take_in(stored([path]))
-        shelf.make_room()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.rows", "b.cpu.rows", "c.d.heap.rows"]
+        shelf.keep(owner)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.tail", "b.cpu.tail", "c.d.heap.tail"]
     for owner, path in zip(owners, PROFILES, strict=False):
         assert merged(shelf.rows(owner)) == encode(merge([decode(path.read_bytes())]))
     shelf.drop("a/cpu")
-    assert not (tmp_path / "a.cpu.rows").exists()
+    assert not (tmp_path / "a.cpu.tail").exists()
     assert len(shelf.rows("a/cpu").collection) == 0
 
 
@@ -138,3 +243,23 @@ def test_after_a_kill_blobs_are_read_before_they_are_asked_for(server: Server) -
     server.wait_for_log("rows are there", 2)
     assert {line["service"]: line["blobs"] for line in server.events("rows are there")} == {"s0": 3, "s1": 2}
     assert tally(server.merge(query={"service": "s0"}).content) == {"0": 1, "2": 1, "4": 1}
+
+
+def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
+    for number in range(row_file.SEGMENT + 2):
+        server.submit(profile_of(f"{number}", time_nanos=EPOCH + number))
+    server.merge()
+    server.submit(profile_of("late", time_nanos=EPOCH + 1000))
+    server.merge()
+    server.kill()
+    (last,) = (blob for blob in server.blobs() if str(EPOCH + 1000) in blob.name)
+    for blob in server.blobs():
+        if blob != last:
+            blob.write_bytes(b"")
+    server.start()
+    server.wait_for_log("rows are there")
+    server.submit(profile_of("later", time_nanos=EPOCH + 1001))
+    answer = server.merge()
+    assert "PGO-Left-Out" not in answer.headers
+    expected = [*map(str, range(row_file.SEGMENT + 2)), "late", "later"]
+    assert tally(answer.content) == dict.fromkeys(expected, 1)

@@ -71,6 +71,28 @@ def test_a_merge_after_each_profile_is_that_of_all_so_far(random: Random, count:
 
 
 @settings(max_examples=60, deadline=None)
+@given(random=st.randoms(use_true_random=False), count=st.integers(1, 8))
+def test_a_collection_is_its_segments(random: Random, count: int) -> None:
+    world = World(random, empty_strings=True)
+    world.columns = random.random() < 0.7
+    inputs = [world.profile() for _ in range(count)]
+    collection, again = Collection(), Collection()
+    for profile in inputs:
+        collection.add(profile)
+        if random.random() < 0.5:
+            again.grow(collection.since(again.mark))
+            assert again.mark == collection.mark
+        if random.random() < 0.3:  # also one that has grown takes in profiles
+            missing = inputs[len(again) : len(collection)]
+            assert list(again.extend(missing)) == list(range(len(again) - len(missing), len(again)))
+            collection, again = again, Collection()
+    again.grow(collection.since(again.mark))
+    assert encode(again.merge()) == merged_at_once(inputs)
+    part = random.sample(range(count), random.randint(1, count))
+    assert encode(again.merge(part)) == merged_at_once([inputs[number] for number in part])
+
+
+@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(2, 6))
 def test_what_isnt_selected_plays_no_part(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)

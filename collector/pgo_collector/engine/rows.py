@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Collection, Limits, ProfileError
+from pprof_merge import Collection, Limits, ProfileError, Segment
 
 
 class Stored(NamedTuple):
@@ -49,6 +49,13 @@ class Rows:
             else:
                 self._numbers[blob.digest] = taken
         return unreadable
+
+    def grow(self, segment: Segment) -> None:
+        """Takes in a segment of rows that were as these are."""
+        first = len(self.collection)
+        self.collection.grow(segment)
+        for number in range(first, len(self.collection)):
+            self._numbers[self.collection.digest(number).hex()] = number
 
     def number(self, digest: str) -> int:
         """The number in the collection of a profile that was taken in."""

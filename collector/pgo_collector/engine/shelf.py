@@ -10,19 +10,23 @@ from collections import OrderedDict
 from contextlib import suppress
 from ctypes import c_int64
 from pathlib import Path
+from typing import NamedTuple
 
 from pprof_merge import Limits
 
-from pgo_collector.engine import snapshot
+from pgo_collector.engine.row_file import SEGMENT, RowFile
 from pgo_collector.engine.rows import Rows
 
-_SUFFIX = ".rows"
+
+class _Shelved(NamedTuple):
+    rows: Rows
+    file: RowFile
 
 
 class Shelf:
     """Rows by owner, which is `service/type`. They take `most_bytes` of memory, and lie in `folder`.
 
-    Snapshots are made and read by one version of the engine only.
+    What is on disk is made and read by one version of the engine only.
     """
 
     def __init__(self, limits: Limits, engine: str) -> None:
@@ -32,61 +36,46 @@ class Shelf:
         self.taken = c_int64()
         self._limits = limits
         self._engine = engine
-        self._rows: OrderedDict[str, Rows] = OrderedDict()
-        # How many profiles the snapshot of each has.
-        self._saved: dict[str, int] = {}
-        # With how many profiles each had how many bytes, which takes long to add up.
-        self._sizes: dict[str, tuple[int, int]] = {}
+        self._shelved: OrderedDict[str, _Shelved] = OrderedDict()
 
     def rows(self, owner: str) -> Rows:
         """Those of an owner; empty ones, if none are kept."""
-        if owner not in self._rows:
-            kept = snapshot.load(self._engine, self._path(owner))
-            self._rows[owner] = kept or Rows(self._limits)
-            self._saved[owner] = len(self._rows[owner].collection)
-        self._rows.move_to_end(owner)
-        return self._rows[owner]
+        if owner not in self._shelved:
+            self._shelved[owner] = shelved = self._new(owner)
+            shelved.file.read()
+        self._shelved.move_to_end(owner)
+        return self._shelved[owner].rows
 
     def drop(self, owner: str) -> None:
-        """Keeps them no more, nowhere."""
-        if owner in self._rows:
-            self.taken.value -= self._size(owner)
-            del self._rows[owner]
-            self._sizes.pop(owner, None)
-        self._path(owner).unlink(missing_ok=True)
+        """Keeps them no more, nowhere. Raises OSError."""
+        shelved = self._shelved.pop(owner, None) or self._new(owner)
+        shelved.file.delete()
 
-    def make_room(self) -> None:
-        """Puts those that were used least on disk, until what is left has room."""
-        sizes = {owner: self._size(owner) for owner in self._rows}
+    def keep(self, owner: str) -> None:
+        """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
+        that were used least, until what is left has room.
+        """
+        if owner in self._shelved and self._shelved[owner].file.n_unsaved >= SEGMENT:
+            self._save(owner)
+        sizes = {owner: shelved.rows.collection.nbytes for owner, shelved in self._shelved.items()}
         total = sum(sizes.values())
-        for owner, size in sizes.items():
+        for least_used, size in sizes.items():
             if total <= self.most_bytes:
                 break
-            with suppress(OSError):  # then the blobs are read again
-                self._save(owner)
-            del self._rows[owner]
+            self._save(least_used)
+            del self._shelved[least_used]
             total -= size
         self.taken.value = total
 
     def save(self) -> None:
         """Puts all on disk that isn't there. Raises OSError."""
-        for owner in self._rows:
-            self._save(owner)
-
-    def _size(self, owner: str) -> int:
-        collection = self._rows[owner].collection
-        count, size = self._sizes.get(owner, (0, 0))
-        if count != len(collection):
-            size = collection.nbytes
-            self._sizes[owner] = len(collection), size
-        return size
+        for shelved in self._shelved.values():
+            shelved.file.save()
 
     def _save(self, owner: str) -> None:
-        rows = self._rows[owner]
-        count = len(rows.collection)
-        if count != self._saved[owner]:
-            snapshot.save(rows, self._engine, self._path(owner))
-            self._saved[owner] = count
+        with suppress(OSError):  # then the blobs are read again
+            self._shelved[owner].file.save()
 
-    def _path(self, owner: str) -> Path:
-        return self.folder / f"{owner.replace('/', '.')}{_SUFFIX}"
+    def _new(self, owner: str) -> _Shelved:
+        rows = Rows(self._limits)
+        return _Shelved(rows, RowFile(self.folder / owner.replace("/", "."), self._engine, rows))

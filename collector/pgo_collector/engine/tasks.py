@@ -187,7 +187,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
 def read_rows(chosen: Chosen) -> None:
     """Reads blobs ahead of the merges that want them."""
     SHELF.rows(chosen.owner).take_in(chosen.blobs)
-    SHELF.make_room()
+    SHELF.keep(chosen.owner)
 
 
 def save_rows() -> None:
@@ -277,7 +277,7 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
             left_out.append(LeftOut(blob.name, unfit))
         else:
             fit.append((number, blob))
-    SHELF.make_room()
+    SHELF.keep(chosen.owner)
     return Collected(
         collection=rows.collection,
         numbers=[number for number, _ in fit],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -158,6 +159,9 @@ def _set_up(rows_bytes: int, rows_folder: Path, rows_taken: c_int64) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A file of rows that is mapped stays open, and there may be thousands.
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     SHELF.most_bytes, SHELF.folder, SHELF.taken = rows_bytes, rows_folder, rows_taken
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
 

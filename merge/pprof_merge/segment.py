@@ -1,0 +1,51 @@
+"""Segments: what a collection took in since it was marked, to be kept elsewhere and taken in again.
+
+Dictionaries and collections only grow, and numbers never change, so that a collection is all its segments,
+one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pprof_merge.label_sets import LabelSetCounts, LabelSetEntries
+from pprof_merge.row_table import Rows
+from pprof_merge.traces import PackedTraces
+
+
+class Counts(NamedTuple):
+    """How much of each kind a dictionary has."""
+
+    strings: int
+    mappings: int
+    functions: int
+    locations: int
+    stacks: int
+    label_sets: LabelSetCounts
+
+
+class Entries(NamedTuple):
+    """What of each kind has come to a dictionary, in the order of its numbers."""
+
+    strings: list[bytes]
+    mappings: list[tuple[int, int, int]]
+    functions: Rows
+    locations: Rows
+    stacks: Rows
+    label_sets: LabelSetEntries
+
+
+class Mark(NamedTuple):
+    """How far a collection was: so many profiles, and what its dictionary had."""
+
+    profiles: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """What came to a collection."""
+
+    entries: Entries
+    traces: PackedTraces
