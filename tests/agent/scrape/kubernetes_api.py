@@ -66,14 +66,15 @@ class KubernetesApi(ThreadingHTTPServer):
         file.write_text(_CONFIG.format(url=self.url, token=CLUSTER_KEY))
         return file
 
-    def put(self, pod: Pod) -> None:
-        """Makes a pod, or changes it."""
+    def put(self, pod: Pod, *, is_told: bool = True) -> None:
+        """Makes a pod, or changes it. Watches aren't told if their connections are to seem broken."""
         with self.changed:
             self._version += 1
             made = deepcopy(pod)
             made["metadata"]["resourceVersion"] = str(self._version)
             name = _name(made)
-            self._events.append((self._version, self._pods.get(name), made))
+            if is_told:
+                self._events.append((self._version, self._pods.get(name), made))
             self._pods[name] = made
             self.changed.notify_all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,9 +11,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pgo_agent.scrape.cluster import Cluster
+from pgo_agent.scrape.pod import PodLabels
+from pgo_agent.scrape.rounds import Rounds
+from pgo_agent.scrape.scraper import Scraper
+from pgo_agent.scrape.shard import Shard
+from pgo_agent.scrape.target import Wanted
 
 from tests.agent.scrape.kubernetes_api import CLUSTER_KEY, KubernetesApi, kubernetes_api
 from tests.agent.scrape.pods import Pod, pod
@@ -197,6 +206,28 @@ def test_a_version_that_expired_is_a_reason_to_list_anew(
             api.put(shop.pod(f"new-{number}"))
             wait_until(partial(shop.count, f"new-{number}"))
             assert api.expired == number + 1
+
+
+def test_silence_is_a_reason_to_list_anew(
+    api: KubernetesApi, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgo_agent.scrape.cluster._LONGEST_SILENCE", 0.3)
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+    api.put(shop.pod("first"))
+    nothing: Any = None  # a round takes years, and nothing is scraped
+
+    async def follow() -> None:
+        rounds = Rounds(Scraper(nothing, slots=1, limit=1, labels={}), Shard(0, 1), every=1e9)
+        cluster = Cluster((), None, Wanted(("cpu",), 1), PodLabels({}))
+        following = asyncio.create_task(cluster.follow(rounds))
+        await asyncio.to_thread(wait_until, lambda: len(rounds) == 1 and api.watches)
+        api.put(shop.pod("second"), is_told=False)
+        await asyncio.to_thread(wait_until, lambda: len(rounds) == 2)
+        following.cancel()
+        await asyncio.wait([following])
+        await rounds.stop(0)
+
+    asyncio.run(follow())
 
 
 def test_in_an_outage_of_the_api_server_all_that_was_known_is_scraped(
