@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol, Self
 import httpx
 
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
 
 LogLine = dict[str, Any]
 

@@ -71,7 +71,7 @@ def repeated(action: Callable[[], None]) -> Iterator[None]:
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
     limits = httpx.Limits(max_connections=2 * CLIENTS)
-    with httpx.Client(timeout=30, limits=limits, verify=False) as client:  # noqa: S501 (plain HTTP)
+    with httpx.Client(timeout=120, limits=limits, verify=False) as client:  # noqa: S501 (plain HTTP)
         yield client
 
 

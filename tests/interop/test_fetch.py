@@ -31,7 +31,7 @@ def fetch(
         env=os.environ | {"PGO_KEY": key},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -208,6 +208,6 @@ def test_a_key_file(server: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [("ftp://host/", "x"), ("http://host/", "x", "--max-age", "soon"), ()])
 def test_a_wrong_command_line(arguments: tuple[str, ...]) -> None:
     finished = subprocess.run(
-        [sys.executable, FETCH, *arguments], capture_output=True, timeout=60, check=False
+        [sys.executable, FETCH, *arguments], capture_output=True, timeout=120, check=False
     )
     assert finished.returncode == 2
