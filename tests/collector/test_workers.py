@@ -38,7 +38,8 @@ def test_workers_leave_ctrl_c_to_the_server(server: Server) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGINT)
     assert server.submit(profile_of("b")).status_code == 204
-    assert workers_of(server) == workers
+    # There may be another one by now: each is started when it first has something to do.
+    assert {*workers} <= {*workers_of(server)}
     os.kill(server.process.pid, signal.SIGINT)
     assert server.process.wait(60) == 0
 

@@ -100,7 +100,7 @@ def test_what_is_the_same_is_left_alone(tmp_path: Path) -> None:
         finished = fetch(url, file)
         assert finished.returncode == 0
         assert "is up to date" in finished.stderr
-        assert [line["status"] for line in server.log if line["event"] == "request"][-1] == 304
+        assert server.wait_for_log("request", 3)["status"] == 304
         # Without what was noted of it, too.
         (tmp_path / ".default.pgo.fetched").unlink()
         assert fetch(url, file).returncode == 0
