@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Self
@@ -48,6 +50,28 @@ class CpuMeter:
         """The CPU time so far (s)."""
         ticks = sum(_ticks(self._pid)) + sum(sum(_ticks(child)[:2]) for child in children_of(self._pid))
         return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def when_taken(seconds: float) -> Iterator[Event]:
+    """Within the block, an event that is set when this process has taken that much CPU time more.
+
+    However busy the machine is: what is sampled until then has as many samples.
+    """
+    end, taken, over = time.process_time() + seconds, Event(), Event()
+
+    def watch() -> None:
+        while time.process_time() < end and not over.wait(0.01):
+            pass
+        taken.set()
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        yield taken
+    finally:
+        over.set()
+        watcher.join()
 
 
 def children_of(pid: int) -> list[int]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from typing import IO, Any, Protocol, Self
 
 import httpx
 
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
 
 LogLine = dict[str, Any]
 
@@ -60,6 +63,8 @@ class Server:
             **(environment or {}),
         }
         self.log: list[LogLine] = []
+        # Held while what was read of the log is not in `log` yet.
+        self._reading = threading.Lock()
         self.base_url = ""
         self._process: Process | None = None
         self._client: httpx.Client | None = None
@@ -177,29 +182,41 @@ class Server:
         return sorted((self.data / "blobs").rglob(f"*{suffix}"))
 
     def events(self, event: str) -> list[LogLine]:
-        """The log lines of one event, so far."""
+        """The log lines of one event, of all that the process has written so far."""
+        while not self._has_all_been_read():
+            time.sleep(0.001)
         return [line for line in list(self.log) if line["event"] == event]
 
     def wait_for_log(self, event: str, count: int = 1) -> LogLine:
         """The `count`th log line of that event, waited for."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while len(found := self.events(event)) < count:
+        while True:
             ended = not self._reader.is_alive()
+            if len(found := self.events(event)) >= count:
+                return found[count - 1]
             assert not ended, f"the server ended; its log: {self.log}"
             assert time.monotonic() < deadline, f"no {event!r} in the log: {self.log}"
             time.sleep(0.01)
-        return found[count - 1]
 
     def _spawn(self, *arguments: str) -> Process:
         return subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment)
 
     def _read_log(self, process: Process) -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            try:
-                self.log.append(json.loads(line))
-            except ValueError:
-                self.log.append({"event": "not JSON", "line": line.decode(errors="replace")})
+        pipe, unfinished, part = process.stderr.fileno(), b"", b"\n"
+        while part:
+            select([pipe], [], [])
+            with self._reading:
+                part = os.read(pipe, 1 << 16)
+                *lines, unfinished = (unfinished + (part or b"\n")).split(b"\n")
+                self.log.extend(_log_line(line) for line in lines if line)
+
+    def _has_all_been_read(self) -> bool:
+        if self._process is None or self._process.stderr is None:
+            return True
+        with self._reading:
+            unread = fcntl.ioctl(self._process.stderr, termios.FIONREAD, bytes(4))
+        return not int.from_bytes(unread, sys.byteorder)
 
     def _ended(self) -> int:
         assert self._process is not None
@@ -212,6 +229,13 @@ class Server:
             self._client.close()
         self._process = self._client = None
         return code
+
+
+def _log_line(line: bytes) -> LogLine:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return {"event": "not JSON", "line": line.decode(errors="replace")}
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-// A program to be profiled: `busy`, `busy threads` or `busy forks`, until it is killed.
+// A program to be profiled: `busy`, `busy threads` or `busy forks`, until it is killed. It writes a line when it begins.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <string.h>
@@ -33,13 +33,20 @@ static void *spin(void *seconds) {
     return NULL;
 }
 
+static void begin(void) {
+    if (write(STDOUT_FILENO, "busy\n", 5) != 5)
+        _exit(1);
+}
+
 int main(int count, char **arguments) {
     if (count > 1 && strcmp(arguments[1], "threads") == 0) {
         pthread_t thread;
         pthread_create(&thread, NULL, spin, NULL);
         pthread_setname_np(thread, "helper");
+        begin();
         pthread_join(thread, NULL);
     }
+    begin();
     double short_life = 0.03;
     while (count > 1) { // "forks": a server with a process for each client
         if (fork() == 0) {

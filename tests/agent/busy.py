@@ -28,8 +28,10 @@ def build(folder: Path) -> Path:
 @contextmanager
 def running(binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program at work; children that it has forked end by themselves."""
-    with subprocess.Popen([binary, *arguments]) as process:
+    with subprocess.Popen([binary, *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         try:
+            assert process.stdout.readline() == b"busy\n"
             yield process
         finally:
             process.kill()

@@ -18,7 +18,7 @@ from pprof_proto.profile_pb2 import Profile
 from tests.cpu_meter import children_of
 
 AGENT = Path(sys.executable).with_name("pgo-agent")
-_START_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
 
 
 class Serving:
@@ -34,13 +34,13 @@ class Serving:
             self.process = subprocess.Popen(
                 [AGENT, "serve", "--bind", "127.0.0.1:0", *self._arguments], stderr=log
             )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not (listening := re.search(r"listening on (\S+)", self.log)):
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
         self.url = listening[1]
-        self.client = httpx.Client(base_url=self.url, headers=self._headers, timeout=120)
+        self.client = httpx.Client(base_url=self.url, headers=self._headers, timeout=_PATIENCE_SECONDS)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -81,10 +81,10 @@ class Serving:
     def stop(self) -> int:
         """Its exit status after SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(_PATIENCE_SECONDS)
 
     def _wait_for(self, condition: Any) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
@@ -104,7 +104,7 @@ class Posting(threading.Thread):
 
     def response(self) -> httpx.Response:
         """What it was answered."""
-        self.join(120)
+        self.join(_PATIENCE_SECONDS)
         assert not self.is_alive()
         return self._answered
 

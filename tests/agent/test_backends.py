@@ -22,10 +22,12 @@ from pgo_agent.native.recording import Recording, Stack
 from pgo_agent.process_sampler import ProcessSampler
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.sampling import wait_until_sampled
 from tests.cpu_meter import CpuMeter, children_of
 
-FREQUENCY = 199
-SECONDS = 3.0
+# So many samples that chance has no part in the outcome, of a program that gets a part of the time only, too.
+FREQUENCY = 499
+SECONDS = 4.0
 # An ordinary user, but for reading what only root's files hold: the interpreter may be among these.
 AS_NOBODY = (
     *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
@@ -74,11 +76,11 @@ def functions_in(stack: Stack, binary: Path) -> list[str]:
 
 
 def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None:
-    started = time.time_ns()
+    started, clock = time.time_ns(), time.monotonic_ns()
     with running(binary) as process, CpuMeter(process.pid) as meter:
         recording = record(backend)
     assert started < recording.began < time.time_ns() - SECONDS * 1e9
-    assert recording.duration == pytest.approx(SECONDS * 1e9, rel=0.2)
+    assert SECONDS * 1e9 <= recording.duration < time.monotonic_ns() - clock
     assert recording.period == pytest.approx(1e9 / FREQUENCY, rel=0.001)
     assert {(stack.comm, stack.pid, stack.thread) for stack in recording.stacks} == {
         (NAME, process.pid, process.pid)
@@ -87,10 +89,15 @@ def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None
     assert cpu == pytest.approx(count * recording.period, rel=0.01)
     assert cpu / 1e9 == pytest.approx(meter.seconds(recording.began, recording.duration), rel=0.3)
     callers: Counter[str] = Counter()
+    in_user_space: Counter[str] = Counter()
     for stack, (seen, _) in recording.stacks.items():
-        callers[" ".join(functions_in(stack, binary))] += seen
+        callers[way := " ".join(functions_in(stack, binary))] += seen
+        in_user_space[way] += seen * (stack.frames[0].address < 1 << 63)
     assert callers["inner middle spin main"] > 0.2 * count, callers
-    assert sum(callers[way] for way in callers if way.endswith("middle spin main")) > 0.8 * count, callers
+    assert sum(callers[way] for way in callers if way.endswith("spin main")) > 0.8 * count, callers
+    # From the kernel the way back is through libc's `stat`, which has no frame: it passes by `middle`.
+    known = sum(in_user_space[way] for way in in_user_space if way.endswith("middle spin main"))
+    assert known > 0.8 * in_user_space.total(), callers
 
 
 def test_the_kernel_is_in_the_stacks_and_its_leaf_once(backend: Backend, binary: Path) -> None:
@@ -125,20 +132,30 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
     with running(binary, "forks") as process:
         recording = record(backend)
     assert len({stack.pid for stack in recording.stacks} - {process.pid}) > 5
-    known = sum(
-        seen for stack, (seen, _) in recording.stacks.items() if "middle" in functions_in(stack, binary)
-    )
-    assert known > 0.7 * sum(seen for seen, _ in recording.stacks.values())
+    in_user_space = {
+        stack: seen for stack, (seen, _) in recording.stacks.items() if stack.frames[0].address < 1 << 63
+    }
+    known = sum(seen for stack, seen in in_user_space.items() if "middle" in functions_in(stack, binary))
+    assert known > 0.7 * sum(in_user_space.values())
 
 
 def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: Path) -> None:
     before = children_of(os.getpid())
     ended = threading.Event()
-    threading.Timer(6.0, ended.set).start()
-    with running(binary):
-        recording = backend.record(Wanted((NAME,), FREQUENCY), 60.0, ended)
+    with running(binary) as process:
+
+        def end() -> None:
+            try:
+                wait_until_sampled(os.getpid(), process.pid)
+            finally:
+                ended.set()
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        recording = backend.record(Wanted((NAME,), FREQUENCY), 600.0, ended)
+        ending.join()
     assert recording.stacks
-    assert recording.duration < 10e9
+    assert recording.duration < 600e9
     assert children_of(os.getpid()) == before
 
 
@@ -153,7 +170,7 @@ def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path:
         while not (left := children_of(agent.pid)):
             time.sleep(0.05)
         agent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in left):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def submit(server: ScriptedServer, *arguments: str | Path, key: Path) -> subprocess.CompletedProcess[str]:
     command = [COMMAND, "submit", "--url", server.url, "--key-file", key, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_files_are_sent_in_order_with_what_is_said_of_them(server: ScriptedServer, files: list[Path]) -> None:

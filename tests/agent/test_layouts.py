@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -75,14 +76,19 @@ def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) 
 
 def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> None:
     with running(binary, "forks") as server:
-        layouts = Layouts()
-        while not (children := children_of(server.pid)):
-            pass
-        layouts.look(children[0])
         start = code_of(server.pid, binary)
         unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
-        (frame,) = layouts.frames(unseen, (), (start + 0x200,))
-    assert frame.mapping is not None
+
+        def frame_after_a_look() -> Frame:
+            layouts = Layouts()
+            for child in children_of(server.pid):
+                layouts.look(child)
+            (frame,) = layouts.frames(unseen, (), (start + 0x200,))
+            return frame
+
+        deadline = time.monotonic() + 60
+        while (frame := frame_after_a_look()).mapping is None:  # no child was there, or it ended too early
+            assert time.monotonic() < deadline
     assert frame.mapping.start == start
 
 

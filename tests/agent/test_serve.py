@@ -19,6 +19,7 @@ from pgo_agent.backends.choice import backends, choose, probe
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
+from tests.agent.sampling import wait_until_sampled
 from tests.agent.serving import AGENT, Posting, Serving, parsed
 
 pytestmark = needs_gcc
@@ -69,8 +70,9 @@ def agent(serving: Serving) -> Iterator[Serving]:
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[bytes], name: str) -> None:
     needs(name)
-    before = time.time_ns()
+    before, clock = time.time_ns(), time.monotonic_ns()
     response = agent.post(IN_REQUESTS[name], 2, sampling_frequency=99)
+    waited = time.monotonic_ns() - clock
     assert response.status_code == 200, response.text
     assert response.headers["Content-Type"] == "application/octet-stream"
     assert response.headers["Content-Disposition"] == 'attachment; filename="profile.pb"'
@@ -84,7 +86,7 @@ def test_a_profile_by_each_profiler(agent: Serving, program: subprocess.Popen[by
     ]
     assert profile.period == 10**9 // 99
     assert before < profile.time_nanos < time.time_ns()
-    assert profile.duration_nanos == pytest.approx(2e9, rel=0.2)
+    assert 2e9 <= profile.duration_nanos < waited
     labels = {text[of.key]: of.num or text[of.str] for sample in profile.sample for of in sample.label}
     assert labels == {b"pid": program.pid, b"thread": program.pid, b"comm": NAME.encode()}
     functions = {text[of.system_name]: of for of in profile.function}
@@ -113,12 +115,13 @@ def test_an_archive_is_gzipped(agent: Serving, quick: str) -> None:
 
 def test_what_is_not_said_has_a_default_and_what_is_unknown_is_ignored(agent: Serving, quick: str) -> None:
     content = json.dumps({"profiler": {quick: None}, "colour": "red"})
+    clock = time.monotonic_ns()
     response = agent.client.post(
         "/profile/cpu", content=content, headers={"Content-Type": "application/json; charset=utf-8"}
     )
     profile = parsed(response.content)
     assert profile.period == 10**9 // 100
-    assert profile.duration_nanos == pytest.approx(5e9, rel=0.2)
+    assert 5e9 <= profile.duration_nanos < time.monotonic_ns() - clock
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,9 @@ def test_without_one_there_is_nothing_to_delete(agent: Serving) -> None:
 
 
 @pytest.mark.parametrize("asked", ["POST", "DELETE"])
-def test_what_was_sampled_until_delete_is_there_if_wanted(agent: Serving, quick: str, asked: str) -> None:
+def test_what_was_sampled_until_delete_is_there_if_wanted(
+    agent: Serving, program: subprocess.Popen[bytes], quick: str, asked: str
+) -> None:
     path = agent.client.base_url.copy_with(path="/profile/cpu")
     wanted = path.copy_with(params={"partial": "true"})
     answered: list[httpx.Response] = []
@@ -223,15 +228,14 @@ def test_what_was_sampled_until_delete_is_there_if_wanted(agent: Serving, quick:
 
     thread = threading.Thread(target=post)
     thread.start()
-    agent.wait_until_busy()
-    time.sleep(3)  # it samples by now
+    wait_until_sampled(agent.process.pid, program.pid)
     assert agent.client.delete(wanted if asked == "DELETE" else path).status_code == 200
-    thread.join(30)
+    thread.join()
     (response,) = answered
     assert response.status_code == 200
     profile = parsed(response.content)
     assert profile.sample
-    assert 0.5e9 < profile.duration_nanos < 20e9
+    assert 0 < profile.duration_nanos < 60e9
 
 
 def test_a_client_that_goes_away_ends_it(agent: Serving, quick: str) -> None:
@@ -315,7 +319,7 @@ def test_it_does_not_start_where_it_cannot_do_as_told(arguments: list[str], reas
         [AGENT, "serve", "--bind", "127.0.0.1:0", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 2
@@ -329,4 +333,4 @@ def test_it_listens_beyond_loopback_with_a_key(tmp_path: Path) -> None:
         port = urlsplit(agent.url).port
         assert agent.client.get(f"http://127.0.0.1:{port}/profile/cpu").status_code == 401
         agent.process.send_signal(signal.SIGINT)
-        assert agent.process.wait(30) == 0
+        assert agent.process.wait(120) == 0

@@ -225,7 +225,7 @@ def test_processes_share_a_folder(folder: Path, tmp_path: Path) -> None:
     for process in writers + senders:
         process.start()
     for process in writers + senders:
-        process.join(60)
+        process.join(120)
         assert process.exitcode == 0
     sent = [int(line) for file in taken if file.exists() for line in file.read_text().splitlines()]
     left = [int(upload.body) for upload in drained(DiskSpool(folder))]
@@ -277,11 +277,11 @@ def test_what_is_being_sent_is_not_dropped(folder: Path) -> None:
     def send(upload: Upload) -> None:
         taken.append(upload)
         sending.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
 
     thread = Thread(target=spool.drain, args=(send, go_on))
     thread.start()
-    assert sending.wait(30)
+    assert sending.wait(120)
     filled(spool, UPLOADS[2])
     go_on.set()
     thread.join()

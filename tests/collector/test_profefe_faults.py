@@ -146,7 +146,7 @@ def test_a_slow_body_is_temporary(impatient: Server) -> None:
         f"POST {PROFILES}?service=demo&type=cpu HTTP/1.1\r\nHost: collector\r\nContent-Length: 100\r\n"
         f"Authorization: Bearer {impatient.submit_key}\r\n\r\nx"
     )
-    with socket.create_connection((str(address.hostname), address.port or 0), timeout=30) as connection:
+    with socket.create_connection((str(address.hostname), address.port or 0), timeout=60) as connection:
         connection.sendall(request.encode())
         answer = connection.recv(1000)
     assert answer.startswith(b"HTTP/1.1 503 ")

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
+from tests.collector.clock import today, wait_for_a_long_day
+from tests.faults.stacks import EPOCH, SECOND, profile_of
 
 if TYPE_CHECKING:
     import httpx
 
     from tests.server import Server
 
-TODAY = time.time_ns() // DAY * DAY
 
-
-def send(server: Server, number: int, service: str = "a", time_nanos: int = TODAY) -> httpx.Response:
-    profile = profile_of(f"{number}", time_nanos=time_nanos + number * SECOND)
+def send(server: Server, number: int, service: str = "a", time_nanos: int | None = None) -> httpx.Response:
+    """A profile of today, unless it is told another time."""
+    began = today() if time_nanos is None else time_nanos
+    profile = profile_of(f"{number}", time_nanos=began + number * SECOND)
     return server.submit(profile, query={"service": service})
 
 
 @pytest.fixture
 def three_a_day(stopped: Server) -> Server:
+    wait_for_a_long_day()
     stopped.environment["PGOF_QUOTA_PROFILES"] = "3"
     stopped.start()
     return stopped

@@ -98,7 +98,7 @@ def test_the_scheme_is_of_any_case(shared: Server, scheme: str) -> None:
 
 def test_a_wrong_key_is_refused_before_the_body_is_read(shared: Server) -> None:
     address = urlsplit(shared.base_url)
-    with socket.create_connection((str(address.hostname), address.port or 0), timeout=10) as connection:
+    with socket.create_connection((str(address.hostname), address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /v1/submit HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nAuthorization: Bearer no\r\n\r\n"
         )

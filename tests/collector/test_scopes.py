@@ -100,7 +100,7 @@ def test_the_access_log_has_the_name_beside_the_fingerprint(scoped: Server) -> N
 
 def test_a_key_of_another_service_is_refused_before_the_body_is_read(scoped: Server) -> None:
     address = urlsplit(scoped.base_url)
-    with socket.create_connection((str(address.hostname), address.port or 0), timeout=10) as connection:
+    with socket.create_connection((str(address.hostname), address.port or 0), timeout=60) as connection:
         connection.sendall(
             b"POST /v1/submit?service=till HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
             b"Authorization: Bearer key-of-shop\r\n\r\n"

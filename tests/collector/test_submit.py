@@ -23,7 +23,7 @@ def open_files(server: Server) -> list[Path]:
 
 
 def wait_until_incoming(server: Server, count: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(open_files(server)) != count:
         assert time.monotonic() < deadline, open_files(server)
         time.sleep(0.02)
@@ -32,7 +32,7 @@ def wait_until_incoming(server: Server, count: int) -> None:
 def connect(server: Server, *headers: str) -> socket.socket:
     """A connection on which the head of a submit has been sent."""
     address = urlsplit(server.base_url)
-    connection = socket.create_connection((str(address.hostname), address.port or 0), timeout=10)
+    connection = socket.create_connection((str(address.hostname), address.port or 0), timeout=60)
     head = ["POST /v1/submit HTTP/1.1", "Host: x", f"Authorization: Bearer {Server.submit_key}", *headers]
     connection.sendall("".join(f"{line}\r\n" for line in [*head, ""]).encode())
     return connection

@@ -38,9 +38,10 @@ def test_workers_leave_ctrl_c_to_the_server(server: Server) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGINT)
     assert server.submit(profile_of("b")).status_code == 204
-    assert workers_of(server) == workers
+    # There may be another one by now: each is started when it first has something to do.
+    assert {*workers} <= {*workers_of(server)}
     os.kill(server.process.pid, signal.SIGINT)
-    assert server.process.wait(10) == 0
+    assert server.process.wait(60) == 0
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
@@ -49,12 +50,12 @@ def test_workers_end_with_the_server(server: Server, end: signal.Signals) -> Non
     family = server.descendants()
     assert workers_of(server)
     os.kill(server.process.pid, end)
-    assert server.process.wait(10) == (0 if end == signal.SIGTERM else -end)
+    assert server.process.wait(60) == (0 if end == signal.SIGTERM else -end)
     wait_until(lambda: not any(map(is_running, family)))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

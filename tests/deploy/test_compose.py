@@ -52,7 +52,7 @@ def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
             yield client
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture(scope="module")

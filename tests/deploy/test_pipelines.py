@@ -40,7 +40,7 @@ def run_action(folder: Path, **inputs: str) -> tuple[int, str]:
     # As GitHub runs a step whose shell is bash.
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     finished = subprocess.run(
-        command, cwd=folder, env=os.environ | environment, capture_output=True, timeout=60, check=False
+        command, cwd=folder, env=os.environ | environment, capture_output=True, timeout=120, check=False
     )
     return finished.returncode, output.read_text().strip()
 
@@ -73,7 +73,7 @@ def test_the_job_fetches(server: Server, tmp_path: Path) -> None:
     for _ in range(2):
         script = "\n".join(job["script"])
         subprocess.run(
-            ["bash", "-e", "-c", script], cwd=tmp_path, env=os.environ | variables, timeout=60, check=True
+            ["bash", "-e", "-c", script], cwd=tmp_path, env=os.environ | variables, timeout=120, check=True
         )
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {path.replace("$PGO_FILE", variables["PGO_FILE"]) for path in job["cache"]["paths"]}

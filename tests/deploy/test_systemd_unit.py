@@ -19,7 +19,7 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze (Debian: systemd) is not installed")
     return subprocess.run(
-        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
 
 

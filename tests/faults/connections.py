@@ -14,7 +14,7 @@ def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
     connection = socket.socket()
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    connection.settimeout(30)
+    connection.settimeout(120)
     connection.connect((address.hostname, address.port))
     return connection
 

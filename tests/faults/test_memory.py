@@ -98,7 +98,7 @@ def test_a_body_without_end_is_refused_while_it_is_sent(server: Server) -> None:
         while not answer:
             sent += len(part)
             assert sent < LIMIT + 16 * MIB
-            connection.settimeout(30)
+            connection.settimeout(120)
             try:
                 connection.sendall(part)
                 connection.settimeout(0)

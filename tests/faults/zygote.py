@@ -20,7 +20,7 @@ from pgo_collector.cli import main
 from tests.server import Process, Server
 
 _MESSAGE_BYTES: Final = 1 << 16
-_PATIENCE_SECONDS: Final = 30.0
+_PATIENCE_SECONDS: Final = 120.0
 # Not a file: the workers of the collector would import it again, as they do with any main module.
 _PROGRAM: Final = "from tests.faults.zygote import serve_forks; serve_forks()"
 _ROOT: Final = Path(__file__).parents[2]

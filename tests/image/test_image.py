@@ -43,7 +43,7 @@ def test_nothing_of_it_is_root_or_can_write_elsewhere(image: Image, container: C
     own = descendants(container.process.pid)
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in own} == {USER}
     command = image.command(container.home, {}, "sh", "-c", "touch /tmp/x || touch /opt/x || touch /secret/x")
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode != 0
     assert finished.stderr.count("Read-only file system") == 3
 
@@ -53,7 +53,7 @@ def test_its_health_check_tells_a_server_from_none(image: Image, container: Cont
     assert kind == "CMD"
     for address, is_healthy in ((container.base_url.removeprefix("http://"), True), ("127.0.0.1:1", False)):
         command = image.command(container.home, {"PGOF_BIND_ADDRESS": address}, *check)
-        finished = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        finished = subprocess.run(command, capture_output=True, timeout=120, check=False)
         assert (finished.returncode == 0) == is_healthy, finished.stderr
 
 

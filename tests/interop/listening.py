@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 def free_port() -> int:

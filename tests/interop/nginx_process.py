@@ -72,4 +72,4 @@ def running_nginx(folder: Path, upstream: str, *, request_buffering: bool) -> It
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

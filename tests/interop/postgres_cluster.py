@@ -17,7 +17,7 @@ from tests.interop.listening import free_port
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
 # It doesn't run as root.
 _AS_POSTGRES = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--")
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 MISSING = "" if _INSTALLED else "PostgreSQL (Debian: postgresql) is missing"
 
 
@@ -96,6 +96,6 @@ def running_postgres(scale: int = 2) -> Iterator[Cluster]:
                 yield cluster
             finally:
                 process.terminate()
-                process.wait(30)
+                process.wait(60)
     finally:
         shutil.rmtree(folder)

@@ -81,7 +81,7 @@ def test_nothing_is_lost_or_doubled_while_the_collector_restarts(tmp_path: Path,
             assert waiting.is_alive()
             server.environment["PGOF_BIND_ADDRESS"] = address
             server.start()
-            waiting.join(timeout=20)
+            waiting.join(timeout=120)
             assert not waiting.is_alive()
             collector.submit(profile)
         assert total(server.merge().content) == total(profile)
@@ -132,7 +132,7 @@ def test_a_spool_outlives_the_collector_and_the_process(tmp_path: Path, profiles
                 jitter=0,
             ),
         ):
-            assert sampler.exhausted.wait(30)
+            assert sampler.exhausted.wait(120)
         spool = DiskSpool(tmp_path / "spool")
         server.start()
         with Collector(url, server.submit_key, attempts=1) as collector:

@@ -92,7 +92,7 @@ class Wire:
 def wire(collector: Server) -> Iterator[Wire]:
     address = urlsplit(collector.base_url)
     with (
-        socket.create_connection((str(address.hostname), address.port or 0), timeout=30) as connection,
+        socket.create_connection((str(address.hostname), address.port or 0), timeout=60) as connection,
         connection.makefile("rb") as received,
     ):
         yield Wire(connection, received)

@@ -39,7 +39,7 @@ def served(folder: Path, port: int) -> Iterator[str]:
         yield output.read_text()
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def test_the_printed_lines_work_by_copy_and_paste(tmp_path: Path) -> None:
@@ -73,7 +73,12 @@ def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) ->
             "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
         }
         done = subprocess.run(
-            [sys.executable, SCRIPT], env=environment, capture_output=True, text=True, check=False, timeout=30
+            [sys.executable, SCRIPT],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
     assert done.returncode != 0
     assert (f"127.0.0.1:{port}" if port_too else "another pgo-collector uses it") in done.stderr

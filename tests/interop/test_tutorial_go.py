@@ -19,6 +19,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "tutorial-go.md").read_text()
 SAID = re.findall(r"^\./main\.go:.*", PAGE, flags=re.MULTILINE)
 INSTANCES = 3
+# With less work for an instance, some more of them may have to run until enough was sampled.
+MOST_ROUNDS = 50
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +66,25 @@ def pasted(commands: str, folder: Path, server: Server) -> str:
     return done.stdout
 
 
+def taken_by(server: Server, function: str) -> int:
+    """The CPU time (ns) that was sampled in a function: a hundredth of all, where it is a short one."""
+    rows = server.ask("/v1/top", n="1000").json()["rows"]
+    return sum(row["cum"] for row in rows if row["name"] == function)
+
+
 def test_the_compiler_says_what_the_page_says(steps: dict[str, str], folder: Path, server: Server) -> None:
-    """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew."""
+    """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew.
+
+    It devirtualizes to the type whose method was sampled most, of two that are both quick.
+    """
     build, submit, fetch, guide, measure = steps.values()
     pasted(build, folder, server)
     assert pasted(submit, folder, server).count("40000 lines\n") == INSTANCES
     assert len(server.blobs()) == INSTANCES
+    for _ in range(MOST_ROUNDS):
+        if taken_by(server, "main.(*numbers).add") > taken_by(server, "main.(*words).add"):
+            break
+        pasted(submit, folder, server)
     pasted(fetch, folder, server)
     merge = decode((folder / "default.pgo").read_bytes(), Limits.none())
     assert merge.samples.values.sum() > 0

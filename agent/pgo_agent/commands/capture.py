@@ -63,8 +63,8 @@ def _watched(sampler: ProcessSampler, backend: Backend, duration: float) -> Reco
         ThreadPoolExecutor(1) as pool,
         tqdm(total=duration, desc=backend.name, unit="s", leave=False, disable=None) as bar,
     ):
-        recording: Future[Recording] = pool.submit(sampler.record, duration, ended)
         try:
+            recording: Future[Recording] = pool.submit(sampler.record, duration, ended)
             while not wait([recording], _TICK_SECONDS).done:
                 bar.update(min(time.monotonic() - began, duration) - bar.n)
         finally:

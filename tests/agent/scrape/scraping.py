@@ -50,7 +50,7 @@ class Scraping:
             env=self.environment | environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
@@ -67,7 +67,7 @@ class Scraping:
 
 def wait_until(condition: Callable[[], object]) -> None:
     """Waits for it, but not for ever."""
-    latest = time.monotonic() + 60
+    latest = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < latest, "this takes too long"
         time.sleep(0.01)

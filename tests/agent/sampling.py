@@ -1,0 +1,32 @@
+"""Whether a profiler samples, as the kernel shows it: it has opened perf's events."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cpu_meter import CpuMeter, children_of
+
+_PATIENCE_SECONDS = 120.0
+
+
+def wait_until_sampled(agent: int, program: int) -> None:
+    """Returns when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not any(map(_has_events, children_of(agent))):
+        assert time.monotonic() < deadline, "no profiler samples"
+        time.sleep(0.05)
+    meter = CpuMeter(program)
+    enough = meter.taken() + 1
+    while meter.taken() < enough:
+        assert time.monotonic() < deadline, "the program isn't busy"
+        time.sleep(0.05)
+
+
+def _has_events(pid: int) -> bool:
+    with suppress(OSError):  # it, or one of its files, has just been closed
+        return any(
+            str(file.readlink()) == "anon_inode:[perf_event]" for file in Path(f"/proc/{pid}/fd").iterdir()
+        )
+    return False

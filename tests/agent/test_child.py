@@ -1,0 +1,46 @@
+"""How a profiler that runs as a child is ended: in good order, however long it takes."""
+
+from __future__ import annotations
+
+import sys
+from threading import Event
+
+from pgo_agent.backends.child import Child
+
+# Both end as bpftrace does, which catches no signal any more while it prints what it has.
+TAKES_LONG = """
+import signal, time
+def end(*_):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    time.sleep(3)
+    print("the rest", flush=True)
+    raise SystemExit
+signal.signal(signal.SIGINT, end)
+print("started", flush=True)
+while True:
+    signal.pause()
+"""
+MISSES_THE_FIRST = """
+import signal
+signal.signal(signal.SIGINT, lambda *_: None)
+print("started", flush=True)
+signal.pause()
+signal.pause()
+print("the rest", flush=True)
+"""
+
+
+def heard(program: str) -> list[bytes]:
+    """What it says after its start, when it is ended."""
+    said: list[bytes] = []
+    with Child("tool", (sys.executable, "-c", program), said.append) as child:
+        child.run(0.1, Event())
+    return said
+
+
+def test_who_takes_long_to_end_is_not_interrupted_again() -> None:
+    assert heard(TAKES_LONG) == [b"the rest\n"]
+
+
+def test_who_missed_a_signal_gets_another() -> None:
+    assert heard(MISSES_THE_FIRST) == [b"the rest\n"]
