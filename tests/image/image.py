@@ -1,4 +1,4 @@
-"""The image, built from the Dockerfile as anybody would build it, but for where its base comes from.
+"""Images, built from their Dockerfiles as anybody would build them, but for where their base comes from.
 
 There is no registry in a test: the base is made by debootstrap, and named as the real one. Builds run with
 buildah in a chroot, and containers as `run_read_only.sh` has them, since a machine for tests seldom lets a
@@ -12,8 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from tests.server import Process, Server, descendants
 
 ROOT = Path(__file__).parents[2]
 USER = 10001
-_BASE = "docker.io/library/python:3.11-slim"
-_IMAGE = "pgo-collector"
+# What `setpriv` makes of root for a container that isn't.
+ORDINARY = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs", "--bounding-set=-all")
+_STORAGE = ROOT / ".dev" / "image"
+_BASE = "docker.io/library/python:3.11-slim-bookworm"
 _CERTIFICATES = Path("/etc/ssl/certs")
 _SECONDS = 900
 
@@ -42,19 +44,28 @@ class Image:
         """What the image sets."""
         return dict(variable.split("=", 1) for variable in self.config["Env"])
 
-    def command(self, home: Path, environment: dict[str, str], *command: str) -> list[str]:
-        """A command in a container with its data in `home`/data, and keys in `home`."""
-        variables = [f"{name}={value}" for name, value in (self.environment | environment).items()]
-        alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    def command(
+        self,
+        mounts: Sequence[str],
+        environment: Mapping[str, str],
+        *command: str,
+        rights: Sequence[str] = ORDINARY,
+        sees_all: bool = False,
+    ) -> list[str]:
+        """A command in a container: see run_read_only.sh; `sees_all` is Kubernetes' hostPID."""
+        variables = [f"{name}={value}" for name, value in (self.environment | {**environment}).items()]
+        alone = ["unshare", "--mount", *([] if sees_all else ["--pid", "--fork", "--kill-child"])]
         script = Path(__file__).with_name("run_read_only.sh")
         return [
             *alone,
             "bash",
             str(script),
             str(self.files),
-            str(home / "data"),
-            str(home),
+            *mounts,
+            "--",
             *variables,
+            "--",
+            *rights,
             "--",
             *command,
         ]
@@ -71,9 +82,13 @@ class Container(Server):
         # A container's files are made by another user than those who look at them.
         home.chmod(0o755)
 
+    def command(self, environment: Mapping[str, str], *command: str) -> list[str]:
+        """A command in a container with this data folder, and these keys."""
+        return self._image.command([f"{self.data}:/data", f"{self.home}:/secret:ro"], environment, *command)
+
     def _spawn(self, *arguments: str) -> Process:
         settings = {"PGOF_BIND_ADDRESS": "127.0.0.1:0", "PGOF_WORKERS": "2"}
-        command = self._image.command(self.home, settings, *self._image.config["Entrypoint"], *arguments)
+        command = self.command(settings, *self._image.config["Entrypoint"], *arguments)
         return _Alone(command, stderr=subprocess.PIPE)
 
 
@@ -86,29 +101,38 @@ class _Alone(subprocess.Popen[bytes]):
 
 
 @contextmanager
-def built(storage: Path) -> Iterator[Image]:
-    """Builds it, in a buildah storage of its own; skips where that can't be."""
+def built(dockerfile: str, *targets: str) -> Iterator[list[Image]]:
+    """Builds each of the targets of a Dockerfile, "" is its last; skips where that can't be."""
     for program in ("buildah", "debootstrap", "unshare"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     if os.geteuid() != 0:
         pytest.skip("only root can mount")
-    builder = _Buildah(storage)
+    builder = _Buildah(_STORAGE)
     if not builder.has(_BASE):
-        _make_base(builder, storage / "rootfs")
+        _make_base(builder, _STORAGE / "rootfs")
+    with ExitStack() as stack:
+        stack.callback(builder.run, "rmi", "--prune")
+        yield [stack.enter_context(_built(builder, dockerfile, target)) for target in targets]
+
+
+@contextmanager
+def _built(builder: _Buildah, dockerfile: str, target: str) -> Iterator[Image]:
     certificates = ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"]
     pip = [f"--env=PIP_{name.upper().replace('-', '_')}={value}" for name, value in _pip_options().items()]
-    # "docker", since the other format has no health check.
-    ways = ["--isolation", "chroot", "--pull-never", "--format", "docker", *certificates, *pip]
-    builder.run("build", *ways, "--tag", _IMAGE, str(ROOT))
-    container = builder.run("from", "--pull-never", _IMAGE)
-    config = json.loads(builder.run("inspect", "--type", "image", _IMAGE))["Docker"]["config"]
+    # "docker", since the other format has no health check. Layers, so that targets share their stages.
+    ways = ["--isolation", "chroot", "--pull-never", "--layers", "--format", "docker", *certificates, *pip]
+    image = f"localhost/{target or 'last'}"
+    chosen = ["--target", target] if target else []
+    builder.run("build", *ways, *chosen, "--file", str(ROOT / dockerfile), "--tag", image, str(ROOT))
+    container = builder.run("from", "--pull-never", image)
+    config = json.loads(builder.run("inspect", "--type", "image", image))["Docker"]["config"]
     try:
         yield Image(config, Path(builder.run("mount", container)))
     finally:
         builder.run("umount", container)
         builder.run("rm", container)
-        builder.run("rmi", _IMAGE)
+        builder.run("rmi", image)
 
 
 class _Buildah:
