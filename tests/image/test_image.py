@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.image import ROOT, USER, Container, Image, built
+from tests.image.builder import Builder
+from tests.image.image import ROOT, USER, Container, Image
 from tests.interop.curl import total
 from tests.server import descendants
 
@@ -16,8 +17,8 @@ PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("apisvc-v1-*.p
 
 
 @pytest.fixture(scope="module")
-def image() -> Iterator[Image]:
-    with built("Dockerfile", "") as (image,):
+def image(builder: Builder) -> Iterator[Image]:
+    with builder.built("Dockerfile") as image:
         yield image
 
 
