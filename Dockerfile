@@ -1,19 +1,21 @@
 # The collector, from the locks alone. The second stage holds what runs, and nothing that builds.
 
-FROM python:3.11-slim AS build
-COPY deploy/requirements.txt deploy/requirements-build.txt /src/
+FROM python:3.11-slim-bookworm AS build
+COPY deploy/requirements-build.txt /src/
 RUN python -m venv /opt/build \
-    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements-build.txt \
-    && python -m venv /opt/pgo-collector \
-    && /opt/pgo-collector/bin/pip install --no-cache-dir --require-hashes -r /src/requirements.txt
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r /src/requirements-build.txt
+COPY deploy/requirements.txt /src/
+RUN python -m venv --without-pip /opt/pgo-collector \
+    && /opt/build/bin/pip --python /opt/pgo-collector/bin/python install --no-cache-dir --require-hashes \
+        -r /src/requirements.txt
 COPY proto /src/proto
 COPY merge /src/merge
 COPY collector /src/collector
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/wheels \
         /src/proto /src/merge /src/collector \
-    && /opt/pgo-collector/bin/pip install --no-cache-dir --no-deps --no-index /src/wheels/*.whl
+    && /opt/build/bin/pip --python /opt/pgo-collector/bin/python install --no-cache-dir --no-deps --no-index /src/wheels/*.whl
 
-FROM python:3.11-slim
+FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --user-group --no-create-home collector \
     && install -d -o collector -g collector -m 0750 /data
 COPY --from=build /opt/pgo-collector /opt/pgo-collector

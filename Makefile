@@ -49,7 +49,7 @@ test: setup ## Run all tests
 lint: setup ## Check style, types and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/hadolint Dockerfile
+	$(BIN)/hadolint Dockerfile agent/Dockerfile
 	$(BIN)/mypy merge collector agent deploy tests tools
 
 .PHONY: bench
@@ -61,10 +61,11 @@ campaign: setup ## Hold 10,000 made-up and flawed profiles against Go
 	$(BIN)/python -m tests.merge.campaign $(ARGS)
 
 .PHONY: lock
-lock: setup ## Renew the three locks and the generated protobuf classes
+lock: setup ## Renew the four locks and the generated protobuf classes
 	$(BIN)/uv lock --upgrade
 	$(EXPORT) --all-packages -o requirements.txt
 	$(EXPORT) --package pgo-collector --no-dev -o deploy/requirements.txt
+	$(EXPORT) --package pgo-agent --all-extras --no-dev -o deploy/requirements-agent.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
 		--constraint requirements.txt -o deploy/requirements-build.txt -
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto

@@ -18,11 +18,13 @@ from pgo_agent.backends.choice import backends, choose, probe
 from pgo_agent.backends.perf import Perf
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
 from pgo_agent.native.elf import Elf
+from pgo_agent.native.native_profile import native_profile
 from pgo_agent.native.recording import Recording, Stack
 from pgo_agent.process_sampler import ProcessSampler
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.sampling import wait_until_sampled
+from tests.agent.serving import parsed
 from tests.cpu_meter import CpuMeter, children_of
 
 # So many samples that chance has no part in the outcome, of a program that gets a part of the time only, too.
@@ -137,6 +139,25 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
     }
     known = sum(seen for stack, seen in in_user_space.items() if "middle" in functions_in(stack, binary))
     assert known > 0.7 * sum(in_user_space.values())
+
+
+@needs_root
+def test_a_program_in_a_container_has_its_names(backend: Backend, binary: Path, tmp_path: Path) -> None:
+    """Its file is where no other process sees one."""
+    enter = 'mount -t tmpfs none "$1" && cp "$2" "$1" && exec "$1/${2##*/}"'
+    command = ["unshare", "--mount", "sh", "-c", enter, "sh", tmp_path, binary]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"busy\n"
+            profile = parsed(native_profile(record(backend)))
+        finally:
+            process.kill()
+    assert not (tmp_path / binary.name).exists()
+    texts = [text.decode() for text in profile.string_table]
+    builds = {texts[of.filename]: texts[of.build_id] for of in profile.mapping}
+    assert builds[str(tmp_path / binary.name)] == Elf.read(binary).build_id
+    assert {"main", "spin", "middle", "inner"} <= {texts[of.name] for of in profile.function}
 
 
 def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: Path) -> None:

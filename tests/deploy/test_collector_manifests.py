@@ -10,6 +10,7 @@ import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
 from pgo_collector.settings import PREFIX, Settings
 
+from tests.deploy.kustomize import kustomized
 from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "collector"
@@ -22,9 +23,12 @@ POD = STATEFUL_SET["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
-def test_kustomize_is_told_of_every_file() -> None:
+def test_kustomize_takes_every_file() -> None:
     assert {path.name for path in FOLDER.iterdir()} == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
-    assert [image["name"] for image in KUSTOMIZATION["images"]] == [CONTAINER["image"]]
+    made = {manifest["kind"]: manifest for manifest in kustomized(FOLDER)}
+    assert {*made} == {manifest["kind"] for manifest in MANIFESTS.values()}
+    (container,) = made["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.net/pgo-collector:latest"
 
 
 @pytest.mark.parametrize("name", MANIFESTS)

@@ -1,4 +1,4 @@
-"""The image installs what is tested: its two locks are parts of the workspace's."""
+"""The images install what is tested: their locks are parts of the workspace's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def locked(file: str) -> dict[str, set[str]]:
-    """The hashes of each `name==version ; marker` of a lock."""
+    """The hashes of each `name==version` of a lock; where each is needed differs between them."""
     lines = re.sub(r" *\\\n *", " ", (ROOT / file).read_text()).splitlines()
     pins = (re.split(r" (?=--hash)", line) for line in lines if "==" in line and not line.startswith(" "))
-    return {pin.strip(): set(hashes) for pin, *hashes in pins}
+    return {pin.partition(";")[0].strip(): set(hashes) for pin, *hashes in pins}
 
 
-@pytest.mark.parametrize("file", ["deploy/requirements.txt", "deploy/requirements-build.txt"])
+IMAGES = [f"deploy/requirements{part}.txt" for part in ("", "-agent", "-build")]
+
+
+@pytest.mark.parametrize("file", IMAGES)
 def test_the_image_installs_what_is_tested(file: str) -> None:
     workspace, image = locked("requirements.txt"), locked(file)
     assert len(image) > 3
@@ -29,8 +32,7 @@ def test_the_image_installs_what_is_tested(file: str) -> None:
     "file",
     [
         "requirements.txt",
-        "deploy/requirements.txt",
-        "deploy/requirements-build.txt",
+        *IMAGES,
         *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
     ],
 )

@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
-# run_read_only.sh ROOT DATA KEYS ENVIRONMENT... -- COMMAND...
+# run_read_only.sh ROOT MOUNT... -- ENVIRONMENT... -- RIGHTS... -- COMMAND...
 #
-# As a container runtime has it with a read-only root, one volume and a user that isn't root: of the image's
-# files in ROOT nothing can be written, DATA is /data, KEYS is /secret. To be run by `unshare --mount --pid`.
+# As a container runtime has it with a read-only root: of the image's files in ROOT nothing can be written. A MOUNT is
+# SOURCE:TARGET, or SOURCE:TARGET:ro; RIGHTS are setpriv's options. To be run by `unshare --mount`, with --pid or,
+# for a container that is to see all processes, without.
 set -euo pipefail
-root=$1 data=$2 keys=$3
-shift 3
+root=$1
+shift
+mount --make-rprivate /
+mount --bind "$root" "$root"
+while [[ $1 != -- ]]; do
+    IFS=: read -r source target option <<<"$1"
+    mkdir -p "$root$target"
+    mount --bind "$source" "$root$target"
+    [[ -z $option ]] || mount -o "remount,$option,bind" "$root$target"
+    shift
+done
+shift
 environment=()
 while [[ $1 != -- ]]; do
     environment+=("$1")
     shift
 done
 shift
-mount --make-rprivate /
-mkdir -p "$root/secret"
-mount --bind "$root" "$root"
-mount --bind "$data" "$root/data"
-mount --bind "$keys" "$root/secret"
 mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
 mount --rbind /dev "$root/dev"
-mount -o remount,ro,bind "$root/secret"
 mount -o remount,ro,bind "$root"
-exec env -i "${environment[@]}" /usr/sbin/chroot --userspec=10001:10001 "$root" "$@"
+exec env -i "${environment[@]}" /usr/sbin/chroot "$root" setpriv "$@"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.image import ROOT, USER, Container, Image, built
+from tests.image.builder import Builder
+from tests.image.image import ROOT, USER, Container, Image
 from tests.interop.curl import total
 from tests.server import descendants
 
@@ -16,8 +17,8 @@ PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("apisvc-v1-*.p
 
 
 @pytest.fixture(scope="module")
-def image() -> Iterator[Image]:
-    with built(ROOT / ".dev" / "image") as image:
+def image(builder: Builder) -> Iterator[Image]:
+    with builder.built("Dockerfile") as image:
         yield image
 
 
@@ -38,11 +39,11 @@ def test_it_stores_merges_and_combines(container: Container) -> None:
     assert len(container.blobs()) == 1
 
 
-def test_nothing_of_it_is_root_or_can_write_elsewhere(image: Image, container: Container) -> None:
+def test_nothing_of_it_is_root_or_can_write_elsewhere(container: Container) -> None:
     # The first two are `unshare` and the shell that it becomes.
     own = descendants(container.process.pid)
     assert {Path(f"/proc/{pid}").stat().st_uid for pid in own} == {USER}
-    command = image.command(container.home, {}, "sh", "-c", "touch /tmp/x || touch /opt/x || touch /secret/x")
+    command = container.command({}, "sh", "-c", "touch /tmp/x || touch /opt/x || touch /secret/x")
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode != 0
     assert finished.stderr.count("Read-only file system") == 3
@@ -52,7 +53,7 @@ def test_its_health_check_tells_a_server_from_none(image: Image, container: Cont
     kind, *check = image.config["Healthcheck"]["Test"]
     assert kind == "CMD"
     for address, is_healthy in ((container.base_url.removeprefix("http://"), True), ("127.0.0.1:1", False)):
-        command = image.command(container.home, {"PGOF_BIND_ADDRESS": address}, *check)
+        command = container.command({"PGOF_BIND_ADDRESS": address}, *check)
         finished = subprocess.run(command, capture_output=True, timeout=120, check=False)
         assert (finished.returncode == 0) == is_healthy, finished.stderr
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pgo_agent.errors import NotReadable
+from pgo_agent.native.binary import places_of
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.kernel import Kernel
 from pgo_agent.native.recording import Frame, Mapping
@@ -107,7 +109,8 @@ class Layouts:
         if not file.startswith(("/", "[vdso]")):
             return _Area(start, end, None)
         path = file.removesuffix(_DELETED)
-        build_id = _build_id(Path(path), int(found["inode"]), Path(f"/proc/{pid}/map_files/{found['range']}"))
+        mapped = Path(f"/proc/{pid}/map_files/{found['range']}")
+        build_id = _build_id(places_of(path, [pid]), int(found["inode"]), mapped)
         if build_id:  # without it, nobody could tell whether what is at the path by now is the same
             file = path
         mapping = Mapping(file, build_id, start, end - start, offset)
@@ -125,9 +128,13 @@ def _parent(pid: int) -> int:
     raise ProcessLookupError(pid)
 
 
-def _build_id(path: Path, inode: int, mapped: Path) -> str:
+def _build_id(places: Iterable[Path], inode: int, mapped: Path) -> str:
     """That of the file of this inode; `mapped` is a way to it where another is at its path by now."""
+    for place in places:
+        with suppress(NotReadable, OSError):
+            if place.stat().st_ino == inode:
+                return Elf.read(place).build_id
     try:
-        return Elf.read(path if path.stat().st_ino == inode else mapped).build_id
-    except (NotReadable, OSError):
+        return Elf.read(mapped).build_id
+    except NotReadable:
         return ""

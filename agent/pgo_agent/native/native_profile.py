@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pgo_agent.cpu_profile import CpuProfile
 from pgo_agent.errors import NotReadable
+from pgo_agent.native.binary import places_of
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 from pgo_agent.native.symbols import Line, demangled, symbolize
@@ -19,10 +21,11 @@ def native_profile(recording: Recording) -> bytes:
     """The gzipped pprof of a recording.
 
     Its values are samples/count and cpu/nanoseconds, its labels pid, comm and thread. A binary that isn't
-    at its path any more, or is of another build there, leaves addresses and the symbols that are in frames.
+    at its path any more, here or where its processes see it, or is of another build there, leaves addresses
+    and the symbols that are in frames.
     Raises ToolFailed if llvm-symbolizer is missing or fails.
     """
-    tables = _Tables(_lines_of({frame for stack in recording.stacks for frame in stack.frames}))
+    tables = _Tables(_lines_of(recording.stacks))
     tables.set_times(recording.began, recording.duration, recording.period)
     tables.set_main_binary(recording.stacks)
     for stack, values in recording.stacks.items():
@@ -33,27 +36,30 @@ def native_profile(recording: Recording) -> bytes:
     return tables.gzipped()
 
 
-def _lines_of(frames: Iterable[Frame]) -> _Lines:
+def _lines_of(stacks: Iterable[Stack]) -> _Lines:
     """The lines of frames, innermost first, of those of which something is known."""
-    by_file: dict[tuple[str, str], list[Frame]] = defaultdict(list)
+    frames: dict[tuple[str, str], set[Frame]] = defaultdict(set)
+    pids: dict[tuple[str, str], set[int]] = defaultdict(set)
     lines: _Lines = {}
-    for frame in frames:
-        if frame.symbol:
-            lines[frame] = (Line(frame.symbol, "", 0, 0),)
-        if frame.mapping:
-            by_file[frame.mapping.file, frame.mapping.build_id].append(frame)
-    for (file, build_id), of_file in by_file.items():
-        lines.update(_lines_in_binary(Path(file), build_id, of_file))
+    for stack in stacks:
+        for frame in stack.frames:
+            if frame.symbol:
+                lines[frame] = (Line(frame.symbol, "", 0, 0),)
+            if frame.mapping:
+                build = frame.mapping.file, frame.mapping.build_id
+                frames[build].add(frame)
+                pids[build].add(stack.pid)
+    for (file, build_id), of_file in frames.items():
+        for place in places_of(file, pids[file, build_id]):
+            with suppress(NotReadable):
+                elf = Elf.read(place)
+                if build_id in {"", elf.build_id}:
+                    lines.update(_lines_in_binary(place, elf, of_file))
+                    break
     return lines
 
 
-def _lines_in_binary(path: Path, build_id: str, frames: Iterable[Frame]) -> _Lines:
-    try:
-        elf = Elf.read(path)
-    except NotReadable:
-        return {}
-    if build_id and build_id != elf.build_id:
-        return {}
+def _lines_in_binary(path: Path, elf: Elf, frames: Iterable[Frame]) -> _Lines:
     addresses = {frame: elf.address_of(_file_offset(frame)) for frame in frames}
     asked = {frame: address for frame, address in addresses.items() if address is not None}
     answers = zip(asked, symbolize(path, list(asked.values())), strict=True)
