@@ -145,7 +145,7 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
 def test_a_program_in_a_container_has_its_names(backend: Backend, binary: Path, tmp_path: Path) -> None:
     """Its file is where no other process sees one."""
     enter = 'mount -t tmpfs none "$1" && cp "$2" "$1" && exec "$1/${2##*/}"'
-    command = ["unshare", "--mount", "sh", "-c", enter, "sh", tmp_path, binary]
+    command: list[str | Path] = ["unshare", "--mount", "sh", "-c", enter, "sh", tmp_path, binary]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
