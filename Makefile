@@ -52,6 +52,11 @@ lint: setup ## Check style, types and generated files
 	$(BIN)/hadolint Dockerfile agent/Dockerfile
 	$(BIN)/mypy merge collector agent deploy tests tools
 
+.PHONY: docs
+docs: setup ## Write the pages that are made from the code, and build the site in .dev/site
+	$(BIN)/python -m tools.site.reference
+	$(BIN)/python -m tools.site.build .dev/site
+
 .PHONY: bench
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)

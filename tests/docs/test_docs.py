@@ -6,7 +6,6 @@ import argparse
 import inspect
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pgo_agent.cli
@@ -23,12 +22,13 @@ from pgo_agent.serve.turn import Turn
 from pgo_collector.app import Parts, create_app
 from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.settings import PREFIX, Settings
+from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
 from starlette.routing import Mount, Route
 
 from deploy.pipeline import pgo_fetch
+from tools.site.reference.commands import commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -48,20 +48,6 @@ def pages() -> list[Path]:
 
 def text_of_docs() -> str:
     return "\n".join(page.read_text() for page in DOCS.glob("*.md"))
-
-
-def documented_default(default: object) -> str:
-    relative = isinstance(default, Path) and not default.is_absolute()
-    return f"`./{default}`" if relative else f"`{default}`"
-
-
-def test_every_setting_is_in_the_table_with_its_default_and_meaning() -> None:
-    expected = []
-    for name, field in Settings.model_fields.items():
-        default = "see there" if field.default_factory else documented_default(field.default)
-        expected.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
-    rows = re.findall(rf"^\| `{PREFIX}.*$", (DOCS / "operations.md").read_text(), flags=re.MULTILINE)
-    assert "\n".join(rows) == "\n".join(expected)
 
 
 def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
@@ -118,16 +104,6 @@ def test_every_page_is_in_the_table_of_pages(app: FastAPI) -> None:
     assert {path for cell in cells for path in re.findall(r"`/ui(/.*?)`", cell)} == pages
 
 
-def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """All words that one can type to get to something that runs, and its parser."""
-    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
-    if not nested:
-        yield parser.prog, parser
-    for action in nested:
-        for child in action.choices.values():
-            yield from commands(child)
-
-
 @pytest.mark.parametrize(
     "parser",
     [pgo_collector.cli.build_parser(), pprof_merge.cli.parser(), pgo_agent.cli.parser(), pgo_fetch.parser()],
@@ -135,7 +111,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 )
 def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) -> None:
     docs = text_of_docs()
-    for words, command in commands(parser):
+    for words, command, _ in commands(parser):
         assert re.search(rf"{words}\b", docs), words
         for action in command._actions:  # noqa: SLF001 - as above
             for flag in action.option_strings:
@@ -143,7 +119,9 @@ def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) 
 
 
 def test_every_option_of_scrape_is_in_its_table_with_its_default() -> None:
-    (scrape,) = (command for words, command in commands(pgo_agent.cli.parser()) if words.endswith(" scrape"))
+    (scrape,) = (
+        command for words, command, _ in commands(pgo_agent.cli.parser()) if words.endswith(" scrape")
+    )
     defaults = {
         action.option_strings[-1]: action.default
         for action in scrape._actions  # noqa: SLF001 - as above
@@ -181,7 +159,9 @@ def test_every_route_of_the_agent_is_in_its_table() -> None:
 
 
 def test_every_flag_of_serve_is_in_its_table_with_its_default() -> None:
-    (serve,) = (command for words, command in commands(pgo_agent.cli.parser()) if words == "pgo-agent serve")
+    (serve,) = (
+        command for words, command, _ in commands(pgo_agent.cli.parser()) if words == "pgo-agent serve"
+    )
     page = (DOCS / "compute-profiler.md").read_text()
     rows = re.findall(r"^\| (`--.*?) \| (?:`(.*?)`)? ?\|", page, flags=re.MULTILINE)
     documented = {flag: default for flags, default in rows for flag in re.findall(r"--[\w-]+", flags)}

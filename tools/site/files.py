@@ -1,0 +1,89 @@
+"""A Sphinx extension: links from a page to files of the repository lead to pages of the site that show them.
+
+A link to a folder leads to a page with all its files. What isn't in the repository is left to MyST, which
+warns of it; and a warning fails the build.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+
+Page = tuple[str, dict[str, Any], str]
+
+
+class Files:
+    """What pages link to, by path from the root; filled as pages are read, and shown after the last."""
+
+    def __init__(self) -> None:
+        self._linked: dict[str, list[Path]] = {}
+
+    def link(self, app: Sphinx, page: nodes.document) -> None:
+        """Turns the links of a page that has been read."""
+        unknown = filter(_is_path, page.findall(addnodes.pending_xref))
+        for node in [*unknown, *page.findall(addnodes.download_reference)]:
+            folder = Path(app.srcdir, app.env.docname).parent
+            target = os.path.normpath(folder / node["reftarget"])
+            files = _tracked(Path(target))
+            if not files:
+                continue
+            path = os.path.relpath(target, ROOT)
+            self._linked[path] = files
+            uri = app.builder.get_relative_uri(app.env.docname, _page_of(path))
+            node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
+
+    def pages(self, _app: Sphinx) -> Iterator[Page]:
+        """A page for each."""
+        for path, files in self._linked.items():
+            body = "".join(_shown(file, with_name=len(files) > 1) for file in files)
+            yield _page_of(path), {"title": path, "body": f"<h1>{html.escape(path)}</h1>{body}"}, "page.html"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Sphinx's way in. What is linked is known after all pages were read, so each build reads all (-E)."""
+    files = Files()
+    app.connect("doctree-read", files.link, priority=400)  # before Sphinx copies them as downloads
+    app.connect("html-collect-pages", files.pages)
+    return {"parallel_read_safe": False}
+
+
+def _is_path(link: addnodes.pending_xref) -> bool:
+    """Whether it may be to a folder, which MyST doesn't know; an anchor has no slash."""
+    return link["reftype"] == "myst" and link["refdomain"] != "doc" and "/" in link["reftarget"]
+
+
+def _page_of(path: str) -> str:
+    return f"files/{path}"
+
+
+def _tracked(target: Path) -> list[Path]:
+    """Of a file itself, of a folder all that is in it: what git knows, or is about to."""
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return []
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", str(target)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - fixed
+    return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def _shown(file: Path, *, with_name: bool) -> str:
+    text = file.read_text()
+    try:
+        lexer = get_lexer_for_filename(file.name, text)
+    except ClassNotFound:
+        lexer = TextLexer()
+    name = f"<h2>{html.escape(str(file.relative_to(ROOT)))}</h2>" if with_name else ""
+    return name + highlight(text, lexer, HtmlFormatter(cssclass="highlight"))

@@ -1,0 +1,17 @@
+"""Writes the pages; `make docs` calls it before Sphinx."""
+
+from __future__ import annotations
+
+from tools.site.reference.pages import FOLDER, pages
+
+
+def main() -> None:
+    """Writes those that have changed."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        file = FOLDER / name
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+
+
+main()

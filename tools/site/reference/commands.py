@@ -1,0 +1,78 @@
+"""The page of all commands, with their arguments and options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+import pgo_agent.cli
+import pgo_collector.cli
+import pprof_merge.cli
+
+from deploy.pipeline import pgo_fetch
+from tools.site.reference.markdown import code, page, table
+
+_INTRODUCTION = """\
+What one can type. All exit with 0 when the work is done, and with 2 and the reason on standard error when it
+isn't, but for [`pgo_fetch.py`](../pipelines.md), whose exit codes are for pipelines."""
+
+
+def commands_page() -> str:
+    """It."""
+    parsers = (
+        pgo_collector.cli.build_parser(),
+        pgo_agent.cli.parser(),
+        pprof_merge.cli.parser(),
+        pgo_fetch.parser(),
+    )
+    sections = (_section(*found) for parser in parsers for found in commands(parser))
+    return page("Commands", _INTRODUCTION, *sections)
+
+
+def commands(
+    parser: argparse.ArgumentParser, meaning: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """All words that one can type to get to something that runs, its parser, and what it does."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
+    if not nested:
+        yield parser.prog, parser, parser.description or meaning
+    for action in nested:
+        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 - as above
+        for name, child in action.choices.items():
+            yield from commands(child, helps[name])
+
+
+def _section(words: str, command: argparse.ArgumentParser, meaning: str) -> str:
+    rows = [_row(action) for action in command._actions if action.dest != "help"]  # noqa: SLF001 - as above
+    first = meaning.strip().partition("\n\n")[0]
+    sentence = first[:1].upper() + first[1:].rstrip(".") + "."
+    parts = [f"## {words}", sentence]
+    if rows:
+        parts.append(table(["argument", "default", "meaning"], rows))
+    return "\n\n".join(parts)
+
+
+def _row(action: argparse.Action) -> list[str]:
+    value = action.metavar or (action.dest.upper() if action.nargs is None else "")
+    if action.choices is not None:
+        value = ""
+    if not action.option_strings:
+        names = code(action.metavar or action.dest)
+    else:
+        names = ", ".join(code(f"{option} {value}".rstrip()) for option in action.option_strings)
+    expanded = (action.help or "") % vars(action) if action.help else ""
+    stated = re.search(r" ?\(default: (.*?)\)", expanded)
+    meaning = expanded.replace(stated[0], "") if stated else expanded
+    if action.choices is not None:
+        meaning += f": {', '.join(code(choice) for choice in action.choices)}"
+    return [names, _default(action, stated[1] if stated else ""), meaning.strip()]
+
+
+def _default(action: argparse.Action, stated: str) -> str:
+    """Required, what the help says, or the value; nothing where that says nothing."""
+    if action.required:
+        return "required"
+    if stated:
+        return stated if " " in stated else code(stated)
+    return "" if action.default in (None, False, [], argparse.SUPPRESS) else code(action.default)

@@ -1,0 +1,32 @@
+"""The page of all settings of the collector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pgo_collector.settings import PREFIX, Settings
+
+from tools.site.reference.markdown import code, page, table
+
+_INTRODUCTION = """\
+`pgo-collector` is configured by its environment alone. [Operations](../operations.md) says what goes with
+what. The agent's settings are arguments of its [constructors](../agent.md#settings) and of its
+[commands](commands.md)."""
+
+
+def settings_page() -> str:
+    """It."""
+    rows = (
+        [
+            code(PREFIX + name.upper()),
+            "see there" if field.default_factory else code(_shown(field.default)),
+            field.description or "",
+        ]
+        for name, field in Settings.model_fields.items()
+    )
+    return page("Settings", _INTRODUCTION, table(["variable", "default", "meaning"], rows))
+
+
+def _shown(default: object) -> object:
+    is_relative = isinstance(default, Path) and not default.is_absolute()
+    return f"./{default}" if is_relative else default
