@@ -9,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
+from tests.loopback import QuietHandler, running
+
 _PATIENCE_SECONDS = 120.0
 
 
@@ -47,18 +49,17 @@ class Receiver:
         self.answer = answer
         self.received: list[Received] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        self.port = self._server.server_address[1]
+        server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        self._running = running(server)
+        self.port = server.server_port
         self.url = f"http://127.0.0.1:{self.port}/events"
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        self._running.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._running.__exit__(None, None, None)
 
     @property
     def ids(self) -> list[str]:
@@ -76,9 +77,7 @@ class Receiver:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(QuietHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"] or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
@@ -97,14 +96,5 @@ class Receiver:
 
             def do_GET(self) -> None:
                 self.do_POST()  # who follows a redirect comes with this
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def handle(self) -> None:
-                try:
-                    super().handle()
-                except ConnectionError:  # who was served slowly went away
-                    self.close_connection = True
 
         return Handler

@@ -7,12 +7,13 @@ import json
 import os
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from tests.loopback import QuietHandler, running
 
 KEY = "k-7f3a9-secret"
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
@@ -58,8 +59,7 @@ class ScriptedServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class ScriptedHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class ScriptedHandler(QuietHandler):
     server: ScriptedServer
 
     def do_POST(self) -> None:
@@ -87,23 +87,12 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         while answer.endless:
             self.wfile.write(answer.body)
 
-    def handle(self) -> None:
-        with suppress(ConnectionError):  # who asked has gone meanwhile
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        pass
-
 
 @contextmanager
 def scripted_server(port: int = 0) -> Iterator[ScriptedServer]:
     """One that runs within the block."""
-    with ScriptedServer(port) as scripted:
-        thread = threading.Thread(target=scripted.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(ScriptedServer(port)) as scripted:
         yield scripted
-        scripted.shutdown()
-        thread.join()
 
 
 def problem(status: int, detail: str, **headers: str) -> Answer:

@@ -6,10 +6,9 @@ import gzip
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import pytest
 from pprof_merge import decode
 
 from tests.interop.curl import Client
+from tests.loopback import QuietHandler, running
 from tests.server import Server
 
 FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
@@ -48,7 +48,7 @@ def answering(*answers: Answer) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server that gives these answers in turn, the last one again and again; and the requests' headers."""
     left, seen = list(answers), list[dict[str, str]]()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             seen.append(dict(self.headers))
             answer = left.pop(0) if len(left) > 1 else left[0]
@@ -61,18 +61,8 @@ def answering(*answers: Answer) -> Iterator[tuple[str, list[dict[str, str]]]]:
             self.end_headers()
             self.wfile.write(answer.body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/v1/merge", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def test_it_is_what_curl_gets(client: Client, url: str, profile: bytes, tmp_path: Path) -> None:

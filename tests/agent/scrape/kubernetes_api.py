@@ -6,14 +6,15 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import deepcopy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.agent.scrape.pods import Pod
+from tests.loopback import QuietHandler, running
 
 CLUSTER_KEY = "eyJhbGciOiJSUzI1NiJ9.k8s"
 _CONFIG = """\
@@ -156,8 +157,7 @@ class KubernetesApi(ThreadingHTTPServer):
                 self.watches -= 1
 
 
-class KubernetesHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class KubernetesHandler(QuietHandler):
     server: KubernetesApi
 
     def do_GET(self) -> None:
@@ -208,24 +208,15 @@ class KubernetesHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def handle(self) -> None:
-        with suppress(OSError):  # who asked has gone meanwhile
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        pass
-
 
 @contextmanager
 def kubernetes_api(port: int = 0) -> Iterator[KubernetesApi]:
     """One that runs within the block."""
-    with KubernetesApi(port) as api:
-        thread = threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield api
-        api.shutdown()
-        api.cut()
-        thread.join()
+    with running(KubernetesApi(port)) as api:
+        try:
+            yield api
+        finally:
+            api.cut()
 
 
 def _name(pod: Pod) -> str:

@@ -11,12 +11,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from pprof_proto.profile_pb2 import Profile
+
+from tests.loopback import QuietHandler, running
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
 _SILENCE = 60.0
@@ -69,8 +71,7 @@ class TargetServer(ThreadingHTTPServer):
         return f"{self.url}/{name}/debug/pprof"
 
 
-class TargetHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class TargetHandler(QuietHandler):
     server: TargetServer
 
     def do_GET(self) -> None:
@@ -97,13 +98,6 @@ class TargetHandler(BaseHTTPRequestHandler):
             self.send_header(header.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
-
-    def handle(self) -> None:
-        with suppress(OSError):  # who asked has gone meanwhile
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        pass
 
 
 def _good(handler: TargetHandler) -> None:
@@ -215,13 +209,10 @@ BEHAVIOURS: dict[str, Callable[[TargetHandler], None]] = {
 @contextmanager
 def target_server(certificate: Path | None = None) -> Iterator[TargetServer]:
     """One that runs within the block; with a certificate and its key in one file, by TLS."""
-    with TargetServer() as served:
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            served.socket = context.wrap_socket(served.socket, server_side=True)
-        thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    server = TargetServer()
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    with running(server) as served:
         yield served
-        served.shutdown()
-        thread.join()
