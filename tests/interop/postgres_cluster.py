@@ -56,8 +56,8 @@ class Cluster:
 
 
 @contextmanager
-def running_postgres(scale: int = 2) -> Iterator[Cluster]:
-    """A cluster of its own, that doesn't care for what is lost in a crash."""
+def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster]:
+    """A cluster of its own, that doesn't care for what is lost in a crash; its processes have that name."""
     as_postgres = _AS_POSTGRES if os.geteuid() == 0 else ()
     port = free_port()
     # pytest's own folders are closed to other users.
@@ -83,14 +83,13 @@ def running_postgres(scale: int = 2) -> Iterator[Cluster]:
             "fsync": "off",
             "shared_buffers": "128MB",
         }
-        # Another PostgreSQL may run on the machine.
-        program = folder / f"pg-{os.getpid()}"
+        program = folder / name
         program.symlink_to(_INSTALLED[-1] / "postgres")
         command = [*as_postgres, program, "-D", folder / "data"]
         command += [f"--{name}={value}" for name, value in settings.items()]
         with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
             try:
-                cluster = Cluster(process.pid, port, program.name)
+                cluster = Cluster(process.pid, port, name)
                 deadline = time.monotonic() + _START_SECONDS
                 while not cluster.answers():
                     assert process.poll() is None, (folder / "log").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,8 @@ OF_POSTGRES = {b"main", b"PostmasterMain", b"PostgresMain", b"PortalRun", b"stan
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with running_postgres() as cluster:
+    # Another PostgreSQL may run on the machine.
+    with running_postgres(name=f"pg-{os.getpid()}") as cluster:
         yield cluster
 
 
