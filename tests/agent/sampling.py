@@ -11,14 +11,20 @@ from tests.cpu_meter import CpuMeter, children_of
 _PATIENCE_SECONDS = 120.0
 
 
-def wait_until_sampled(agent: int, program: int) -> None:
-    """Returns when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
+def wait_until_begun(agent: int) -> None:
+    """Returns when a profiler that `agent` runs begins to sample."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not any(map(_has_events, children_of(agent))):
         assert time.monotonic() < deadline, "no profiler samples"
         time.sleep(0.05)
+
+
+def wait_until_sampled(agent: int, program: int) -> None:
+    """Returns when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
+    wait_until_begun(agent)
     meter = CpuMeter(program)
     enough = meter.taken() + 1
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while meter.taken() < enough:
         assert time.monotonic() < deadline, "the program isn't busy"
         time.sleep(0.05)

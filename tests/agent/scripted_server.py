@@ -24,8 +24,10 @@ class Answer:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    # Seconds before the answer; the connection is cut, or reset, instead of an answer where that is set.
+    # Seconds before the answer, and what it waits for; the connection is cut, or reset, instead of an answer
+    # where that is set.
     after: float = 0.0
+    until: threading.Event | None = None
     cut: bool = False
     reset: bool = False
     endless: bool = False  # the body, again and again
@@ -71,6 +73,8 @@ class ScriptedHandler(QuietHandler):
         status = 0 if cut else answer.status
         script.seen.append(Seen(self.path, dict(self.headers), body, self.client_address, now, status))
         time.sleep(answer.after)
+        if answer.until is not None:
+            answer.until.wait(120)
         if answer.reset:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             os.close(self.connection.detach())

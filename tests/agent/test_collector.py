@@ -141,10 +141,12 @@ def test_a_cut_or_reset_connection_is_tried_again(
 
 
 def test_a_server_that_hangs_is_left_and_tried_again(server: ScriptedServer, submit: Submit) -> None:
-    server.answers = [Answer(204, after=5.0)]
-    with Collector(server.url, KEY, timeout=0.2, backoff=0.01) as client:
+    tried_again = threading.Event()
+    server.answers = [Answer(204, until=tried_again)]
+    with Collector(server.url, KEY, timeout=1.0, backoff=0.01) as client:
         submit(client, PROFILE)
-    assert server.seen[1].at - server.seen[0].at < 4
+    tried_again.set()
+    assert len(server.seen) >= 2
 
 
 @pytest.mark.parametrize("status", [200, 500])
@@ -184,7 +186,7 @@ def test_the_total_time_is_bounded(server: ScriptedServer, submit: Submit) -> No
     ):
         submit(client, PROFILE)
     assert raised.value.attempts == 1
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 def test_close_ends_a_wait(server: ScriptedServer) -> None:
@@ -195,7 +197,7 @@ def test_close_ends_a_wait(server: ScriptedServer) -> None:
     start = time.monotonic()
     with pytest.raises(CollectorUnavailable):
         client.submit(PROFILE)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     timer.join()
 
 
@@ -207,13 +209,21 @@ def test_after_close_nothing_is_sent(server: ScriptedServer, collector: Collecto
 
 
 def test_close_ends_an_attempt(server: ScriptedServer) -> None:
-    server.answers = [Answer(204, after=1.0)]
+    closed = threading.Event()
+    server.answers = [Answer(204, until=closed)]
     client = Collector(server.url, KEY)
-    timer = threading.Timer(0.2, client.close)
-    timer.start()
+
+    def close() -> None:
+        while not server.seen:
+            time.sleep(0.01)
+        client.close()
+        closed.set()
+
+    thread = threading.Thread(target=close)
+    thread.start()
     with pytest.raises(CollectorUnavailable):
         client.submit(PROFILE)
-    timer.join()
+    thread.join()
 
 
 def test_a_connection_is_reused(server: ScriptedServer, collector: Collector) -> None:

@@ -10,24 +10,28 @@ import os
 import resource
 import sys
 import threading
+import time
 from pathlib import Path
 
 from pgo_agent.backends.choice import backends
 from pgo_agent.native.native_profile import native_profile
 from pgo_agent.process_sampler import ProcessSampler
 
+from tests.agent.sampling import wait_until_begun
 from tests.cpu_meter import CpuMeter
 
 
 class _Ending(threading.Event):
-    """Set after a while; `taken` is the CPU time (s) of this process and the profiler until then."""
+    """Set when the profiler has sampled for a while, `taken` being the CPU time (s) of both until then."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.taken = 0.0
-        threading.Timer(seconds, self._end).start()
+        threading.Thread(target=self._end_after, args=(seconds,), daemon=True).start()
 
-    def _end(self) -> None:
+    def _end_after(self, seconds: float) -> None:
+        wait_until_begun(os.getpid())
+        time.sleep(seconds)
         self.taken = CpuMeter(os.getpid()).taken()
         self.set()
 
@@ -36,7 +40,7 @@ def main() -> None:
     """Measures it once."""
     name, seconds, file = sys.argv[1:]
     ending = _Ending(float(seconds))
-    recording = ProcessSampler(backends()[name], ("postgres",)).record(10 * float(seconds), ending)
+    recording = ProcessSampler(backends()[name], ("postgres",)).record(600 + float(seconds), ending)
     Path(file).write_bytes(native_profile(recording))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     taken = sum(of.ru_utime + of.ru_stime for of in used) - ending.taken

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from tests.server import Server
 
@@ -25,6 +25,10 @@ _FLAGS = (
     "--disable-sync",
 )
 
+# On a busy machine a page takes long; only a failure waits for all of it.
+_PATIENCE_MS = 120_000
+expect.set_options(timeout=_PATIENCE_MS)
+
 Theme = Literal["light", "dark"]
 WIDTHS = {"desktop": 1360, "phone": 390}
 
@@ -33,7 +37,7 @@ WIDTHS = {"desktop": 1360, "phone": 390}
 def chromium() -> Iterator[Browser]:
     """The browser; while it runs, so does an event loop in this thread."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PATH, args=[*_FLAGS])
+        browser = playwright.chromium.launch(executable_path=PATH, args=[*_FLAGS], timeout=_PATIENCE_MS)
         yield browser
         browser.close()
 
@@ -68,6 +72,7 @@ class Person:
             color_scheme=theme,
             **options,
         )
+        context.set_default_timeout(_PATIENCE_MS)
         person = cls(server, context.new_page())
         person.watch()
         if key is not None:

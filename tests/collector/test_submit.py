@@ -170,7 +170,7 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A collector with small limits."""
     limits = {"COMPRESSED_BYTES": "2000", "INFLATED_BYTES": "4000"}
-    environment = {f"PGOF_MAX_{name}": value for name, value in limits.items()} | {"PGOF_BODY_TIMEOUT": "0.5"}
+    environment = {f"PGOF_MAX_{name}": value for name, value in limits.items()}
     with Server(tmp_path_factory.mktemp("strict"), environment) as server:
         yield server
 
@@ -193,13 +193,15 @@ def test_gzip_over_either_limit_is_refused(strict: Server) -> None:
         assert strict.submit(body).status_code == 413
 
 
-def test_a_body_that_comes_too_slowly_is_given_up(strict: Server) -> None:
-    with connect(strict, "Content-Length: 100") as connection:
+def test_a_body_that_comes_too_slowly_is_given_up(stopped: Server) -> None:
+    stopped.environment["PGOF_BODY_TIMEOUT"] = "0.5"
+    stopped.start()
+    with connect(stopped, "Content-Length: 100") as connection:
         connection.sendall(b"x")
         answer = connection.recv(1000)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"connection: close" in answer.lower()
-    wait_until_incoming(strict, 0)
+    wait_until_incoming(stopped, 0)
 
 
 def test_what_a_client_leaves_when_it_goes_away_is_removed(shared: Server) -> None:

@@ -23,10 +23,11 @@ MISSING = "" if _INSTALLED else "PostgreSQL (Debian: postgresql) is missing"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server; `pid` is its postmaster's."""
+    """A server; `pid` is its postmaster's, and `name` what all of its processes are called."""
 
     pid: int
     port: int
+    name: str
 
     @contextmanager
     def pgbench(self, seconds: int, *arguments: str, clients: int = 2) -> Iterator[subprocess.Popen[str]]:
@@ -55,8 +56,8 @@ class Cluster:
 
 
 @contextmanager
-def running_postgres(scale: int = 2) -> Iterator[Cluster]:
-    """A cluster of its own, that doesn't care for what is lost in a crash."""
+def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster]:
+    """A cluster of its own, that doesn't care for what is lost in a crash; its processes have that name."""
     as_postgres = _AS_POSTGRES if os.geteuid() == 0 else ()
     port = free_port()
     # pytest's own folders are closed to other users.
@@ -82,11 +83,13 @@ def running_postgres(scale: int = 2) -> Iterator[Cluster]:
             "fsync": "off",
             "shared_buffers": "128MB",
         }
-        command = [*as_postgres, _INSTALLED[-1] / "postgres", "-D", folder / "data"]
+        program = folder / name
+        program.symlink_to(_INSTALLED[-1] / "postgres")
+        command = [*as_postgres, program, "-D", folder / "data"]
         command += [f"--{name}={value}" for name, value in settings.items()]
         with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
             try:
-                cluster = Cluster(process.pid, port)
+                cluster = Cluster(process.pid, port, name)
                 deadline = time.monotonic() + _START_SECONDS
                 while not cluster.answers():
                     assert process.poll() is None, (folder / "log").read_text()

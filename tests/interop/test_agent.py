@@ -17,6 +17,7 @@ from pgo_agent import (
 )
 from pgo_agent.endpoint import Upload
 
+from tests.cpu_meter import when_taken
 from tests.interop.curl import Client, total
 from tests.interop.go_toolchain import go
 from tests.server import Server
@@ -93,7 +94,8 @@ def test_a_python_program_is_profiled_and_arrives(client: Client, tmp_path: Path
     busy = threading.Thread(target=keep_busy, args=(ended,))
     busy.start()
     try:
-        profile = StackSampler().sample(0.5, ended)
+        with when_taken(0.5) as enough:
+            profile = StackSampler().sample(600.0, enough)
     finally:
         ended.set()
         busy.join()

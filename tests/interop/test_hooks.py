@@ -45,7 +45,7 @@ def receiving(server: Server, port: int, secret_file: Path) -> Iterator[IO[bytes
             [sys.executable, SCRIPT, "runtime.asyncPreempt", *options], stdout=subprocess.PIPE, stderr=errors
         )
     assert process.stdout is not None
-    watchdog = threading.Timer(60, process.kill)
+    watchdog = threading.Timer(300, process.kill)
     watchdog.start()
     try:
         wait_until_answers(port, process, log)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pprof_merge import decode
+from pprof_merge import inflate
+from pprof_proto.profile_pb2 import Profile
 
 from tests.interop.go_toolchain import ENVIRONMENT, ROOT, go
 from tests.merge.command import pprof_merge
@@ -42,10 +43,18 @@ def profile(folder: Path, program: Path) -> Path:
     file = folder / "cpu.pb.gz"
     for _ in range(10):
         subprocess.run([program, file, "2"], check=True, stdout=subprocess.DEVNULL)
-        met = b" ".join(decode(file.read_bytes()).strings)
-        if all(name in met for name in KINDS):
+        met = Profile.FromString(inflate(file.read_bytes()))
+        text = b" ".join(met.string_table)
+        if all(name in text for name in KINDS) and any(KINDS[0] in name for name in with_own_samples(met)):
             return file
-    raise AssertionError(f"{KINDS} are not all in {met!r}")
+    raise AssertionError(f"{KINDS} are not all in {text!r}, or the first has no sample of its own")
+
+
+def with_own_samples(profile: Profile) -> set[bytes]:
+    """The functions whose code was running; that of one that is inlined is its caller's."""
+    names = {function.id: profile.string_table[function.name] for function in profile.function}
+    code = {of.id: names[of.line[-1].function_id] for of in profile.location if of.line}
+    return {code.get(sample.location_id[0], b"") for sample in profile.sample}
 
 
 def symbols_of(folder: Path, program: Path, *options: str) -> Path:

@@ -154,6 +154,17 @@ def test_annotations_that_lead_nowhere_are_told_and_the_rest_goes_on(
     assert shop.names() == {"right"}
 
 
+def wait_until_left_out(shop: Shop, gone: str, while_: str) -> None:
+    """Returns when one wasn't scraped in three rounds in which another was: soon, but how soon varies."""
+
+    def is_left_out_of_three_rounds() -> bool:
+        before, rounds = shop.count(gone), shop.count(while_)
+        wait_until(lambda: shop.count(while_) >= rounds + 3)
+        return shop.count(gone) == before
+
+    wait_until(is_left_out_of_three_rounds)
+
+
 def test_pods_come_and_go(cluster: Scraping, api: KubernetesApi, shop: Shop) -> None:
     api.put(shop.pod("first"))
     with running(cluster):
@@ -162,16 +173,11 @@ def test_pods_come_and_go(cluster: Scraping, api: KubernetesApi, shop: Shop) -> 
         api.put(shop.pod("second"))
         wait_until(lambda: shop.count("second"))
         api.delete(shop.pod("first"))
-        before, second = shop.count("first"), shop.count("second")
-        wait_until(lambda: shop.count("second") >= second + 3)
-        # It may have been under way when it went.
-        assert shop.count("first") <= before + 1
+        wait_until_left_out(shop, "first", while_="second")
         ended = shop.pod("second") | {"status": {"phase": "Succeeded"}}
         api.put(ended)
         api.put(shop.pod("third"))
-        before, third = shop.count("second"), shop.count("third")
-        wait_until(lambda: shop.count("third") >= third + 3)
-        assert shop.count("second") <= before + 1
+        wait_until_left_out(shop, "second", while_="third")
         assert len([query for _, query in api.asked if "watch" not in query]) == lists
 
 
@@ -259,12 +265,13 @@ def test_no_target_is_scraped_twice_at_once_and_all_in_each_round(
         wait_until(lambda: min(shop.count(name) for name in names) >= 3)
         most, rounds_of_two = max(shop.count(name) for name in names), (time.monotonic() - began) / 2
         process.send_signal(signal.SIGTERM)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0
     assert most <= rounds_of_two + 1
     assert {*targets.most.values()} == {1}
     rounds = [json.loads(line) for line in stdout.splitlines()]
-    assert {said["targets"] for said in rounds[:-1]} == {30}
+    known = [said["targets"] for said in rounds[:-1]]
+    assert {*known[known.index(30) :]} == {30}  # before that, it may be waiting for the list
     assert rounds[-1]["sent"] == len(server.seen)
     assert rounds[-1]["waiting"] == 0
     assert "scraped: " in stderr
@@ -281,7 +288,7 @@ def test_a_signal_ends_it_though_targets_and_collector_hang(
     with running(cluster) as process:
         wait_until(lambda: targets.asked["hang", "profile"] and server.seen)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=28)
+        _, stderr = process.communicate(timeout=45)  # less than they hang
     assert process.returncode == 0
     assert "scrapes dropped before they ended: 1" in stderr
     assert [*cluster.spool.rglob("*.profile")]
