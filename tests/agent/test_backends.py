@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,13 +19,12 @@ from pgo_agent.backends.choice import backends, choose, probe
 from pgo_agent.backends.perf import Perf
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
 from pgo_agent.native.elf import Elf
-from pgo_agent.native.native_profile import native_profile
 from pgo_agent.native.recording import Recording, Stack
 from pgo_agent.process_sampler import ProcessSampler
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.sampling import wait_until_sampled
-from tests.agent.serving import parsed
+from tests.agent.serving import AGENT, parsed
 from tests.cpu_meter import CpuMeter, children_of
 
 # So many samples that chance has no part in the outcome, of a program that gets a part of the time only, too.
@@ -142,22 +142,29 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
 
 
 @needs_root
-def test_a_program_in_a_container_has_its_names(backend: Backend, binary: Path, tmp_path: Path) -> None:
-    """Its file is where no other process sees one."""
-    enter = 'mount -t tmpfs none "$1" && cp "$2" "$1" && exec "$1/${2##*/}"'
-    command: list[str | Path] = ["unshare", "--mount", "sh", "-c", enter, "sh", tmp_path, binary]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+def test_a_program_in_a_container_is_what_its_processes_see(
+    backend: Backend, binary: Path, tmp_path: Path
+) -> None:
+    """At its path here is another one. The agent may not go where it is, as one in a container may not."""
+    path, profile = tmp_path / NAME, tmp_path / "cpu.pb.gz"
+    shutil.copy("/bin/ls", path)
+    enter = 'mount -t tmpfs none "${1%/*}" && cp "$2" "$1" && exec "$1"'
+    entered = ("unshare", "--mount", "sh", "-c", enter, "sh", path, binary)
+    chosen = ("--profiler", backend.name, "--executable", NAME)
+    often = ("--frequency", str(FREQUENCY), "--duration", str(SECONDS))
+    capture = ("setpriv", "--bounding-set=-sys_chroot", "--", AGENT, "capture", *chosen, *often)
+    with subprocess.Popen(entered, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == b"busy\n"
-            profile = parsed(native_profile(record(backend)))
+            subprocess.run([*capture, "-o", profile], check=True, capture_output=True)
         finally:
             process.kill()
-    assert not (tmp_path / binary.name).exists()
-    texts = [text.decode() for text in profile.string_table]
-    builds = {texts[of.filename]: texts[of.build_id] for of in profile.mapping}
-    assert builds[str(tmp_path / binary.name)] == Elf.read(binary).build_id
-    assert {"main", "spin", "middle", "inner"} <= {texts[of.name] for of in profile.function}
+    taken = parsed(profile.read_bytes())
+    texts = [text.decode() for text in taken.string_table]
+    builds = {(texts[of.filename], texts[of.build_id]) for of in taken.mapping}
+    assert {build for file, build in builds if file == str(path)} == {Elf.read(binary).build_id}
+    assert {"main", "spin", "middle", "inner"} <= {texts[of.name] for of in taken.function}
 
 
 def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: Path) -> None:

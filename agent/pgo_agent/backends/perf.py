@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from threading import Event
 
 from pgo_agent.backends.backend import Wanted
 from pgo_agent.backends.child import Child
+from pgo_agent.native.binary import as_seen_by
 from pgo_agent.native.perf_script import read_recording
-from pgo_agent.native.recording import Recording
+from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
 
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 # It begins when it is told to, so that its start isn't part of the profile; and answers that on its output.
@@ -34,7 +37,8 @@ class Perf:
             with Child(self.name, command, hear=lambda _: None) as child:
                 began, lasted = child.run(duration, until, start=b"enable\n")
             samples = read_recording(file, self.program)
-        kept = ((of.stack, 1, of.period) for of in samples if of.process in wanted.names)
+        seen = cache(as_seen_by)
+        kept = ((_in_its_files(of.stack, seen), 1, of.period) for of in samples if of.process in wanted.names)
         return Recording.of(began, lasted, wanted.period, kept)
 
     def obstacles(self) -> list[str]:
@@ -49,3 +53,12 @@ class Perf:
                 "CAP_PERFMON, or set that to 0 or less with sysctl"
             )
         return found
+
+
+def _in_its_files(stack: Stack, seen: Callable[[int, Mapping], Mapping]) -> Stack:
+    """The stack by the files of its process, which may be in a container: perf looked at their paths here."""
+    frames = []
+    for frame in stack.frames:
+        mapping = frame.mapping and seen(stack.pid, frame.mapping)
+        frames.append(frame if mapping == frame.mapping else Frame(frame.address, mapping, ""))
+    return replace(stack, frames=tuple(frames))
