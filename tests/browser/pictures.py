@@ -1,19 +1,21 @@
-"""The pictures of docs/ui.md, taken anew: `python -m tests.browser.pictures`."""
+"""The pictures of the pages that docs/ has, taken anew: `python -m tests.browser.pictures`."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.browser.chromium import Person, Theme, chromium
-from tests.browser.site import fill
+from tests.browser.site import fill, fill_with_postgres
 from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "docs" / "ui"
 SERVICE = "/ui/services/apisvc"
 WIDTHS = {"desktop": 1180, "phone": 390}
 # Theme, width, height in pixels, how far it is scrolled, and path.
-PICTURES: dict[str, tuple[Theme, str, int, int, str]] = {
+Pictures = dict[str, tuple[Theme, str, int, int, str]]
+PICTURES: Pictures = {
     "services": ("light", "desktop", 380, 0, "/ui/"),
     "flame": ("light", "desktop", 640, 0, SERVICE),
     "search": ("dark", "desktop", 600, 0, "/ui/services/compiler?search=regalloc"),
@@ -28,14 +30,30 @@ PICTURES: dict[str, tuple[Theme, str, int, int, str]] = {
     "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),
     "phone": ("dark", "phone", 760, 0, SERVICE),
 }
+POSTGRES: Pictures = {
+    "postgres": ("light", "desktop", 640, 330, "/ui/services/postgres?labels=protocol%3Dsimple"),
+    "postgres-diff": (
+        "light",
+        "desktop",
+        680,
+        585,
+        "/ui/services/postgres/diff?labels=protocol%3Dprepared&base_labels=protocol%3Dsimple",
+    ),
+}
 
 
 def main() -> None:
     """Takes all of them."""
     FOLDER.mkdir(exist_ok=True)
+    take(PICTURES, fill)
+    take(POSTGRES, fill_with_postgres)
+
+
+def take(pictures: Pictures, fill_: Callable[[Server], None]) -> None:
+    """Some, of a collector that was filled so."""
     with tempfile.TemporaryDirectory() as home, Server(Path(home)) as server, chromium() as browser:
-        fill(server)
-        for name, (theme, width, height, scrolled, path) in PICTURES.items():
+        fill_(server)
+        for name, (theme, width, height, scrolled, path) in pictures.items():
             with Person.of(browser, server, theme=theme, width=width) as person:
                 person.page.set_viewport_size({"width": WIDTHS[width], "height": height})
                 person.page.goto(path)

@@ -11,6 +11,7 @@ from tests.oracle.oracle import go_root
 from tests.server import Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
+POSTGRES = PROFILES.with_name("postgres")
 _HOUR = 3600 * 10**9
 _HOSTS = 5
 
@@ -49,6 +50,13 @@ def fill(server: Server) -> None:
             submit(server, content, deployment.service, labels)
     merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     submit(server, taken_at(merged, now - _HOUR), "compiler", "version=go1.27")
+
+
+def fill_with_postgres(server: Server) -> None:
+    """Submits what the tutorial on PostgreSQL took: pgbench's lookups, planned each time and prepared."""
+    for number, protocol in enumerate(("simple", "prepared"), start=1):
+        content = (POSTGRES / f"{protocol}.pb.gz").read_bytes()
+        submit(server, taken_at(content, time.time_ns() - number * _HOUR), "postgres", f"protocol={protocol}")
 
 
 def submit(server: Server, content: bytes, service: str, labels: str) -> None:

@@ -107,7 +107,10 @@ def test_files_and_folders_of_the_repository_are_shown(site: Path) -> None:
     assert "ProtectSystem" in shown
     folder = (site / "files/deploy/compose.html").read_text()
     assert all(file.name in folder for file in (ROOT / "deploy" / "compose").iterdir())
-    assert 'href="files/deploy/compose.html"' in (site / "deploy.html").read_text()
+    links = (site / "deploy.html").read_text()
+    for page in ("files/deploy/compose.html", "files/deploy/helm/pgo-collector/README.md.html"):
+        assert f'href="{page}"' in links
+        assert (site / page).exists()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,7 @@ def test_files_and_folders_of_the_repository_are_shown(site: Path) -> None:
         "[a](#gone)",
         "[a](b.md#gone)",
         "[a](deploy/gone.yml)",
+        "[a](../deploy/gone.md)",
         "![a](gone.png)",
         "```{toctree}\ngone\n```",
     ],

@@ -36,15 +36,12 @@ class Files:
         """Turns the links of a page that has been read."""
         unknown = filter(_is_path, page.findall(addnodes.pending_xref))
         for node in [*unknown, *page.findall(addnodes.download_reference)]:
-            folder = Path(app.srcdir, app.env.docname).parent
-            target = os.path.normpath(folder / node["reftarget"])
-            files = _tracked(Path(target))
-            if not files:
-                continue
-            path = os.path.relpath(target, ROOT)
-            self._linked[path] = files
-            uri = app.builder.get_relative_uri(app.env.docname, _page_of(path))
-            node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
+            target = _target(node, Path(app.srcdir), app.env.docname)
+            if files := _tracked(target):
+                path = str(target.relative_to(ROOT))
+                self._linked[path] = files
+                uri = app.builder.get_relative_uri(app.env.docname, _page_of(path))
+                node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
 
     def pages(self, _app: Sphinx) -> Iterator[Page]:
         """A page for each."""
@@ -62,8 +59,16 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _is_path(link: addnodes.pending_xref) -> bool:
-    """Whether it may be to a folder, which MyST doesn't know; an anchor has no slash."""
-    return link["reftype"] == "myst" and link["refdomain"] != "doc" and "/" in link["reftarget"]
+    """Whether it may be to a folder, or to a page that isn't one of the site's, which MyST doesn't know."""
+    is_known = link["refdomain"] == "doc" and not link["reftarget"].startswith("/")
+    return link["reftype"] == "myst" and not is_known and "/" in link["reftarget"]  # an anchor has none
+
+
+def _target(link: nodes.Element, pages: Path, page: str) -> Path:
+    """What a link of a page leads to. MyST names a page from the root of all, and without its ending."""
+    if link.get("refdomain") == "doc":
+        return Path(os.path.normpath(pages / f"{link['reftarget']}.md"))
+    return Path(os.path.normpath((pages / page).parent / link["reftarget"]))
 
 
 def _page_of(path: str) -> str:
