@@ -1,4 +1,4 @@
-"""The catalog's file: opened, with the tables of this version; read; or cleared, to be filled from the blobs."""
+"""The catalog's file: opened with the tables of this version; read; or cleared, to be filled from blobs."""
 
 from __future__ import annotations
 
