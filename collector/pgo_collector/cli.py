@@ -1,4 +1,5 @@
-"""The command line: `pgo-collector serve`, `keys new`, `check`, `reindex`, `expired`.
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `reindex`,
+`expired`.
 
 Every worker process imports this module, as the one that started the program; so what only the server
 needs is imported where it is used.
@@ -46,6 +47,14 @@ def build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("check", help="say what is wrong with settings, keys, data folder and disk")
     command.set_defaults(run=_check)
     command.add_argument("--json", action="store_true", help="say it as JSON")
+    command = commands.add_parser("backup", help="copy what is stored to a folder; also while serving")
+    command.add_argument(
+        "target", type=Path, metavar="TARGET", help="where backups are, made if it is missing"
+    )
+    command.set_defaults(run=_back_up)
+    command = commands.add_parser("restore", help="make a data folder of the last whole backup")
+    command.add_argument("target", type=Path, metavar="TARGET", help="where backups are")
+    command.set_defaults(run=_restore)
     command = commands.add_parser(
         "expired", help="list what the next run of retention deletes, and delete nothing"
     )
@@ -79,6 +88,18 @@ def _check(arguments: argparse.Namespace) -> int:
     from pgo_collector.commands.check import check  # noqa: PLC0415 (see above)
 
     return check(as_json=arguments.json)
+
+
+def _back_up(arguments: argparse.Namespace) -> int:
+    from pgo_collector.commands.backup import backup_to  # noqa: PLC0415 (see above)
+
+    return backup_to(arguments.target)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from pgo_collector.commands.backup import restore_from  # noqa: PLC0415 (see above)
+
+    return restore_from(arguments.target)
 
 
 def _reindex(_: argparse.Namespace) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from pgo_collector.checks.data_folder import is_there
 from pgo_collector.checks.finding import Finding
-from pgo_collector.store.blobs import BLOB_SUFFIX, BlobName, Identity
-from pgo_collector.store.database import reading_database, version_of
+from pgo_collector.store.blobs import BLOB_SUFFIX
+from pgo_collector.store.catalog_file import reading_catalog, stored_blobs, version_of
 from pgo_collector.store.folder import CATALOG
-from pgo_collector.store.series import Series
 from pgo_collector.store.tables import VERSION
 
 _SETTLED_SECONDS = 60
@@ -24,15 +23,12 @@ _SIZES = """
     FROM blobs WHERE live
 """
 _COUNTS = "SELECT count(*) FILTER (WHERE live), count(*) FROM blobs"
-_NAMES = """
-    SELECT service, type, labels, time_nanos, digest, live FROM blobs JOIN series ON series.id = series_id
-"""
 
 
 def stored_bytes(directory: Path) -> dict[str, int]:
     """What is stored of `single` profiles and of `combined` ones; nothing where that can't be known."""
     try:
-        with reading_database(directory / CATALOG) as connection:
+        with reading_catalog(directory / CATALOG) as connection:
             return dict(zip(("single", "combined"), connection.execute(_SIZES).fetchone(), strict=True))
     except sqlite3.Error:
         return {}
@@ -49,7 +45,7 @@ def check_catalog(directory: Path) -> Iterator[Finding]:
             yield Finding("catalog", "warning", "there is none, and it is made from the blobs", fix)
         return
     try:
-        with reading_database(path) as connection:
+        with reading_catalog(path) as connection:
             version = version_of(connection)
             yield _version(version)
             if version == VERSION:
@@ -77,7 +73,7 @@ def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
     if not live <= files <= every:
         missing = _missing(connection, blobs) & _missing(connection, blobs)
         settled = {name for name in _files(blobs) if _is_settled(blobs / name)}
-        unknown = settled - {name for name, _ in _names(connection)}
+        unknown = settled - {row.name for row in stored_blobs(connection)}
     if missing:
         fix = "put them back from a backup, and restart"
         return Finding("catalog", "fails", f"{len(missing)} blobs are missing, such as {min(missing)}", fix)
@@ -91,7 +87,7 @@ def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
 
 def _missing(connection: sqlite3.Connection, blobs: Path) -> set[str]:
     """The live ones that have no file. One that is just being deleted is so no second time."""
-    return {name for name, live in _names(connection) if live and not (blobs / name).exists()}
+    return {row.name for row in stored_blobs(connection) if row.live and not (blobs / row.name).exists()}
 
 
 def _is_settled(blob: Path) -> bool:
@@ -99,12 +95,6 @@ def _is_settled(blob: Path) -> bool:
     with suppress(FileNotFoundError):
         return time.time() - blob.stat().st_mtime > _SETTLED_SECONDS
     return False
-
-
-def _names(connection: sqlite3.Connection) -> Iterator[tuple[str, bool]]:
-    for service, type_, labels, time_nanos, digest, live in connection.execute(_NAMES).fetchall():
-        name = BlobName(Series.parse(service, type_, labels), Identity(time_nanos, digest))
-        yield str(name), bool(live)
 
 
 def _files(blobs: Path) -> Iterator[str]:

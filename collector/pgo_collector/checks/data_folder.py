@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pgo_collector.checks.finding import Finding
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import sync_file, sync_folder
+from pgo_collector.store.folder import is_being_restored, sync_file, sync_folder
 
 _MEGABYTE = 1 << 20
 _LITTLE_BYTES = 256 * _MEGABYTE
@@ -32,6 +32,10 @@ def check_folder(settings: Settings) -> Iterator[Finding]:
         else:
             fix = f"make it, for the user that serves: install -d -o USER -m 0750 {path}"
             yield Finding("data folder", "fails", f"{path} can't be made by {_me()}", fix)
+        return
+    if is_being_restored(path):
+        fix = "run `pgo-collector restore` again, or empty the folder"
+        yield Finding("data folder", "fails", f"a restore into {path} was cut off", fix)
         return
     yield _owner(path)
     yield _rights(path)

@@ -1,11 +1,8 @@
-"""The catalog's file: opened with the tables of this version; read; or cleared, to be filled from blobs."""
+"""The catalog's file: opened, with the tables of this version; or cleared, to be filled from the blobs."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +31,6 @@ def open_database(path: Path) -> sa.Engine:
             f"catalog {path}: {error.orig}; `pgo-collector reindex` makes it anew from the blobs"
         ) from error
     return engine
-
-
-@contextmanager
-def reading_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of its own to the file that is there now, which changes nothing in it, also while a server
-    does. Raises sqlite3.Error, as what is done within may.
-    """
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        yield connection
-
-
-def version_of(connection: sqlite3.Connection) -> int:
-    """Of the tables; 0 where there are none."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def clear_database(path: Path) -> None:

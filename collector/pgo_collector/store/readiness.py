@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from pgo_collector.errors import WorkerLost
-from pgo_collector.store.database import reading_database
+from pgo_collector.store.catalog_file import made_nanos, reading_catalog
 from pgo_collector.store.folder import remove_part
 from pgo_collector.store.store import Store, reason_of
-from pgo_collector.store.tables import MADE
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
@@ -65,8 +64,8 @@ class Readiness:
 
     def _read_catalog(self) -> None:
         """By its path: what the store has open may have been deleted."""
-        with reading_database(self._store.folder.catalog) as connection:
-            connection.execute(f"SELECT 1 FROM {MADE.name}").fetchone()  # noqa: S608 - a name of ours
+        with reading_catalog(self._store.folder.catalog) as connection:
+            made_nanos(connection)
 
 
 class _Part:
