@@ -36,6 +36,7 @@ from pgo_collector.routes.submit import submit_routes
 from pgo_collector.settings import Settings
 from pgo_collector.store.inventory import Inventory
 from pgo_collector.store.quotas import Quotas
+from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.store import Store
 from pgo_collector.store.summaries import Summaries
 from pgo_collector.ui.assets import has_speedscope
@@ -76,7 +77,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     store, merge_keys = parts.store, parts.merge_keys
     app.router.routes.append(health_route())
-    app.include_router(ready_routes(parts.warming))
+    app.include_router(ready_routes(Readiness(store), parts.warming))
     app.include_router(metrics_routes(parts.metrics, parts.metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
     intake = Intake(store, quotas, settings)

@@ -1,4 +1,5 @@
-"""The command line: `pgo-collector serve`, `keys new`, `reindex`, `expired`.
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `reindex`,
+`expired`.
 
 Every worker process imports this module, as the one that started the program; so what only the server
 needs is imported where it is used.
@@ -43,6 +44,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--digest", action="store_true", help="write only its SHA-256 to the file")
     command.set_defaults(run=partial(_new_key, command))
+    command = commands.add_parser("check", help="say what is wrong with settings, keys, data folder and disk")
+    command.set_defaults(run=_check)
+    command.add_argument("--json", action="store_true", help="say it as JSON")
+    command = commands.add_parser("backup", help="copy what is stored to a folder; also while serving")
+    command.add_argument(
+        "target", type=Path, metavar="TARGET", help="where backups are, made if it is missing"
+    )
+    command.set_defaults(run=_back_up)
+    command = commands.add_parser("restore", help="make a data folder of the last whole backup")
+    command.add_argument("target", type=Path, metavar="TARGET", help="where backups are")
+    command.set_defaults(run=_restore)
     command = commands.add_parser(
         "expired", help="list what the next run of retention deletes, and delete nothing"
     )
@@ -53,16 +65,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; its exit code: 0, or 2 with the reason on standard error."""
+    """Runs a command; its exit code: 0, what the command says, or 2 with the reason on standard error."""
     parsed = build_parser().parse_args(arguments)
     try:
-        parsed.run(parsed)
+        return parsed.run(parsed) or 0
     except CannotStart as error:
         print(f"pgo-collector: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return 0
 
 
 def _serve(_: argparse.Namespace) -> None:
@@ -71,6 +82,24 @@ def _serve(_: argparse.Namespace) -> None:
     settings = read_settings()
     set_up_logs(settings.log_level)
     serve(settings)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from pgo_collector.commands.check import check  # noqa: PLC0415 (see above)
+
+    return check(as_json=arguments.json)
+
+
+def _back_up(arguments: argparse.Namespace) -> int:
+    from pgo_collector.commands.backup import backup_to  # noqa: PLC0415 (see above)
+
+    return backup_to(arguments.target)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from pgo_collector.commands.backup import restore_from  # noqa: PLC0415 (see above)
+
+    return restore_from(arguments.target)
 
 
 def _reindex(_: argparse.Namespace) -> None:

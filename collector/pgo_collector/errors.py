@@ -27,6 +27,7 @@
     │   └── WorkerLost          503
     ├── InputsDamaged           which profiles are inside a combined blob can't be known
     ├── MergeDamaged            the file of a merge isn't what was written
+    ├── CopyDamaged             a file that is to be copied isn't what it was
     └── CannotStart             ends the process, with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
@@ -34,6 +35,7 @@
         ├── SecretUnusable
         ├── FolderUnusable
         ├── CatalogUnreadable
+        ├── BackupUnusable
         └── AddressUnusable
 
 A profile that can't be decoded is a `pprof_merge.ProfileError`; `problems` gives it its status.
@@ -230,6 +232,10 @@ class MergeDamaged(CollectorError):
     """A file of merged/ isn't what was written there."""
 
 
+class CopyDamaged(CollectorError):
+    """A file of a data folder or a backup isn't what was written there."""
+
+
 class CannotStart(CollectorError):
     """What the process needs is missing or unusable."""
 
@@ -256,6 +262,10 @@ class FolderUnusable(CannotStart):
 
 class CatalogUnreadable(CannotStart):
     """The catalog's file is damaged or not a catalog; `reindex` makes it anew."""
+
+
+class BackupUnusable(CannotStart):
+    """A target has no whole backup, or can't become one, or of what is to be backed up none can be made."""
 
 
 class AddressUnusable(CannotStart):

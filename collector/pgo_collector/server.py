@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
+from math import ceil
 from pathlib import Path
 
 import structlog
@@ -15,19 +16,21 @@ import uvicorn
 import uvloop
 
 from pgo_collector.app import Parts, create_app
+from pgo_collector.connection import Connection, State
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import AddressUnusable, CatalogUnreadable
+from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.hooks.announcing import announce
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.listener import BACKLOG, listen
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.releases.folder import sweep_releases
-from pgo_collector.settings import Settings, split_address
+from pgo_collector.settings import Settings
 from pgo_collector.store.database import clear_database
 from pgo_collector.store.events import unannounced
 from pgo_collector.store.folder import DataFolder
@@ -37,8 +40,8 @@ from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
 
-_GRACE_SECONDS = 30
-_BACKLOG = 2048
+# To decode and store what has arrived.
+_GRACE_SECONDS = 15
 _log = structlog.get_logger()
 
 
@@ -71,21 +74,22 @@ async def _serve(settings: Settings) -> None:
     metrics_keys = KeyFile(settings.metrics_auth_keys_file or Path(os.devnull))  # a file without a key
     endpoint = _endpoint(settings)
     metrics = PrometheusMetrics() if settings.has_metrics else OFF
-    with DataFolder(settings.directory) as folder, _listen(settings.bind_address) as listener:
+    with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
         async with open_store(settings, folder, metrics) as store:
             await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
             parts = Parts.of(store, submit_keys, merge_keys, metrics_keys, metrics)
             app = create_app(settings, parts)
             config = uvicorn.Config(
                 app,
-                http="httptools",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # nothing here asks whence or by which scheme a request came
-                timeout_graceful_shutdown=_GRACE_SECONDS,
+                backlog=BACKLOG,
+                timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
             )
             upkeep = Upkeep(store, parts.locks, settings)
             metrics.watch(Gauges(store, parts.warming, upkeep))
@@ -125,31 +129,22 @@ def _deliveries(
     return Deliveries(store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.delivery)
 
 
-def _listen(address: str) -> socket.socket:
-    """A listening socket; every interface, of IPv6 too where there is any, if the host is empty."""
-    host, port = split_address(address)
-    if not host:
-        with suppress(OSError, ValueError):
-            return socket.create_server(
-                ("::", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
-            )
-        host = "0.0.0.0"  # noqa: S104 - every interface is what was asked for
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, place = found[0]
-        return socket.create_server((str(place[0]), port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise AddressUnusable(f"address {address}: {error.strerror}") from error
-
-
 class _Server(uvicorn.Server):
     """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.server_state = self._state = State()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
             _log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.is_stopping = True
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
     port, log = free_port(), folder / "error.log"
     configuration = (COMPOSE / "nginx.conf").read_text()
     for written, here in (
-        ("server collector:8080;", f"server {upstream};"),
+        ("set $collector collector:8080;", f"set $collector {upstream};"),
         ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl http2;"),
         ("/dev/stdout", f"{folder}/access.log"),
         ("rate=20r/s", "rate=1r/m"),  # so that it is too much however slow the machine is

@@ -1,4 +1,4 @@
-"""The systemd unit: systemd finds nothing wrong with it, and little that it exposes."""
+"""The systemd units: systemd finds nothing wrong with them, and little that they expose."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.server import COMMAND
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "pgo-collector.service"
+SOCKET = UNIT.with_suffix(".socket")
 INSTALLED = "/opt/pgo-collector/bin/pgo-collector"
 
 
@@ -23,11 +24,12 @@ def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_systemd_takes_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("units", [[UNIT], [UNIT, SOCKET]], ids=["alone", "with its socket"])
+def test_systemd_takes_them(tmp_path: Path, units: list[Path]) -> None:
     # It looks whether the command is there.
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace(INSTALLED, COMMAND))
-    finished = analyze("verify", "--man=no", "--recursive-errors=no", unit)
+    for unit in units:
+        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, COMMAND))
+    finished = analyze("verify", "--man=no", "--recursive-errors=no", *tmp_path.iterdir())
     assert (finished.returncode, finished.stdout + finished.stderr) == (0, "")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -15,6 +14,7 @@ from pgo_agent import DiskSpool
 from pgo_agent.endpoint import Upload
 
 from tests.faults.killer import Mode
+from tests.faults.mounts import small_disk
 from tests.faults.program import Program
 
 # Three fit; the fourth needs the room of the first.
@@ -118,27 +118,13 @@ def test_who_is_killed_while_sending_sends_the_rest(tmp_path: Path, library: Pat
     assert numbers(done) == [0, 1, 2]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount: list[str | Path] = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no tmpfs can be mounted: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def test_a_real_disk_fills_up(small_disk: Path) -> None:
-    spool = DiskSpool(small_disk / "spool")
-    kept = [number for number in range(30) if spool.put(Upload(str(number % 10).encode() * 8000))]
-    assert 0 < len(kept) < 30
-    assert len(drained(small_disk / "spool")) == len(kept)
-    assert spool.put(Upload(b"0"))
+def test_a_real_disk_fills_up(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        spool = DiskSpool(disk / "spool")
+        kept = [number for number in range(30) if spool.put(Upload(str(number % 10).encode() * 8000))]
+        assert 0 < len(kept) < 30
+        assert len(drained(disk / "spool")) == len(kept)
+        assert spool.put(Upload(b"0"))
 
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ class Workers:
         """How much memory the rows of all take, as of the last task of each."""
         return sum(worker.rows_taken.value for worker in self._workers)
 
+    async def answer(self) -> None:
+        """Returns when each that has nothing to do has answered; one that is dead is replaced before.
+
+        Raises WorkerLost, and OSError or EOFError if no process can be started.
+        """
+        await asyncio.gather(*(worker.answer() for worker in self._workers))
+
     async def save_rows(self) -> None:
         """Has every worker put its rows on disk."""
         for worker in self._workers:
@@ -125,6 +132,11 @@ class _Worker:
         finally:
             self.waiting -= 1
             self._observe(function.__name__, time.perf_counter() - begin)
+
+    async def answer(self) -> None:
+        if self._has_run and not self.waiting:
+            async with self._turn:
+                await self._run(start)
 
     async def save_rows(self) -> None:
         if self._has_run:
@@ -174,4 +186,4 @@ def _end_with_parent() -> None:
 
 
 def start() -> None:
-    """The first task: for it the fork server starts, which takes longest."""
+    """The first task: for it the fork server starts, which takes longest. Later it shows that one answers."""

@@ -137,10 +137,10 @@ class Blobs:
     def read_inputs(self, name: BlobName) -> set[BlobName]:
         """The profiles inside a combined blob. Raises InputsDamaged, and OSError."""
         path = self._inputs_path(name)
-        checksum, newline, lines = path.read_bytes().partition(b"\n")
-        if checksum + newline != _checksum(lines):
+        content = path.read_bytes()
+        if not inputs_are_whole(content):
             raise InputsDamaged(f"{path} is not as it was written")
-        return {_input(line, name.series) for line in lines.decode().splitlines()}
+        return {_input(line, name.series) for line in content.decode().splitlines()[1:]}
 
     def discard(self, name: BlobName) -> None:
         """Removes a blob, then its .inputs; nothing if they are gone."""
@@ -198,6 +198,12 @@ class Blobs:
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)
         return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)
+
+
+def inputs_are_whole(content: bytes) -> bool:
+    """Whether all of an .inputs is as it was written."""
+    checksum, newline, lines = content.partition(b"\n")
+    return checksum + newline == _checksum(lines)
 
 
 @lru_cache(maxsize=1 << 14)

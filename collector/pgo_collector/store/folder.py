@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +22,7 @@ LEGACY_SUFFIX = ".pgo"
 _PART_SUFFIX = ".part"
 _MERGED_SUFFIX = ".merge"
 _FORMER_SUFFIXES = (".gz", ".converted")  # of merges that versions before this one kept
+_RESTORING = "restoring"
 _MODE = 0o750
 _log = structlog.get_logger()
 
@@ -74,11 +76,12 @@ class DataFolder:
     releases/         what pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     session.secret    what sessions of the pages are signed with
+    restoring         there until a restore is done
     lock              held with flock, so that it goes when the process does, however it ends
     """
 
-    def __init__(self, path: Path) -> None:
-        """Makes and locks it. Raises FolderUnusable."""
+    def __init__(self, path: Path, *, for_restore: bool = False) -> None:
+        """Makes and locks it. Raises FolderUnusable, also while a restore isn't done, but for that."""
         self.path = path
         self.blobs = path / "blobs"
         self.incoming = path / "incoming"
@@ -97,6 +100,11 @@ class DataFolder:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_being_restored(path) and not for_restore:
+                os.close(self._lock)
+                raise FolderUnusable(
+                    f"data folder {path}: a restore into it was cut off; run it again, or empty the folder"
+                )
             for folder in (self.blobs, self.incoming, self.merged, self.releases, self.rows):
                 make_folder(folder)
         except BlockingIOError:
@@ -167,6 +175,30 @@ class DataFolder:
                 yield path
             elif path not in ours and not path.name.startswith(self.catalog.name):
                 warn_of_stranger(path)
+
+
+def is_being_restored(path: Path) -> bool:
+    """Whether a restore into that folder goes on, or was cut off."""
+    return (path / _RESTORING).exists()
+
+
+@contextmanager
+def restoring(path: Path) -> Iterator[DataFolder]:
+    """A data folder that is empty, or in which this was cut off; of no use until the block has ended well.
+
+    Raises FolderUnusable, and OSError.
+    """
+    make_folder(path)
+    if {entry.name for entry in path.iterdir()} - {"lost+found"} and not is_being_restored(path):
+        raise FolderUnusable(f"data folder {path}: it isn't empty; restore into one that is")
+    (path / _RESTORING).touch()
+    sync_folder(path)
+    with DataFolder(path, for_restore=True) as folder:
+        yield folder
+        for made, _, _ in os.walk(path):
+            sync_folder(Path(made))
+        (path / _RESTORING).unlink()
+        sync_folder(path)
 
 
 def warn_of_stranger(path: Path) -> None:

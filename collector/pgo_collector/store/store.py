@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import Facts, receive
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import NotStored
+from pgo_collector.errors import CollectorError, NotStored
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.events import Announce, unannounced
@@ -135,6 +136,13 @@ class Store:
 
 
 def not_stored(what: str, error: Exception) -> NotStored:
-    """The refusal that tells a client of a failure of disk or catalog, in the system's words."""
+    """The refusal that tells a client of a failure of disk or catalog."""
+    return NotStored(f"the {what} could not be stored: {reason_of(error)}")
+
+
+def reason_of(error: Exception) -> str:
+    """Why something failed, in the system's words; no path is in them."""
+    if isinstance(error, CollectorError | sqlite3.Error):
+        return str(error)
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)
-    return NotStored(f"the {what} could not be stored: {reason or type(error).__name__}")
+    return str(reason or type(error).__name__)

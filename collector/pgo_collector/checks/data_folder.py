@@ -1,0 +1,142 @@
+"""Checks of the data folder as files: whose it is, what can be done there, and how much room there is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from math import inf, isfinite
+from pathlib import Path
+
+from pgo_collector.checks.finding import Finding
+from pgo_collector.settings import Settings
+from pgo_collector.store.folder import is_being_restored, sync_file, sync_folder
+
+_MEGABYTE = 1 << 20
+_LITTLE_BYTES = 256 * _MEGABYTE
+_LITTLE_SHARE = 0.05
+_ROOT = 0
+
+
+def check_folder(settings: Settings) -> Iterator[Finding]:
+    """Whether it can be used, by whoever runs this. Writes, and removes, a small file."""
+    path = settings.directory
+    if not is_there(path):
+        above = next(parent for parent in path.absolute().parents if is_there(parent))
+        if os.access(above, os.W_OK | os.X_OK):
+            yield Finding("data folder", "ok", f"{path} isn't there, and is made at the start")
+        else:
+            fix = f"make it, for the user that serves: install -d -o USER -m 0750 {path}"
+            yield Finding("data folder", "fails", f"{path} can't be made by {_me()}", fix)
+        return
+    if is_being_restored(path):
+        fix = "run `pgo-collector restore` again, or empty the folder"
+        yield Finding("data folder", "fails", f"a restore into {path} was cut off", fix)
+        return
+    yield _owner(path)
+    yield _rights(path)
+
+
+def check_disk(settings: Settings, stored_bytes: dict[str, int]) -> Finding:
+    """Whether there is room, as far as can be said; of what is stored, the bytes `single` and `combined`."""
+    directory = settings.directory.absolute()
+    path = next(each for each in (directory, *directory.parents) if is_there(each))
+    disk, files = shutil.disk_usage(path), os.statvfs(path)
+    said = (
+        f"{_size(disk.free)} of {_size(disk.total)} are free, {_size(sum(stored_bytes.values()))} are stored"
+    )
+    fix = "free some, let retention delete more (PGOF_KEEP_DAYS, PGOF_KEEP_MEGABYTES), or take a larger disk"
+    if files.f_files and not files.f_favail:
+        return Finding("disk", "fails", "no more files can be made on it: it has no inode left", fix)
+    if disk.free < 2 * settings.largest_body:
+        return Finding("disk", "fails", f"{said}: not enough for one submit", fix)
+    bounds = {"single": settings.keep_megabytes, "combined": settings.keep_combined_megabytes}
+    growth = sum(
+        max(bound * _MEGABYTE - stored_bytes.get(kind, 0), 0)
+        for kind, bound in bounds.items()
+        if isfinite(bound)
+    )
+    if growth > disk.free:
+        return Finding("disk", "warning", f"{said}, and by PGOF_KEEP_… it may be {_size(growth)} more", fix)
+    if disk.free < max(_LITTLE_BYTES, disk.total * _LITTLE_SHARE):
+        return Finding("disk", "warning", said, fix)
+    bounded = min(settings.keep_days, settings.keep_megabytes, settings.rollup_days) < inf
+    return Finding("disk", "ok", said + ("" if bounded else "; nothing is ever deleted or rolled up"))
+
+
+def is_there(path: Path) -> bool:
+    """Whether it is, and may be looked at."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _owner(path: Path) -> Finding:
+    owner = path.stat().st_uid
+    if owner == os.geteuid():
+        return Finding("owner", "ok", f"{path} is of {_me()}, who runs this")
+    detail = f"{path} is of {_name(owner)}, and this is run by {_me()}"
+    if os.geteuid() == _ROOT:
+        fix = f"run this as the user that serves (`setpriv --reuid {owner} --clear-groups`): root may do all"
+        return Finding("owner", "warning", detail, fix)
+    return Finding("owner", "warning", detail, f"chown -R {_me()} {path}, if this is the user that serves")
+
+
+def _rights(path: Path) -> Finding:
+    """Tries what every submit does, in the folder where that begins if there is one yet."""
+    incoming = path / "incoming"
+    place = incoming if incoming.is_dir() else path
+    part = place / f"{secrets.token_hex(16)}.part"
+    link = part.with_suffix(".link.part")
+    try:
+        try:
+            part.write_bytes(bytes(8192))
+            sync_file(part)
+            os.link(part, link)
+            sync_folder(place)
+        finally:
+            for made in (part, link):
+                with suppress(FileNotFoundError):
+                    made.unlink()
+    except OSError as error:
+        if error.errno in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS} and error.filename2:
+            fix = "take a local file system that has hard links, such as ext4 or XFS"
+        elif error.errno == errno.ENOSPC:
+            fix = "free some space"
+        else:
+            fix = f"let the user that serves own it and write there: chown -R USER {path}"
+        return Finding("data folder", "fails", f"{place}: {error.strerror}", fix)
+    apart = [each for each in ("blobs", "incoming", "merged", "releases") if _is_elsewhere(path, each)]
+    if apart:
+        fix = "mount all of the data folder: files are linked and renamed from one part of it to the other"
+        return Finding("data folder", "fails", f"on another file system than {path}: {', '.join(apart)}", fix)
+    return Finding("data folder", "ok", f"{place} can be written, linked and synced")
+
+
+def _is_elsewhere(path: Path, name: str) -> bool:
+    with suppress(OSError):
+        return (path / name).stat().st_dev != path.stat().st_dev
+    return False
+
+
+def _me() -> str:
+    return _name(os.geteuid())
+
+
+def _name(user: int) -> str:
+    with suppress(KeyError):
+        return f"{pwd.getpwuid(user).pw_name} ({user})"
+    return f"user {user}"
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"

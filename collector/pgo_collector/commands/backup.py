@@ -1,0 +1,43 @@
+"""`pgo-collector backup` and `pgo-collector restore`."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pgo_collector.backups.backup import Report, back_up
+from pgo_collector.backups.restore import restore
+from pgo_collector.errors import BackupUnusable
+from pgo_collector.settings import read_settings
+
+_SOME_LOST = 1
+
+
+def backup_to(target: Path) -> int:
+    """Makes a backup of the data folder; the exit code, 1 if something of it could not be copied."""
+    directory = read_settings().directory
+    return _reported("backed up", lambda: back_up(directory, target))
+
+
+def restore_from(target: Path) -> int:
+    """Makes a data folder of a backup; the exit code, 1 if something of it could not be copied."""
+    directory = read_settings().directory
+    return _reported("restored", lambda: restore(target, directory))
+
+
+def _reported(done: str, copy: Callable[[], Report]) -> int:
+    try:
+        report = copy()
+    except OSError as error:
+        raise BackupUnusable(f"{error.filename or 'backup'}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise BackupUnusable(f"catalog: {error}") from error
+    for loss in report.lost:
+        print(f"pgo-collector: not {done}: {loss}", file=sys.stderr)
+    print(
+        f"{done}: {report.blobs} profiles, {report.releases} files of releases; "
+        f"{report.copied_bytes} bytes were copied"
+    )
+    return _SOME_LOST if report.lost else 0

@@ -1,0 +1,97 @@
+"""Readiness: whether what requests need works, tried for real; once a second, however often that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from pgo_collector.errors import WorkerLost
+from pgo_collector.store.catalog_file import made_nanos, reading_catalog
+from pgo_collector.store.folder import remove_part
+from pgo_collector.store.store import Store, reason_of
+
+_FRESH_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
+# More than a file system keeps beside a file's name, so that it has to find room.
+_TRIED_BYTES = 8192
+_log = structlog.get_logger()
+
+
+class Readiness:
+    """The parts of a store: the folder can be written, the catalog be read, and workers answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._parts = {
+            "store": _Part(self._write),
+            "catalog": _Part(self._read),
+            "workers": _Part(store.workers.answer),
+        }
+        self._known: dict[str, str] = {}
+
+    async def faults(self) -> dict[str, str]:
+        """The parts that fail, and why; none if it is ready."""
+        reasons = await asyncio.gather(*(part.fault() for part in self._parts.values()))
+        faults = {name: reason for name, reason in zip(self._parts, reasons, strict=True) if reason}
+        if faults and faults != self._known:
+            _log.error("not ready", fails=faults)
+        elif self._known and not faults:
+            _log.info("ready again")
+        self._known = faults
+        return faults
+
+    async def _write(self) -> None:
+        await asyncio.to_thread(self._write_part)
+
+    def _write_part(self) -> None:
+        """As a submit does: a file that is durable."""
+        part = self._store.folder.new_part()
+        try:
+            with part.open("wb") as file:
+                file.write(bytes(_TRIED_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            remove_part(part)
+
+    async def _read(self) -> None:
+        await asyncio.to_thread(self._read_catalog)
+
+    def _read_catalog(self) -> None:
+        """By its path: what the store has open may have been deleted."""
+        with reading_catalog(self._store.folder.catalog) as connection:
+            made_nanos(connection)
+
+
+class _Part:
+    """The last try of a part, which all share who ask while it goes on or is fresh."""
+
+    def __init__(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        self._attempt = attempt
+        self._task: asyncio.Task[str | None] | None = None
+        self._begun = self._ended = 0.0
+
+    async def fault(self) -> str | None:
+        """Why it fails; None if it doesn't."""
+        now = time.monotonic()
+        if self._task is None or (self._task.done() and now - self._ended > _FRESH_SECONDS):
+            self._begun, self._task = now, asyncio.create_task(self._try())
+        left = max(self._begun + _PATIENCE_SECONDS - now, 0)
+        await asyncio.wait([self._task], timeout=left)
+        if not self._task.done():
+            return f"no answer within {_PATIENCE_SECONDS:g} seconds"
+        return self._task.result()
+
+    async def _try(self) -> str | None:
+        try:
+            await self._attempt()
+        except (WorkerLost, OSError, EOFError, sqlite3.Error) as error:
+            return reason_of(error)
+        finally:
+            self._ended = time.monotonic()
+        return None

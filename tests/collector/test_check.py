@@ -1,0 +1,269 @@
+"""`pgo-collector check` names what keeps a server from its work, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.test_backends import AS_NOBODY, needs_root
+from tests.faults.mounts import read_only, small_disk
+from tests.faults.stacks import profile_of
+from tests.server import COMMAND, Server
+
+Found = dict[str, tuple[str, str, str]]
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
+PARTS = {
+    *("settings", "submit keys", "merge keys", "webhook", "rules"),
+    *("owner", "data folder", "disk", "version", "catalog"),
+}
+
+
+@pytest.fixture
+def stopped(stopped: Server) -> Server:
+    """With keys that only their owner can read, and rules of its own."""
+    for file in (stopped.submit_keys, stopped.merge_keys):
+        file.chmod(0o600)
+    stopped.environment["PGOF_RULES_DIR"] = str(stopped.home / "rules")
+    return stopped
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with two profiles."""
+    with Server(tmp_path_factory.mktemp("template")) as server:
+        for name in "ab":
+            assert server.submit(profile_of(name)).status_code == 204
+        server.stop()
+    return server.data
+
+
+@pytest.fixture
+def filled(stopped: Server, template: Path) -> Server:
+    """A collector with that data folder, which isn't running."""
+    shutil.copytree(template, stopped.data)
+    return stopped
+
+
+def checked(server: Server) -> Found:
+    """State, detail and fix of each part, of which the worst counts."""
+    finished = server.run("check", "--json")
+    assert not finished.stderr
+    said: dict[str, Any] = json.loads(finished.stdout)
+    states = [of["state"] for of in said["findings"]]
+    assert said["works"] == ("fails" not in states)
+    assert finished.returncode == (0 if said["works"] else 1)
+    order = ["ok", "warning", "fails"]
+    worst = sorted(said["findings"], key=lambda of: order.index(of["state"]))
+    assert all(of["fix"] for of in worst if of["state"] != "ok")
+    return {of["part"]: (of["state"], of["detail"], of["fix"]) for of in worst}
+
+
+def states(server: Server) -> dict[str, str]:
+    """The parts that aren't ok."""
+    return {part: state for part, (state, *_) in checked(server).items() if state != "ok"}
+
+
+def test_all_is_well_before_the_first_start_and_after_it(stopped: Server) -> None:
+    assert states(stopped) == {}
+    assert not stopped.data.exists()
+    stopped.start()
+    stopped.submit(profile_of("a"))
+    stopped.stop()
+    found = checked(stopped)
+    assert {*found} == PARTS
+    assert {state for state, *_ in found.values()} == {"ok"}
+    assert found["catalog"][1] == "1 profiles, and the blobs of them"
+
+
+def test_a_person_reads_it_line_by_line(filled: Server) -> None:
+    filled.merge_keys.unlink()
+    finished = filled.run("check")
+    assert finished.returncode == 1
+    lines = finished.stdout.splitlines()
+    assert {line[:12].strip() for line in lines} == PARTS
+    (line,) = (line for line in lines if " fails " in line)
+    assert line.startswith("merge keys   fails    ")
+    assert f"pgo-collector keys new {filled.merge_keys}" in line
+
+
+def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> None:
+    filled.start()
+    names = [f"stack {number}" for number in range(60)]
+    with ThreadPoolExecutor(4) as clients:
+        answers = clients.map(filled.submit, map(profile_of, names))
+        for _ in range(3):
+            assert states(filled) == {}
+        assert {answer.status_code for answer in answers} == {204}
+    before = tree(filled.data)
+    assert checked(filled)["catalog"][1] == "62 profiles, and the blobs of them"
+    assert tree(filled.data) == before
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    """All files but the one of SQLite in which it notes who reads."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
+    return {path: path.read_bytes() for path in files}
+
+
+Break = Callable[[Server], object]
+
+
+def setting(**variables: str) -> Break:
+    return lambda server: server.environment.update(variables)
+
+
+def submit_keys(text: str, mode: int = 0o600) -> Break:
+    def write(server: Server) -> None:
+        server.submit_keys.write_text(text)
+        server.submit_keys.chmod(mode)
+
+    return write
+
+
+def webhook(url: str, secret: str | None) -> Break:
+    def write(server: Server) -> None:
+        file = server.home / "webhook_secret"
+        server.environment |= {"PGOF_WEBHOOK_URL": url, "PGOF_WEBHOOK_SECRET_FILE": str(file)}
+        if secret is not None:
+            file.write_text(secret)
+
+    return write
+
+
+def rules(text: str) -> Break:
+    def write(server: Server) -> None:
+        folder = server.home / "rules"
+        folder.mkdir()
+        (folder / "shop.rules").write_text(text)
+
+    return write
+
+
+def catalog(statement: str) -> Break:
+    def execute(server: Server) -> None:
+        with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as connection, connection:
+            connection.execute(statement)
+
+    return execute
+
+
+def lose_catalog(server: Server) -> None:
+    (server.data / "catalog.sqlite3").unlink()
+
+
+def damage_catalog(server: Server) -> None:
+    (server.data / "catalog.sqlite3").write_bytes(b"no database " * 1000)
+
+
+def lose_blob(server: Server) -> None:
+    server.blobs()[0].unlink()
+
+
+def add_blob(server: Server) -> None:
+    blob = server.blobs()[0]
+    another = blob.with_name(f"17{blob.name}")
+    shutil.copy(blob, another)
+    an_hour_ago = time.time() - 3600
+    os.utime(another, (an_hour_ago, an_hour_ago))  # a submit takes no hour to be counted
+
+
+def file_for_folder(server: Server) -> None:
+    shutil.rmtree(server.data)
+    server.data.write_text("a file")
+
+
+DIGEST = f"sha256:{'ab' * 32}\n"
+BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
+    "misspelled": (setting(PGOF_KEEP_DAY="3"), {"settings": "warning"}, "PGOF_KEEP_DAYS?"),
+    "not a number": (setting(PGOF_WORKERS="many"), {"settings": "fails"}, "PGOF_WORKERS"),
+    "no keys file": (lambda server: server.submit_keys.unlink(), {"submit keys": "fails"}, "keys new"),
+    "no key": (submit_keys("\n"), {"submit keys": "warning"}, "lets nobody in"),
+    "malformed": (submit_keys("key name=a b\n"), {"submit keys": "fails"}, "line 1"),
+    "blanks": (submit_keys("key nam=a\n"), {"submit keys": "warning"}, "misspelled"),
+    "readable by all": (submit_keys("key\n", 0o644), {"submit keys": "warning"}, "chmod"),
+    "digests for all": (submit_keys(DIGEST, 0o644), {}, ""),
+    "metrics keys": (setting(PGOF_METRICS_AUTH_KEYS_FILE="/x"), {"metrics keys": "fails"}, "/x"),
+    "no secret": (webhook("https://example.net/", None), {"webhook": "fails"}, "webhook_secret"),
+    "a bad secret": (webhook("https://example.net/", "secret"), {"webhook": "fails"}, "line 1"),
+    "in the clear": (webhook("http://example.net/?key=x", SECRET), {"webhook": "warning"}, "https"),
+    "webhook": (webhook("https://example.net/", SECRET), {}, ""),
+    "rules": (rules("drop main.busy\n"), {}, ""),
+    "broken rules": (rules("what is this\n"), {"rules": "fails"}, "shop.rules"),
+    "too large": (setting(PGOF_KEEP_MEGABYTES="1e12"), {"disk": "warning"}, "PGOF_KEEP"),
+    "newer": (catalog("PRAGMA user_version=99"), {"version": "fails"}, "newer"),
+    "older": (catalog("PRAGMA user_version=1"), {"version": "warning"}, "older"),
+    "lost catalog": (lose_catalog, {"catalog": "warning"}, "made from the blobs"),
+    "damaged catalog": (damage_catalog, {"catalog": "fails"}, "reindex"),
+    "lost blob": (lose_blob, {"catalog": "fails"}, "1 blobs are missing"),
+    "another blob": (add_blob, {"catalog": "warning"}, "1 blobs aren't in it"),
+    "no folder": (file_for_folder, {"data folder": "fails"}, "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_wrong_is_named(filled: Server, name: str) -> None:
+    broken, expected, words = BREAKS[name]
+    broken(filled)
+    found = checked(filled)
+    assert {part: state for part, (state, *_) in found.items() if state != "ok"} == expected
+    for part in expected:
+        assert words in " ".join(found[part])
+        assert "?key=x" not in " ".join(found[part])
+
+
+def test_a_folder_that_is_read_only(filled: Server) -> None:
+    with read_only(filled.data):
+        assert checked(filled)["data folder"][:2] == (
+            "fails",
+            f"{filled.data / 'incoming'}: Read-only file system",
+        )
+
+
+def test_a_part_of_it_on_another_disk(filled: Server) -> None:
+    shutil.rmtree(filled.data / "merged")
+    with small_disk(filled.data / "merged", "4m"):
+        state, detail, _ = checked(filled)["data folder"]
+    assert (state, detail.split(": ")[-1]) == ("fails", "merged")
+
+
+def test_a_full_disk(stopped: Server) -> None:
+    with small_disk(stopped.home / "disk", "32m") as disk:
+        stopped.environment["PGOF_DIRECTORY"] = str(disk / "data")
+        assert states(stopped) == {"disk": "warning"}
+        (disk / "filler").write_bytes(bytes(24 << 20))
+        assert states(stopped) == {"disk": "fails"}
+
+
+@needs_root
+def test_whoever_isnt_the_owner_is_told(filled: Server) -> None:
+    os.chown(filled.data, 65534, 65534)
+    state, detail, fix = checked(filled)["owner"]
+    assert state == "warning"
+    assert "(65534)" in detail
+    assert "setpriv --reuid 65534" in fix
+
+
+@needs_root
+def test_a_user_without_rights_is_told(filled: Server) -> None:
+    finished = subprocess.run(
+        [*AS_NOBODY, COMMAND, "check", "--json"],
+        env=filled.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 1, finished.stderr
+    findings = {of["part"]: of for of in json.loads(finished.stdout)["findings"]}
+    assert findings["data folder"]["state"] == "fails"
+    assert "Permission denied" in findings["data folder"]["detail"]

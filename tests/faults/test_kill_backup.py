@@ -1,0 +1,139 @@
+"""A backup or a restore is killed at every operation on disk, in turn: a half is never taken for a whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pgo_collector.errors import FolderUnusable
+from pgo_collector.store.folder import DataFolder
+
+from tests.faults.campaign import points
+from tests.faults.killer import Killer, Mode
+from tests.faults.lane import submitted
+from tests.faults.zygote import Zygote
+from tests.server import Server
+
+Files = dict[str, bytes]
+
+
+class Commands:
+    """The command under a killer that watches one folder."""
+
+    def __init__(self, home: Path, library: Path) -> None:
+        self.watched = home / "watched"
+        self.watched.mkdir()
+        self.killer = Killer(library, home / "control", self.watched)
+        self.zygote = Zygote(self.killer.environment)
+
+    def run(self, directory: Path, *arguments: str | Path, mode: Mode = Mode.COUNT, target: int = 0) -> int:
+        """Runs one on a data folder; its exit code, negative if it was killed."""
+        self.killer.arm_next_start(mode, target)
+        environment = os.environ | self.killer.environment | {"PGOF_DIRECTORY": str(directory)}
+        child = self.zygote.fork([str(argument) for argument in arguments], environment)
+        assert child.stderr is not None
+        with child.stderr as pipe:
+            said = pipe.read()
+        code = child.wait()
+        self.killer.disarm()
+        assert code <= 0, said
+        return code
+
+
+@pytest.fixture
+def commands(tmp_path: Path, library: Path) -> Iterator[Commands]:
+    commands = Commands(tmp_path, library)
+    yield commands
+    commands.zygote.close()
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """A data folder at two moments; in between it gained profiles, and lost some by a combine."""
+    found = []
+    with Server(tmp_path / "server") as server:
+        for stacks in ("abc", "de"):
+            submitted(server, *stacks)
+            assert server.releases(method="POST").status_code == 201
+            server.stop()
+            found.append(shutil.copytree(server.data, tmp_path / f"at {stacks}"))
+            server.start()
+            assert server.combine().status_code == 200
+    return [Path(folder) for folder in found]
+
+
+def files(folder: Path) -> Files:
+    """Below blobs/ and releases/."""
+    paths = [path for part in ("blobs", "releases") for path in (folder / part).rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def restored(commands: Commands, target: Path, there: Path) -> Files:
+    shutil.rmtree(there, ignore_errors=True)
+    assert commands.run(there, "restore", target) == 0
+    return files(there)
+
+
+def test_a_backup(commands: Commands, folders: list[Path], tmp_path: Path) -> None:
+    """Takes a minute or more: 70 kills, with a restore and another backup after each."""
+    first, second = folders
+    target, template, there = commands.watched / "target", tmp_path / "template", tmp_path / "there"
+    assert commands.run(first, "backup", template) == 0
+    shutil.copytree(template, target)
+    assert commands.run(second, "backup", target) == 0
+    every = [*points(commands.killer.operations)]
+    assert len(every) > 20
+    blobs = {name: content for name, content in files(second).items() if name.startswith("blobs/")}
+    before = after = 0
+    for mode, number in every:
+        shutil.rmtree(target)
+        shutil.copytree(template, target)
+        assert commands.run(second, "backup", target, mode=mode, target=number) < 0
+        at = commands.killer.operations[number - 1]
+        found = restored(commands, target, there)
+        assert found in (files(first), files(second)), at
+        before, after = before + (found == files(first)), after + (found == files(second))
+        assert commands.run(second, "backup", target) == 0
+        assert files(target) == blobs, at
+        assert {path.name for path in target.iterdir()} == {"backup.json", "blobs", "files", "lock"}, at
+    assert restored(commands, target, there) == files(second)
+    assert before > after > 0
+
+
+def test_the_first_backup(commands: Commands, folders: list[Path], tmp_path: Path) -> None:
+    target, there = commands.watched / "target", tmp_path / "there"
+    assert commands.run(folders[0], "backup", target) == 0
+    every = [*points(commands.killer.operations)]
+    for mode, number in every:
+        shutil.rmtree(target)
+        assert commands.run(folders[0], "backup", target, mode=mode, target=number) < 0
+        if (target / "backup.json").exists():  # without it nothing is restored
+            assert restored(commands, target, there) == files(folders[0])
+    assert commands.run(folders[0], "backup", target) == 0
+    assert restored(commands, target, there) == files(folders[0])
+
+
+def test_a_restore(commands: Commands, folders: list[Path], tmp_path: Path) -> None:
+    target, there = tmp_path / "target", commands.watched / "there"
+    assert commands.run(folders[1], "backup", target) == 0
+    assert restored(commands, target, there) == files(folders[1])
+    every = [*points(commands.killer.operations)]
+    refused = 0
+    for mode, number in every:
+        shutil.rmtree(there)
+        assert commands.run(there, "restore", target, mode=mode, target=number) < 0
+        at = commands.killer.operations[number - 1]
+        is_done = files(there) == files(folders[1]) and not (there / "restoring").exists()
+        if any(there.glob("*")) and not is_done:
+            with pytest.raises(FolderUnusable, match="cut off"):
+                DataFolder(there)
+            refused += 1
+        if not is_done:
+            assert commands.run(there, "restore", target) == 0
+        assert files(there) == files(folders[1]), at
+        with DataFolder(there):
+            pass
+    assert refused > 20

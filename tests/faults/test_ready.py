@@ -1,0 +1,122 @@
+"""/readyz tells what fails while it does, whatever it is, and costs little however often it is asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collector.test_workers import wait_until, workers_of
+from tests.faults.killer import Mode
+from tests.faults.lane import Lane
+from tests.faults.mounts import read_only, small_disk
+from tests.faults.stacks import profile_of
+from tests.server import Server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "home") as server:
+        yield server
+
+
+def ready(server: Server) -> tuple[int, dict[str, str]]:
+    """The status, and what fails, for which the answer of a second ago isn't good enough."""
+    time.sleep(1.1)
+    answer = server.client.get("/readyz")
+    said: dict[str, Any] = answer.json()
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert said["ready"] == (answer.status_code == 200) == (not said["fails"])
+    assert {*said} == {"ready", "fails", "rows"}
+    return answer.status_code, said["fails"]
+
+
+def test_it_is_ready_and_stays_so(server: Server) -> None:
+    assert ready(server) == (200, {})
+    assert server.client.head("/readyz").status_code == 200
+    assert server.submit(profile_of("a")).status_code == 204
+    assert ready(server) == (200, {})
+    assert not list((server.data / "incoming").iterdir())
+    assert not server.events("not ready")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home") as server:
+        assert ready(server) == (200, {})
+        filler = disk / "filler"
+        with pytest.raises(OSError, match="No space left"):
+            filler.write_bytes(bytes(4 << 20))
+        assert ready(server) == (503, {"store": "No space left on device"})
+        assert server.wait_for_log("not ready")["fails"] == {"store": "No space left on device"}
+        assert server.submit(profile_of("a")).status_code == 500
+        filler.unlink()
+        assert ready(server) == (200, {})
+        assert server.wait_for_log("ready again")
+
+
+def test_a_folder_that_is_read_only(server: Server) -> None:
+    with read_only(server.data / "incoming"):
+        assert ready(server) == (503, {"store": "Read-only file system"})
+        assert server.submit(profile_of("a")).status_code == 500
+    assert ready(server) == (200, {})
+
+
+def test_a_folder_that_is_gone(server: Server) -> None:
+    (server.data / "incoming").rename(server.data / "elsewhere")
+    assert ready(server) == (503, {"store": "No such file or directory"})
+
+
+def test_a_catalog_that_is_gone(server: Server) -> None:
+    """The file that is open lives on, but whoever opens it anew finds another."""
+    server.submit(profile_of("a"))
+    for path in server.data.glob("catalog.sqlite3*"):
+        path.unlink()
+    (server.data / "catalog.sqlite3").write_bytes(b"no database " * 1000)
+    status, fails = ready(server)
+    assert status == 503
+    assert {*fails} == {"catalog"}
+
+
+def test_killed_workers_are_replaced(server: Server) -> None:
+    server.submit(profile_of("a"))
+    before = workers_of(server)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    assert ready(server) == (200, {})
+    after = workers_of(server)
+    assert after
+    assert not {*before} & {*after}
+
+
+def test_workers_that_hang(server: Server) -> None:
+    server.submit(profile_of("a"))
+    workers = workers_of(server)
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    assert ready(server) == (503, {"workers": "no answer within 5 seconds"})
+    assert ready(server) == (503, {"workers": "no answer within 5 seconds"})
+    assert server.client.get("/healthz").text == "OK"
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: ready(server) == (200, {}))
+
+
+def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, library: Path) -> None:
+    with Lane(tmp_path / "lane", library) as lane:
+        server = lane.start()
+        lane.killer.arm(Mode.COUNT)
+        begin = time.monotonic()
+        with ThreadPoolExecutor(8) as probes:
+            answers = [*probes.map(lambda _: server.client.get("/readyz").status_code, range(400))]
+        tries = 2 + (time.monotonic() - begin)
+        lane.killer.disarm()
+        assert {*answers} == {200}
+        operations = lane.killer.operations
+        assert any(operation.name == "fsync" for operation in operations)
+        assert len([operation for operation in operations if operation.name == "fsync"]) <= tries
