@@ -17,7 +17,8 @@ from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.chart import FOLDER, Manifest, only, rendered
 
-KUBERNETES = FOLDER.parents[1] / "kubernetes"
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
 ALL: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "storage": {"className": "fast"},
@@ -186,7 +187,7 @@ def test_the_schema_knows_the_settings() -> None:
 
 def test_the_appversion_is_that_of_the_collector() -> None:
     chart = yaml.safe_load((FOLDER / "Chart.yaml").read_text())
-    project = (Path(__file__).parents[2] / "collector" / "pyproject.toml").read_text()
+    project = (ROOT / "collector" / "pyproject.toml").read_text()
     assert f'version = "{chart["appVersion"]}"' in project
 
 
@@ -199,10 +200,9 @@ def flat(values: dict[str, Any], of: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{of}{name}", value
 
 
-def test_every_value_is_in_the_readme_with_its_default() -> None:
+def test_every_value_is_in_the_docs_with_its_default() -> None:
     values = yaml.safe_load((FOLDER / "values.yaml").read_text())
-    rows = re.findall(
-        r"^\| `([\w.]+)` \| (?:`(.*?)`)? ?\| .*\|$", (FOLDER / "README.md").read_text(), flags=re.MULTILINE
-    )
+    page = (ROOT / "docs" / "helm.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| (?:`(.*?)`)? ?\| .*\|$", page, flags=re.MULTILINE)
     documented = [(name, yaml.safe_load(default) if default else "") for name, default in rows]
     assert documented == [*flat(values)]

@@ -108,7 +108,7 @@ def test_files_and_folders_of_the_repository_are_shown(site: Path) -> None:
     folder = (site / "files/deploy/compose.html").read_text()
     assert all(file.name in folder for file in (ROOT / "deploy" / "compose").iterdir())
     links = (site / "deploy.html").read_text()
-    for page in ("files/deploy/compose.html", "files/deploy/helm/pgo-collector/README.md.html"):
+    for page in ("files/deploy/compose.html", "files/agent/README.md.html"):
         assert f'href="{page}"' in links
         assert (site / page).exists()
 
