@@ -76,7 +76,12 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.add_argument("--key-file", type=Path, required=True, help="its first line is the submit key")
     submit.add_argument("--service", help="the program that these are profiles of")
     submit.add_argument(
-        "--label", metavar="NAME=VALUE", type=label, action="append", default=[], help="may be repeated"
+        "--label",
+        metavar="NAME=VALUE",
+        type=label,
+        action="append",
+        default=[],
+        help="a label of these profiles; may be repeated",
     )
     submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
     submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import subprocess
 from pathlib import Path
 
-import pgo_agent.cli
 import pgo_collector.cli
 import pprof_merge.cli
 import pprof_merge.formats
@@ -27,9 +25,6 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
 from starlette.routing import Mount, Route
 
-from deploy.pipeline import pgo_fetch
-from tools.site.reference.commands import commands
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -44,10 +39,6 @@ def pages() -> list[Path]:
         check=True,
     )
     return [ROOT / line for line in listed.stdout.splitlines()]
-
-
-def text_of_docs() -> str:
-    return "\n".join(page.read_text() for page in DOCS.glob("*.md"))
 
 
 def test_every_format_is_in_the_table_and_in_the_api_page() -> None:
@@ -104,36 +95,6 @@ def test_every_page_is_in_the_table_of_pages(app: FastAPI) -> None:
     assert {path for cell in cells for path in re.findall(r"`/ui(/.*?)`", cell)} == pages
 
 
-@pytest.mark.parametrize(
-    "parser",
-    [pgo_collector.cli.build_parser(), pprof_merge.cli.parser(), pgo_agent.cli.parser(), pgo_fetch.parser()],
-    ids=lambda p: p.prog,
-)
-def test_every_command_and_flag_is_in_the_docs(parser: argparse.ArgumentParser) -> None:
-    docs = text_of_docs()
-    for words, command, _ in commands(parser):
-        assert re.search(rf"{words}\b", docs), words
-        for action in command._actions:  # noqa: SLF001 - as above
-            for flag in action.option_strings:
-                assert flag in {"-h", "--help"} or f"`{flag}`" in docs, f"{words} {flag}"
-
-
-def test_every_option_of_scrape_is_in_its_table_with_its_default() -> None:
-    (scrape,) = (
-        command for words, command, _ in commands(pgo_agent.cli.parser()) if words.endswith(" scrape")
-    )
-    defaults = {
-        action.option_strings[-1]: action.default
-        for action in scrape._actions  # noqa: SLF001 - as above
-        if action.option_strings[-1] not in {"--help", "--url", "--key-file", "--label"}
-    }
-    rows = re.findall(r"^\| `(--\S+)` \| (.*?) \|", (DOCS / "scrape.md").read_text(), flags=re.MULTILINE)
-    assert [option for option, _ in rows] == [*defaults]
-    for option, cell in rows:
-        if isinstance(defaults[option], int) and not isinstance(defaults[option], bool):
-            assert cell == f"`{defaults[option]}`"
-
-
 def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
     expected = [
         (of.__name__, name, "" if parameter.default is parameter.empty else f"`{parameter.default}`")
@@ -156,20 +117,6 @@ def test_every_route_of_the_agent_is_in_its_table() -> None:
     documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", page, flags=re.MULTILINE)
     assert len(expected) == len(documented)
     assert {*documented} == expected
-
-
-def test_every_flag_of_serve_is_in_its_table_with_its_default() -> None:
-    (serve,) = (
-        command for words, command, _ in commands(pgo_agent.cli.parser()) if words == "pgo-agent serve"
-    )
-    page = (DOCS / "compute-profiler.md").read_text()
-    rows = re.findall(r"^\| (`--.*?) \| (?:`(.*?)`)? ?\|", page, flags=re.MULTILINE)
-    documented = {flag: default for flags, default in rows for flag in re.findall(r"--[\w-]+", flags)}
-    for action in serve._actions:  # noqa: SLF001 - as above
-        for flag in {*action.option_strings} - {"-h", "--help"}:
-            # A list has its default in words: argparse would add to it.
-            expected = documented[flag] if action.default in (None, []) else str(action.default)
-            assert documented[flag] == expected, flag
 
 
 def test_every_verb_of_make_is_in_contributing() -> None:

@@ -6,6 +6,7 @@ extensions = ["myst_parser", "tools.site.files"]
 
 # Anchors are those that GitHub gives headings, so a link works on the site and in the repository.
 myst_heading_anchors = 4
+highlight_language = "none"  # where a page doesn't say one, it is a program's output
 # JSON with an ellipsis and the like isn't what a lexer takes.
 suppress_warnings = ["misc.highlighting_failure"]
 

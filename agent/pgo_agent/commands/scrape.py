@@ -26,7 +26,14 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
     add = scrape.add_argument
     add("--url", required=True, help="the collector, as http://host:8080")
     add("--key-file", type=Path, required=True, help="its first line is the submit key")
-    add("--label", metavar="NAME=VALUE", type=label, action="append", default=[], help="may be repeated")
+    add(
+        "--label",
+        metavar="NAME=VALUE",
+        type=label,
+        action="append",
+        default=[],
+        help="a label of all profiles; may be repeated",
+    )
     add("--targets", metavar="FILE", type=Path, help="what to scrape, as tables [[target]] of TOML")
     add("--kubernetes", action="store_true", help="scrape the pods whose annotations ask for it")
     add("--namespace", action="append", default=[], help="of pods; may be repeated; all unless it is said")
@@ -43,9 +50,21 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
     add("--seconds", type=_positive, default=30, help="the length of a profile (default: 30)")
     add("--every", type=_positive, default=600, help="seconds between two scrapes of a target (default: 600)")
     add("--once", action="store_true", help="scrape all targets now, once, and end")
-    add("--shard", metavar="INDEX/COUNT", type=_shard, default=Shard(0, 1), help="a part, from 0/COUNT on")
+    add(
+        "--shard",
+        metavar="INDEX/COUNT",
+        type=_shard,
+        default=Shard(0, 1),
+        help="which part of the targets, from 0/COUNT on (default: 0/1)",
+    )
     add("--concurrency", type=_positive, default=400, help="targets scraped at once (default: 400)")
-    add("--max-megabytes", type=_positive, default=8, help="of a profile, also inflated (default: 8)")
+    add(
+        "--max-megabytes",
+        type=_positive,
+        default=8,
+        help="of a profile, gzipped and inflated, as the collector's PGOF_MAX_COMPRESSED_BYTES and"
+        " PGOF_MAX_INFLATED_BYTES (default: 8)",
+    )
     add(
         "--spool",
         metavar="FOLDER",
@@ -53,7 +72,11 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         help="where profiles wait for the collector, also for the next start",
     )
     add("--spool-megabytes", type=_positive, default=1024, help="of all that wait (default: 1024)")
-    add("--json", action="store_true", help="say what came of each round as a line of JSON")
+    add(
+        "--json",
+        action="store_true",
+        help="say what came of each round as a line of JSON; with --once, also what each target didn't give",
+    )
     scrape.set_defaults(run=run)
 
 

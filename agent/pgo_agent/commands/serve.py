@@ -21,10 +21,15 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     serve.description = "Serves profiles of this machine's programs over HTTP until SIGTERM or Ctrl-C."
     serve.add_argument(
-        "--bind", metavar="HOST:PORT", default="127.0.0.1:3080", help="where (default: %(default)s)"
+        "--bind",
+        metavar="HOST:PORT",
+        default="127.0.0.1:3080",
+        help="where: :PORT for every interface, port 0 for any free one (default: %(default)s)",
     )
     serve.add_argument(
-        "--key-file", type=Path, help="its first line is the key to ask for; needed beyond loopback"
+        "--key-file",
+        type=Path,
+        help="its first line is the key that requests must have; needed beyond loopback",
     )
     serve.add_argument(
         "--allow-program",
@@ -39,13 +44,22 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     pushed.add_argument("--submit-key-file", type=Path, help="its first line is the submit key")
     pushed.add_argument("--service", help="the program that these are profiles of")
     pushed.add_argument(
-        "--label", metavar="NAME=VALUE", type=label, action="append", default=[], help="may be repeated"
+        "--label",
+        metavar="NAME=VALUE",
+        type=label,
+        action="append",
+        default=[],
+        help="a label of these profiles; may be repeated",
     )
     pushed.add_argument(
         "--spool", metavar="FOLDER", type=Path, help="keeps profiles in an outage; without it, they are lost"
     )
     pushed.add_argument(
-        "--every", metavar="SECONDS", type=seconds, default=3600.0, help="(default: %(default)s)"
+        "--every",
+        metavar="SECONDS",
+        type=seconds,
+        default=3600.0,
+        help="from one profile to the next (default: %(default)s)",
     )
     pushed.add_argument(
         "--duration", metavar="SECONDS", type=seconds, default=60.0, help="of each (default: %(default)s)"
