@@ -63,7 +63,7 @@ class Profiler:
     def run(self, *command: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         """Runs it to its end."""
         whole = self.command(*command, more=more)
-        return subprocess.run(whole, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False)
 
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -110,7 +110,7 @@ def test_the_agent_scrapes_as_an_ordinary_user(agent: Image, server: Server, tmp
         scrape = ["scrape", "--targets=/secrets/targets.toml", "--spool=/spool/profiles", *told]
         mounts = [f"{tmp_path}:/secrets:ro", f"{spool}:/spool"]
         command = agent.command(mounts, {}, *agent.config["Entrypoint"], *scrape)
-        finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert json.loads(finished.stdout)["sent"] == 1
     assert server.merge(query={"service": "shop"}).status_code == 200

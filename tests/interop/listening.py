@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import http.client
+import secrets
 import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+# Below what Linux has in net.ipv4.ip_local_port_range.
+_NEVER_GIVEN = range(20_000, 32_768)
 START_SECONDS = 120.0
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that the kernel gives to nobody who asks for any."""
+    while True:
+        port = secrets.choice(_NEVER_GIVEN)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until_answers(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
