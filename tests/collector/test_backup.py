@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.faults.mounts import read_only
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import COMMAND, Server, bearer
 
@@ -251,6 +252,12 @@ def test_a_damaged_backup_gives_back_all_else(filled: Server, what: str) -> None
             assert contents(other) == contents(filled)
 
 
+def test_it_is_restored_from_where_nothing_can_be_written(filled: Server) -> None:
+    backup(filled)
+    with read_only(filled.home / "backup"), restored(filled) as other:
+        assert contents(other) == contents(filled)
+
+
 def test_only_an_empty_folder_is_restored_into(filled: Server) -> None:
     backup(filled)
     filled.stop()
@@ -264,9 +271,13 @@ def test_only_an_empty_folder_is_restored_into(filled: Server) -> None:
 def test_what_is_no_backup_is_refused(filled: Server) -> None:
     empty = filled.home / "empty"
     empty.mkdir()
+    begun = filled.home / "begun"
+    begun.mkdir()
+    (begun / "lock").touch()
     for path, reason in (
         (filled.home / "nowhere", "there is none"),
-        (empty, "no backup was ever finished there"),
+        (empty, "there is none"),
+        (begun, "no backup was ever finished there"),
     ):
         finished = filled.run("restore", str(path))
         assert (finished.returncode, reason in finished.stderr) == (2, True)

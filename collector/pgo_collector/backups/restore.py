@@ -25,9 +25,9 @@ def restore(path: Path, directory: Path) -> Report:
 
     One that was cut off is continued. Raises BackupUnusable, FolderUnusable, OSError.
     """
-    if not path.is_dir():
+    if not (path / "lock").exists():
         raise BackupUnusable(f"backup {path}: there is none")
-    with Target(path) as target:
+    with Target(path, to_read=True) as target:
         manifest = target.manifest()
         if manifest is None:
             raise BackupUnusable(f"backup {path}: no backup was ever finished there")

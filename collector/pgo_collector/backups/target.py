@@ -49,14 +49,14 @@ class Manifest(BaseModel):
 class Target:
     """The folder, as a context manager that holds its lock. Methods raise OSError."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises BackupUnusable if another process uses it."""
+    def __init__(self, path: Path, *, to_read: bool = False) -> None:
+        """`to_read` needs no right to write. Raises BackupUnusable if another process uses it."""
         self.path = path
         self.blobs = path / "blobs"
         self._files = path / "files"
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o640)
+        self._lock = os.open(path / "lock", os.O_RDONLY if to_read else os.O_RDWR | os.O_CREAT, 0o640)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, (fcntl.LOCK_SH if to_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
             raise BackupUnusable(f"backup {path}: another backup or restore uses it") from None
