@@ -22,6 +22,7 @@ class CpuMeter:
         self._thread = Thread(target=self._run)
 
     def __enter__(self) -> Self:
+        self._note()  # the thread may be late
         self._thread.start()
         return self
 
@@ -40,10 +41,11 @@ class CpuMeter:
         return before + (now - before) * (time_ - earlier) / (later - earlier)
 
     def _run(self) -> None:
-        while True:
-            self._read.append((time.time_ns(), self.taken()))
-            if self._ended.wait(0.05):
-                break
+        while not self._ended.wait(0.05):
+            self._note()
+        self._note()
+
+    def _note(self) -> None:
         self._read.append((time.time_ns(), self.taken()))
 
     def taken(self) -> float:
