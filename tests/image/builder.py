@@ -1,7 +1,7 @@
 """Builds images from their Dockerfiles as anybody would, but for where their base comes from.
 
-There is no registry in a test: the base is made by debootstrap, and named as the real one. Builds run with
-buildah in a chroot.
+There is no registry in a test: the base is made by debootstrap, and has the short name of the real one, for
+which a build looks here first. Builds run with buildah in a chroot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from tests.image.image import ROOT, Image
 
 _STORAGE = ROOT / ".dev" / "image"
-_BASE = "docker.io/library/python:3.11-slim-bookworm"
+_BASE = "localhost/python:3.11-slim-bookworm"
 _CERTIFICATES = Path("/etc/ssl/certs")
 _SECONDS = 900
 
