@@ -26,6 +26,7 @@ GROUPS = (
     "catalog",
     "pages",
     "compute",
+    "client",
     "scrape",
     "hostile",
 )
