@@ -213,7 +213,13 @@ def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.tail", "b.cpu.tail", "c.d.heap.tail"]
     for owner, path in zip(owners, PROFILES, strict=False):
         assert merged(shelf.rows(owner)) == encode(merge([decode(path.read_bytes())]))
+    assert shelf.taken.value == 0
+    shelf.most_bytes = 1 << 30
+    for owner in owners:
+        shelf.keep(owner)
+    taken = shelf.taken.value
     shelf.drop("a/cpu")
+    assert 0 < shelf.taken.value < taken
     assert not (tmp_path / "a.cpu.tail").exists()
     assert len(shelf.rows("a/cpu").collection) == 0
 

@@ -50,6 +50,7 @@ class Shelf:
         """Keeps them no more, nowhere. Raises OSError."""
         shelved = self._shelved.pop(owner, None) or self._new(owner)
         shelved.file.delete()
+        self.taken.value = sum(self._sizes().values())
 
     def keep(self, owner: str) -> None:
         """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
@@ -57,7 +58,7 @@ class Shelf:
         """
         if owner in self._shelved and self._shelved[owner].file.n_unsaved >= SEGMENT:
             self._save(owner)
-        sizes = {owner: shelved.rows.collection.nbytes for owner, shelved in self._shelved.items()}
+        sizes = self._sizes()
         total = sum(sizes.values())
         for least_used, size in sizes.items():
             if total <= self.most_bytes:
@@ -71,6 +72,9 @@ class Shelf:
         """Puts all on disk that isn't there. Raises OSError."""
         for shelved in self._shelved.values():
             shelved.file.save()
+
+    def _sizes(self) -> dict[str, int]:
+        return {owner: shelved.rows.collection.nbytes for owner, shelved in self._shelved.items()}
 
     def _save(self, owner: str) -> None:
         with suppress(OSError):  # then the blobs are read again
