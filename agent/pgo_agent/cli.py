@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import key_in, label
+from pgo_agent.commands.arguments import add_series, key_in
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.scrape import add_scrape
@@ -74,15 +74,7 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
     submit.add_argument("--url", required=True, help="the collector, as http://host:8080")
     submit.add_argument("--key-file", type=Path, required=True, help="its first line is the submit key")
-    submit.add_argument("--service", help="the program that these are profiles of")
-    submit.add_argument(
-        "--label",
-        metavar="NAME=VALUE",
-        type=label,
-        action="append",
-        default=[],
-        help="a label of these profiles; may be repeated",
-    )
+    add_series(submit)
     submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
     submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")
     submit.set_defaults(run=_submit)

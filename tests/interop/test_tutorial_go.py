@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pprof_merge import Limits, decode
 
+from tests.interop.shell import pasted
 from tests.oracle.oracle import GO, go_environment
 from tests.server import Server
 
@@ -47,23 +48,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
     return folder
 
 
-def pasted(commands: str, folder: Path, server: Server) -> str:
+def followed(commands: str, folder: Path, server: Server) -> str:
     """What they print, at the server's address and with less work for each instance; fails if one does."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     here = commands.replace("http://127.0.0.1:8080", server.base_url)
     shorter = re.sub(r"(pb\.gz|\$build) \d00\b", r"\1 60", here).replace("seq 21", "seq 3")
-    done = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", shorter],
-        cwd=folder,
-        env=go_environment() | {"PATH": f"{Path(GO).parent}:{os.environ['PATH']}", "no_proxy": "*"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return pasted(shorter, folder, go_environment() | {"PATH": f"{Path(GO).parent}:{os.environ['PATH']}"})
 
 
 def taken_by(server: Server, function: str) -> int:
@@ -78,19 +69,19 @@ def test_the_compiler_says_what_the_page_says(steps: dict[str, str], folder: Pat
     It devirtualizes to the type whose method was sampled most, of two that are both quick.
     """
     build, submit, fetch, guide, measure = steps.values()
-    pasted(build, folder, server)
-    assert pasted(submit, folder, server).count("40000 lines\n") == INSTANCES
+    followed(build, folder, server)
+    assert followed(submit, folder, server).count("40000 lines\n") == INSTANCES
     assert len(server.blobs()) == INSTANCES
     for _ in range(MOST_ROUNDS):
         if taken_by(server, "main.(*numbers).add") > taken_by(server, "main.(*words).add"):
             break
-        pasted(submit, folder, server)
-    pasted(fetch, folder, server)
+        followed(submit, folder, server)
+    followed(fetch, folder, server)
     merge = decode((folder / "default.pgo").read_bytes(), Limits.none())
     assert merge.samples.values.sum() > 0
 
     assert len(SAID) == 5
-    assert pasted(guide, folder, server).splitlines() == SAID
+    assert followed(guide, folder, server).splitlines() == SAID
     plain, guided = (
         subprocess.run([folder / name, "1"], check=True, capture_output=True, text=True).stdout
         for name in ("logsum", "logsum-guided")
@@ -99,6 +90,6 @@ def test_the_compiler_says_what_the_page_says(steps: dict[str, str], folder: Pat
 
     assert re.fullmatch(
         r"logsum: median [\d.]+, from .*\nlogsum-guided: median [\d.]+, from .*\n",
-        pasted(measure, folder, server),
+        followed(measure, folder, server),
     )
     assert len((folder / "times").read_text().splitlines()) == 6

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pgo_agent.errors import AgentError
 
 from tests.interop.listening import free_port
 from tests.interop.postgres_cluster import MISSING
+from tests.interop.shell import pasted
 from tests.oracle.oracle import go_environment
 from tests.server import Server
 
@@ -75,17 +75,7 @@ def paste(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[
         script = block("export PATH=") + commands
         for there, here in instead.items():
             script = script.replace(there, here)
-        done = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", script],
-            cwd=folder,
-            env=go_environment() | {"no_proxy": "*"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        return pasted(script, folder, go_environment())
 
     try:
         run(block("install -d"))

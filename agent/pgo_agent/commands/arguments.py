@@ -32,6 +32,19 @@ def add_sampling(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_series(command: argparse._ActionsContainer) -> None:
+    """What the collector is told of the profiles."""
+    command.add_argument("--service", help="the program that these are profiles of")
+    command.add_argument(
+        "--label",
+        metavar="NAME=VALUE",
+        type=label,
+        action="append",
+        default=[],
+        help="a label of these profiles; may be repeated",
+    )
+
+
 def sampled_names(options: argparse.Namespace) -> tuple[str, ...]:
     """The names of the processes to sample."""
     return tuple(options.executable or ("postgres",))

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from pgo_agent.backends.backend import Wanted
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_sampling, candidates_in, key_in, label, sampled_names, seconds
+from pgo_agent.commands.arguments import (
+    add_sampling,
+    add_series,
+    candidates_in,
+    key_in,
+    sampled_names,
+    seconds,
+)
 from pgo_agent.errors import NotInstalled
 from pgo_agent.profiler import ContinuousProfiler
 from pgo_agent.serve.scheduled import ScheduledSampler
@@ -42,15 +49,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     pushed = serve.add_argument_group("to a collector, on a schedule")
     pushed.add_argument("--url", help="the collector, as http://host:8080; without it there is no schedule")
     pushed.add_argument("--submit-key-file", type=Path, help="its first line is the submit key")
-    pushed.add_argument("--service", help="the program that these are profiles of")
-    pushed.add_argument(
-        "--label",
-        metavar="NAME=VALUE",
-        type=label,
-        action="append",
-        default=[],
-        help="a label of these profiles; may be repeated",
-    )
+    add_series(pushed)
     pushed.add_argument(
         "--spool", metavar="FOLDER", type=Path, help="keeps profiles in an outage; without it, they are lost"
     )

@@ -1,0 +1,22 @@
+"""A shell, into which commands are pasted as a page has them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def pasted(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """What they print in a folder, errors too; fails if one does. Loopback is asked without a proxy."""
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", commands],
+        cwd=folder,
+        env={**environment, "no_proxy": "*"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
