@@ -1,10 +1,13 @@
-"""Reading and writing of the command's files and streams."""
+"""Reading and writing of the command's files and streams.
+
+Without `pathlib` and `tempfile`, whose imports take longer than what is done here.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from contextlib import suppress
 
 STANDARD_STREAM = "-"
 
@@ -16,7 +19,10 @@ class BadInputError(Exception):
 def read(name: str) -> bytes:
     """The content of a file, or of standard input. Raises BadInputError."""
     try:
-        return sys.stdin.buffer.read() if name == STANDARD_STREAM else Path(name).read_bytes()
+        if name == STANDARD_STREAM:
+            return sys.stdin.buffer.read()
+        with open(name, "rb") as file:
+            return file.read()
     except OSError as error:
         raise BadInputError(f"{name}: {error.strerror}") from error
 
@@ -28,7 +34,7 @@ def write(name: str, content: bytes) -> None:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         else:
-            _replace(Path(name).resolve(), content)
+            _replace(os.path.realpath(name), content)
     except BrokenPipeError:
         # The reader has left; without this the interpreter would complain once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -37,18 +43,20 @@ def write(name: str, content: bytes) -> None:
         raise BadInputError(f"{name}: {error.strerror}") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: str, content: bytes) -> None:
     """Writes a file whole or not at all; what can't be replaced (/dev/stdout, a pipe) is written to."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-        return
-    # tempfile's files are private, and a profile is as public as any other output; its import also takes
-    # longer than writing one.
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    try:
-        with temporary.open("xb") as file:
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
             file.write(content)
-        temporary.replace(path)
+        return
+    # tempfile's files are private, and a profile is as public as any other output.
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+        os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise

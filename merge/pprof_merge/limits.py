@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from pprof_merge.errors import LimitExceeded
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Upper bounds on one profile; what exceeds one is refused with `LimitExceeded` by its name.
 
     The defaults leave an order of magnitude above what large Go services send (Go's own default.pgo
@@ -44,4 +43,4 @@ class Limits:
     @classmethod
     def none(cls) -> Limits:
         """No bounds, for profiles that one has made oneself."""
-        return cls(**{field.name: 1 << 62 for field in fields(cls)})
+        return cls._make([1 << 62] * len(cls._fields))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from pprof_merge.traces import Traces
 _INSTANCE = b"instance"
 _VERSION = b"version"
 # Libraries, and what the kernel maps: what google/pprof doesn't take for the main binary either.
-_NO_PROGRAM = re.compile(rb"^\[|^//anon|[.]so$|[.]so[._][0-9]")
+_NO_PROGRAM = rb"^\[|^//anon|[.]so$|[.]so[._][0-9]"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The instances and versions that one profile, which may be a merge, is of; empty where it doesn't tell.
 
     Instances are the texts of the label `instance`. Versions are those of the label `version`; where no
@@ -68,5 +67,5 @@ def _labels(dictionary: Dictionary, profiles: Sequence[Traces]) -> Iterator[tupl
 def _binaries(traces: Traces, strings: Sequence[bytes]) -> frozenset[bytes]:
     """The main binary, and in a merge of several versions those of the others."""
     mappings = (*traces.main.values(), *traces.mappings.values())
-    binaries = [mapping for mapping in mappings if not _NO_PROGRAM.search(strings[mapping.filename])]
+    binaries = [mapping for mapping in mappings if not re.search(_NO_PROGRAM, strings[mapping.filename])]
     return frozenset(strings[binary.build_id] or strings[binary.filename] for binary in binaries) - {b""}

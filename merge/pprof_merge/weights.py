@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import isqrt
 from typing import NamedTuple
@@ -30,8 +29,7 @@ _QUOTIENT_BITS = 160
 _LARGEST_TOTAL = 1 << 59
 
 
-@dataclass(frozen=True, slots=True)
-class Weighting:
+class Weighting(NamedTuple):
     """By what profiles count, a name in WEIGHTS; and a half-life in ns, 0 for none."""
 
     by: str = "sum"

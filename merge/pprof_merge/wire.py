@@ -8,9 +8,10 @@ types refused, the last of a repeated scalar counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from pprof_merge.limits import Limits
 from pprof_merge.varint import MAX_BYTES, decode_varints, encode_varint
 
 _UINT64 = (1 << 64) - 1
+
+_NONE: Mapping[int, Any] = MappingProxyType({})
 
 # Runs up to so many bytes are quicker read one by one than by NumPy.
 _SHORT_RUN = 32
@@ -33,15 +36,14 @@ class WireType(IntEnum):
     FIXED32 = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """Which fields of a message are numbers, repeated numbers (with the limit on how many), and messages;
     others are unknown.
     """
 
     scalars: tuple[int, ...]
-    repeated: dict[int, str] = field(default_factory=dict)
-    messages: dict[int, Message] = field(default_factory=dict)
+    repeated: Mapping[int, str] = _NONE
+    messages: Mapping[int, Message] = _NONE
 
 
 VALUE_TYPE = Message((1, 2))

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,8 +46,7 @@ from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile,
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
 # that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
 _DEFAULTS = Limits()
-STORED = replace(
-    Limits.none(),
+STORED = Limits.none()._replace(
     irregular_fields=_DEFAULTS.irregular_fields,
     nested_messages=_DEFAULTS.nested_messages,
     inflated_bytes=1 << 30,

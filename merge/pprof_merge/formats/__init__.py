@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
+from typing import NamedTuple
 
 from pprof_merge.profile import Profile
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A way to write a profile.
 
     `function` is a module of this package and a function in it, `Profile` → bytes. `media_type` and
