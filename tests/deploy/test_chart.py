@@ -16,6 +16,7 @@ from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]
 from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.chart import FOLDER, Manifest, only, rendered
+from tests.deploy.container import command_line
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -33,7 +34,13 @@ ALL: dict[str, Any] = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "nodeSelector": {"disk": "fast"},
     "tolerations": [{"key": "profiles", "operator": "Exists"}],
-    "scraper": {"enabled": True, "arguments": ["--types=cpu,heap"], "nodeSelector": {"pool": "small"}},
+    "scraper": {
+        "enabled": True,
+        "replicas": 3,
+        "arguments": ["--types=cpu,heap"],
+        "storage": {"className": "fast"},
+        "nodeSelector": {"pool": "small"},
+    },
     "profiler": {
         "enabled": True,
         "namespace": "pgo-profiler",
@@ -42,7 +49,10 @@ ALL: dict[str, Any] = {
         "tolerations": [{"operator": "Exists"}],
     },
 }
-OPTIONS = {"scraper": {"enabled": True}, "profiler": {"enabled": True, "namespace": "pgo-profiler"}}
+OPTIONS = {
+    "scraper": {"enabled": True, "replicas": 2},
+    "profiler": {"enabled": True, "namespace": "pgo-profiler"},
+}
 
 
 def pod_of(manifest: Manifest) -> dict[str, Any]:
@@ -61,7 +71,8 @@ def test_helm_finds_nothing_to_say(values: dict[str, Any]) -> None:
 def test_each_is_as_kubernetes_has_it(values: dict[str, Any]) -> None:
     manifests = rendered(values)
     kinds = [of["kind"] for of in manifests]
-    assert ("Ingress" in kinds, "DaemonSet" in kinds, "Deployment" in kinds) == (bool(values),) * 3
+    assert ("Ingress" in kinds, "DaemonSet" in kinds) == (bool(values),) * 2
+    assert kinds.count("StatefulSet") == (2 if values else 1)
     for manifest in manifests:
         if manifest["kind"] != "ServiceMonitor":  # the operator's, not Kubernetes'
             for version in ("1.30", schemas.latest_version()):
@@ -77,18 +88,18 @@ def plain(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "file"),
+    ("kind", "name", "file"),
     [
-        ("StatefulSet", "collector/statefulset.yaml"),
-        ("Deployment", "scraper/deployment.yaml"),
-        ("DaemonSet", "profiler/daemonset.yaml"),
+        ("StatefulSet", "collector", "collector/statefulset.yaml"),
+        ("StatefulSet", "scraper", "scraper/statefulset.yaml"),
+        ("DaemonSet", "profiler", "profiler/daemonset.yaml"),
     ],
 )
-def test_pods_are_those_of_the_kustomizations(kind: str, file: str) -> None:
-    made, expected = only(rendered(OPTIONS), kind), yaml.safe_load((KUBERNETES / file).read_text())
+def test_pods_are_those_of_the_kustomizations(kind: str, name: str, file: str) -> None:
+    made, expected = only(rendered(OPTIONS), kind, name), yaml.safe_load((KUBERNETES / file).read_text())
     assert plain(pod_of(made)) == plain(pod_of(expected))
     assert made["metadata"]["namespace"] == expected["metadata"]["namespace"]
-    kept = {"replicas", "strategy", "volumeClaimTemplates"}
+    kept = {"replicas", "podManagementPolicy", "volumeClaimTemplates"}
     assert {key: value for key, value in made["spec"].items() if key in kept} == {
         key: value for key, value in expected["spec"].items() if key in kept
     }
@@ -111,21 +122,21 @@ def test_what_may_be_called_and_seen_is_as_in_the_kustomizations() -> None:
     (subject,) = only(made, "ClusterRoleBinding")["subjects"]
     account = only(made, "ServiceAccount")["metadata"]
     assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
-    assert pod_of(only(made, "Deployment"))["serviceAccountName"] == account["name"]
+    assert pod_of(only(made, "StatefulSet", "scraper"))["serviceAccountName"] == account["name"]
 
 
 def test_commands_take_their_arguments_and_call_the_service() -> None:
     for name in ("pgo", "my-pgo-collector", "a" * 53):
         made = rendered(ALL | {"service": {"port": 80}}, name, "profiles")
         service = only(made, "Service")
-        for kind in ("Deployment", "DaemonSet"):
-            (container,) = pod_of(only(made, kind))["containers"]
-            options = pgo_agent.cli.parser().parse_args([*container["command"][1:], *container["args"]])
-            assert options.url == f"http://{service['metadata']['name']}.profiles:80"
-            if kind == "DaemonSet":
-                assert (options.executable, options.every) == (["postgres", "redis-server"], 600)
-            else:
-                assert options.types == ("cpu", "heap")
+        (profiler,) = pod_of(only(made, "DaemonSet"))["containers"]
+        (scraper,) = pod_of(only(made, "StatefulSet", "scraper"))["containers"]
+        command = pgo_agent.cli.parser()
+        profiling, scraping = (command.parse_args(command_line(of)[1:]) for of in (profiler, scraper))
+        url = f"http://{service['metadata']['name']}.profiles:80"
+        assert profiling.url == scraping.url == url
+        assert (profiling.executable, profiling.every) == (["postgres", "redis-server"], 600)
+        assert (scraping.types, scraping.shard.count) == (("cpu", "heap"), 3)
 
 
 def test_two_releases_keep_to_themselves() -> None:
@@ -137,7 +148,7 @@ def test_two_releases_keep_to_themselves() -> None:
     labels = {
         of["metadata"]["name"]: of["spec"]["template"]["metadata"]["labels"].items()
         for of in [*one, *two]
-        if of["kind"] in {"StatefulSet", "Deployment", "DaemonSet"}
+        if of["kind"] in {"StatefulSet", "DaemonSet"}
     }
     assert len(labels) == 6
     assert [name for name in labels if selector <= labels[name]] == ["one-pgo-collector"]
@@ -156,7 +167,7 @@ def test_the_service_monitor_asks_the_service() -> None:
     (port,) = service["spec"]["ports"]
     assert endpoint == {"port": port["name"], "path": "/metrics", "interval": "30s"}
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert "annotations" not in only(made, "StatefulSet")["spec"]["template"]["metadata"]
+    assert "annotations" not in only(made, "StatefulSet", "collector")["spec"]["template"]["metadata"]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +181,7 @@ def test_the_service_monitor_asks_the_service() -> None:
         ({"ingress": {"enabled": True, "host": "pgo.example.net"}}, "tlsSecret"),
         ({"profiler": {"executables": []}}, "executables"),
         ({"scraper": {"arguments": ["cpu"]}}, "arguments"),
+        ({"scraper": {"replicas": 0}}, "replicas"),
     ],
 )
 def test_a_mistake_in_a_value_is_told(values: dict[str, Any], named: str) -> None:

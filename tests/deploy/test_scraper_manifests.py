@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import pgo_agent.cli
 import pytest
 import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
+
+from tests.deploy.container import command_line
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "scraper"
 # The label with a StatefulSet's index came in 1.28.
@@ -52,12 +53,7 @@ def test_the_schemas_notice_a_mistake() -> None:
 @pytest.mark.parametrize("content", RUNNING)
 def test_the_command_takes_its_arguments(content: dict[str, Any]) -> None:
     (container,) = pod_of(content)["containers"]
-    environment = {variable["name"]: variable.get("value", "0") for variable in container.get("env", ())}
-    arguments = [
-        re.sub(r"\$\((\w+)\)", lambda found: str(environment[found[1]]), argument)
-        for argument in [*container["command"][1:], *container["args"]]
-    ]
-    options = pgo_agent.cli.parser().parse_args(arguments)
+    options = pgo_agent.cli.parser().parse_args(command_line(container)[1:])
     assert options.kubernetes
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert {str(options.key_file.parent), str(options.spool.parent)} <= mounted
