@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collector.hooks import SECRET
 from tests.faults.zygote import Zygote
 from tests.server import Process, Server
 
@@ -44,6 +45,16 @@ def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
 def server(stopped: Server) -> Server:
     """A running collector on an empty data folder."""
     stopped.start()
+    return stopped
+
+
+@pytest.fixture
+def hooked(stopped: Server) -> Server:
+    """A collector that isn't running, and that will deliver to nobody yet."""
+    file = stopped.home / "webhook_secret"
+    file.write_text(f"{SECRET}\n")
+    stopped.environment["PGOF_WEBHOOK_SECRET_FILE"] = str(file)
+    stopped.environment["PGOF_METRICS_OPEN"] = "true"
     return stopped
 
 
