@@ -6,3 +6,5 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+# For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
+settings.register_profile("campaign", max_examples=4000)

@@ -6,7 +6,7 @@ that all share. A merge is then a sum of traces; no profile is read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 from pprof_merge.batch import Batch
@@ -17,18 +17,18 @@ from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merge import Contribution, Merge
 from pprof_merge.order import place
-from pprof_merge.origins import Origin, origins_of
+from pprof_merge.origins import Origin, Told, origins_of
 from pprof_merge.profile import Header, Profile
 from pprof_merge.segment import Mark, Segment
 from pprof_merge.traces import PackedTraces, Traces
-from pprof_merge.weighing import Labels, weighted_sums
+from pprof_merge.weighing import weighted_sums
 from pprof_merge.weights import PLAIN, Weighting
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
 _BATCH_BYTES = 1 << 21
 # A profile takes so much besides its traces: header, digest, used mappings.
 _PROFILE_BYTES = 2048
-_NO_LABELS: Labels = MappingProxyType({})
+_NOTHING: Told = MappingProxyType({})
 
 
 class Collection:
@@ -110,21 +110,22 @@ class Collection:
         self,
         numbers: Iterable[int] | None = None,
         weighting: Weighting = PLAIN,
-        labels: Mapping[int, Labels] = MappingProxyType({}),
+        labels: Sequence[Told] = (),
     ) -> Profile:
         """The merge of some profiles, or of all, each as it is or by a factor.
 
-        `labels` are what is known of profiles, by their numbers, besides what is in them. Raises
-        IncompatibleProfiles where the types differ, UnfitForWeight where one can't be weighed so, and
-        ProfileError where there is none.
+        A number may come several times. `labels` are what is known of each, in the order of the numbers,
+        besides what is in it. Raises IncompatibleProfiles where the types differ, UnfitForWeight where one
+        can't be weighed so, and ProfileError where there is none.
         """
         if weighting.is_plain:
             return self._merge_all() if numbers is None else self._merge_some(numbers)
-        chosen = range(len(self)) if numbers is None else numbers
-        ordered = sorted(chosen, key=lambda number: place(self._traces[number]))
-        traces = [self._traces[number] for number in ordered]
-        told = [labels.get(number, _NO_LABELS) for number in ordered]
-        merged = Merge(self._dictionary, weighted_sums(weighting, self._dictionary, traces, told))
+        chosen = [*(range(len(self)) if numbers is None else numbers)]
+        pairs = zip(chosen, labels or [_NOTHING] * len(chosen), strict=True)
+        ordered = sorted(pairs, key=lambda pair: place(self._traces[pair[0]]))
+        traces = [self._traces[number] for number, _ in ordered]
+        of_each = [each for _, each in ordered]
+        merged = Merge(self._dictionary, weighted_sums(weighting, self._dictionary, traces, of_each))
         merged.add(traces)
         return merged.profile()
 
@@ -140,9 +141,9 @@ class Collection:
         merged.add(profiles)
         return merged.profile(), merged.contributions(profiles)
 
-    def origins(self, numbers: Iterable[int]) -> list[Origin]:
-        """Instances and versions that some profiles are of."""
-        return origins_of(self._dictionary, [self._traces[number] for number in numbers])
+    def origins(self, numbers: Iterable[int], labels: Sequence[Told]) -> list[Origin]:
+        """Instances and versions that some profiles are of; `labels` as in a merge."""
+        return origins_of(self._dictionary, [self._traces[number] for number in numbers], labels)
 
     def _merge_all(self) -> Profile:
         """Adds what is new to the last merge of all; unless some of it belongs in between."""

@@ -7,7 +7,7 @@ was built with a build id has that in its mapping.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ from pprof_merge.dictionary import Dictionary
 from pprof_merge.label_sets import Label
 from pprof_merge.ragged import first_appearance
 from pprof_merge.traces import Traces
+
+# What is known of a profile besides what is in it, as labels.
+Told = Mapping[str, str]
 
 _INSTANCE = b"instance"
 _VERSION = b"version"
@@ -34,8 +37,8 @@ class Origin(NamedTuple):
     versions: frozenset[bytes]
 
 
-def origins_of(dictionary: Dictionary, profiles: Sequence[Traces]) -> list[Origin]:
-    """The origin of each profile that left these traces."""
+def origins_of(dictionary: Dictionary, profiles: Sequence[Traces], told: Sequence[Told]) -> list[Origin]:
+    """The origin of each profile that left these traces: as told from outside, else as it says itself."""
     strings = list(dictionary.strings)
     instances: list[set[bytes]] = [set() for _ in profiles]
     versions: list[set[bytes]] = [set() for _ in profiles]
@@ -45,9 +48,17 @@ def origins_of(dictionary: Dictionary, profiles: Sequence[Traces]) -> list[Origi
             if label.text >= 0 and strings[label.text] and strings[label.key] in found:
                 found[strings[label.key]][profile].add(strings[label.text])
     return [
-        Origin(frozenset(of_instances), frozenset(of_versions) or _binaries(traces, strings))
-        for traces, of_instances, of_versions in zip(profiles, instances, versions, strict=True)
+        Origin(
+            _told(labels, _INSTANCE) or frozenset(of_instances),
+            _told(labels, _VERSION) or frozenset(of_versions) or _binaries(traces, strings),
+        )
+        for traces, of_instances, of_versions, labels in zip(profiles, instances, versions, told, strict=True)
     ]
+
+
+def _told(labels: Told, key: bytes) -> frozenset[bytes]:
+    text = labels.get(key.decode())
+    return frozenset() if text is None else frozenset([text.encode()])
 
 
 def _labels(dictionary: Dictionary, profiles: Sequence[Traces]) -> Iterator[tuple[int, tuple[Label, ...]]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from pprof_merge.formats.call_edges import TracedEdges, call_edges, traced_edges
 from pprof_merge.leaves import leaf_functions, leaf_shares
 from pprof_merge.likeness import likenesses
 from pprof_merge.merge import Contribution
+from pprof_merge.origins import Told
 from pprof_merge.overlap import overlap_of_edges
 from pprof_merge.profile import Header, Profile
 
@@ -125,26 +128,37 @@ class Questions:
     bound: float = LIKENESS_BOUND
 
 
-def report(collection: Collection, names: dict[int, str], now_nanos: int, asked: Questions) -> Report:
-    """On the merge of the profiles with these numbers, each of which has a name, as of now.
+class Subject(NamedTuple):
+    """One of the profiles in the merge: its number in the collection, its name, and what is told of it from
+    outside.
+    """
+
+    number: int
+    name: str
+    told: Told = MappingProxyType({})
+
+
+def report(collection: Collection, subjects: Sequence[Subject], now_nanos: int, asked: Questions) -> Report:
+    """On the merge of these profiles as of now.
 
     Raises UnfitForFormat where the other profile is one that the compiler would refuse, and, as `merge`
     does, IncompatibleProfiles and ProfileError.
     """
-    profile, contributions = collection.merge_traced(names)
-    origins = collection.origins(names)
+    numbers = [subject.number for subject in subjects]
+    profile, contributions = collection.merge_traced(numbers)
+    origins = collection.origins(numbers, [subject.told for subject in subjects])
     against = None if asked.against is None else call_edges(asked.against)
     verdict, traced = _verdict(profile)
     outliers = covered = compared = None
     if traced is not None:
-        outliers = _outliers(profile.header, traced, contributions, [*names.values()], asked.bound)
+        outliers = _outliers(profile.header, traced, contributions, subjects, asked.bound)
         if asked.symbols is not None:
             covered = coverage(profile, traced.edges, asked.symbols)
         if against is not None:
             compared = Against(overlap_of_edges(traced.edges, against))
     return Report(
         go=verdict,
-        profiles=len(names),
+        profiles=len(subjects),
         stacks=len(profile.samples),
         totals={
             str(sample_type): int(profile.samples.values[:, column].sum())
@@ -153,7 +167,7 @@ def report(collection: Collection, names: dict[int, str], now_nanos: int, asked:
         duration_nanos=profile.header.duration_nanos,
         instances=_counts(origin.instances for origin in origins),
         versions=_counts(origin.versions for origin in origins),
-        times=_times([collection.header(number).time_nanos for number in names], now_nanos),
+        times=_times([collection.header(number).time_nanos for number in numbers], now_nanos),
         outliers=outliers,
         coverage=covered,
         against=compared,
@@ -205,14 +219,14 @@ def _outliers(
     header: Header,
     traced: TracedEdges,
     contributions: Sequence[Contribution],
-    names: Sequence[str],
+    subjects: Sequence[Subject],
     bound: float,
 ) -> Outliers:
     found = likenesses(header, traced, contributions)
     comparable = np.flatnonzero((found.calls >= _FEWEST_CALLS) & (found.expected > 0))
     every = [
         Outlier(
-            profile=names[row],
+            profile=subjects[row].name,
             likeness=float(found.overlap[row] / found.expected[row]),
             overlap=float(found.overlap[row]),
             expected=float(found.expected[row]),

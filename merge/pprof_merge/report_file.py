@@ -11,7 +11,7 @@ from pprof_merge.errors import ProfileError, SymbolsInvalid, UnfitForFormat
 from pprof_merge.files import BadInputError, read, write
 from pprof_merge.limits import Limits
 from pprof_merge.profile import Profile
-from pprof_merge.report import Questions, report
+from pprof_merge.report import Questions, Subject, report
 from pprof_merge.symbols import parse_symbols
 
 
@@ -27,7 +27,8 @@ def write_report(
         against=None if against is None else _profile(against),
     )
     try:
-        made = report(collection, dict(enumerate(names)), time.time_ns(), asked)
+        subjects = [Subject(number, file) for number, file in enumerate(names)]
+        made = report(collection, subjects, time.time_ns(), asked)
     except UnfitForFormat as unfit:
         raise BadInputError(f"--against {against}: {unfit}") from unfit
     write(name, made.json())

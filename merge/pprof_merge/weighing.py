@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from operator import mul
 
 import numpy as np
@@ -11,13 +11,11 @@ from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import UnfitForWeight
 from pprof_merge.headers import WEIGHING_TYPES, check_compatible
 from pprof_merge.order import chunks
-from pprof_merge.origins import origins_of
+from pprof_merge.origins import Told, origins_of
 from pprof_merge.profile import Header, Int64s, UInt64s
 from pprof_merge.sums import WeightedSums
 from pprof_merge.traces import Traces
 from pprof_merge.weights import Facts, Weighting, factors
-
-Labels = Mapping[str, str]
 
 # Most stacks are sampled once or twice; so that their shares survive rounding, counts are in thousandths.
 _SCALES = {b"count": 1000}
@@ -26,9 +24,9 @@ _LOWER_HALF = np.uint64((1 << 32) - 1)
 
 
 def weighted_sums(
-    weighting: Weighting, dictionary: Dictionary, profiles: Sequence[Traces], labels: Sequence[Labels]
+    weighting: Weighting, dictionary: Dictionary, profiles: Sequence[Traces], told: Sequence[Told]
 ) -> WeightedSums:
-    """For a merge of these profiles, in the order of merging, with the labels that each has from outside.
+    """For a merge of these profiles, in the order of merging, with what is told of each from outside.
 
     Raises UnfitForWeight where one can't be weighed so, and IncompatibleProfiles where their types differ.
     """
@@ -53,7 +51,7 @@ def weighted_sums(
         for traces, magnitudes, group in zip(
             profiles,
             _magnitudes(profiles, header),
-            _groups(weighting.label, dictionary, profiles, labels),
+            _groups(weighting.label, dictionary, profiles, told),
             strict=True,
         )
     ]
@@ -86,20 +84,15 @@ def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
 
 
 def _groups(
-    label: str, dictionary: Dictionary, profiles: Sequence[Traces], labels: Sequence[Labels]
+    label: str, dictionary: Dictionary, profiles: Sequence[Traces], told: Sequence[Told]
 ) -> list[Hashable]:
-    """Which instances or versions each profile is of: as told from outside, else as it says itself.
+    """Which instances or versions each profile is of.
 
     One that doesn't tell of which instance it is is an instance of its own.
     """
     if not label:
         return [None] * len(profiles)
-    origins = origins_of(dictionary, profiles)
-    own: dict[str, list[Hashable]] = {
-        "instance": [origin.instances or number for number, origin in enumerate(origins)],
-        "version": [origin.versions for origin in origins],
-    }
-    return [
-        frozenset([told[label].encode()]) if label in told else group
-        for told, group in zip(labels, own[label], strict=True)
-    ]
+    origins = origins_of(dictionary, profiles, told)
+    if label == "version":
+        return [origin.versions for origin in origins]
+    return [origin.instances or number for number, origin in enumerate(origins)]

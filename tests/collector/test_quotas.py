@@ -49,6 +49,11 @@ def test_what_was_refused_does_not_count(three_a_day: Server) -> None:
     assert send(three_a_day, 1).status_code == 204
 
 
+def test_a_retry_does_not_count(three_a_day: Server) -> None:
+    assert [send(three_a_day, number).status_code for number in (0, 0, 0, 1, 2)] == [204] * 5
+    assert send(three_a_day, 3).status_code == 429
+
+
 def test_the_body_is_not_read(three_a_day: Server) -> None:
     for number in range(3):
         send(three_a_day, number)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from pprof_merge import Collection, decode
 from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, report
+from pprof_merge.report import Questions, Subject, report
 
 from tests.collector.conftest import PROFILES
 from tests.faults.stacks import profile_of
@@ -39,13 +39,22 @@ def test_is_the_engines(filled: Server, go_profiles: list[bytes]) -> None:
     assert answer.headers["Cache-Control"] == "private, no-store"
     found = answer.json()
     collection = Collection()
-    names = dict.fromkeys(collection.extend(go_profiles), "")
-    expected: dict[str, Any] = json.loads(report(collection, names, 0, Questions()).json())  # type: ignore[arg-type]
+    subjects = [Subject(collection.add(profile), "") for profile in go_profiles]
+    expected: dict[str, Any] = json.loads(report(collection, subjects, 0, Questions()).json())
     assert found["coverage"] is None
     for changing in ("times", "outliers"):
         del found[changing], expected[changing]
     assert found == expected
     assert filled.wait_for_log("reported")["blobs"] == len(go_profiles)
+
+
+def test_series_say_which_versions_and_instances(server: Server) -> None:
+    for stack, labels in (("a", "version=1,instance=x"), ("a", "version=2"), ("b", "version=1")):
+        assert server.submit(profile_of(stack), query={"labels": labels}).status_code == 204
+    found = ask(server).json()
+    assert found["versions"] == {"1": 2, "2": 1}
+    assert found["instances"] == {"x": 1}
+    assert (found["profiles"], found["totals"]["samples/count"]) == (3, 3)
 
 
 def test_with_symbols(filled: Server) -> None:

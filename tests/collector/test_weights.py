@@ -98,6 +98,14 @@ def test_the_labels_of_a_series_say_what_counts_the_same(server: Server, weight:
     assert times == dict.fromkeys("abc", 6_666_667) | {"d": 20_000_000}
 
 
+def test_the_same_bytes_from_two_versions_are_of_both(server: Server) -> None:
+    for stack, version in (("a", 1), ("a", 2), ("b", 1)):
+        query = {"labels": f"version={version}"}
+        assert server.submit(profile_of(stack), query=query).status_code == 204
+    times = cpu_of(server.merge(query={"weight": "version"}).content)
+    assert times == {"a": 22_500_000, "b": 7_500_000}
+
+
 def test_what_lost_its_instance_is_not_weighed_by_it(server: Server) -> None:
     for stack, labels in (("a", "instance=1"), ("b", "instance=2"), ("c", "instance=1")):
         day = EPOCH + DAY if stack == "c" else EPOCH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from pprof_proto.profile_pb2 import Profile
@@ -37,12 +38,27 @@ def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapp
 
 def tally(merged: bytes) -> Counter[str]:
     """How often each stack's profile is in a merge; the two values of a sample must agree."""
+    counts: Counter[str] = Counter()
+    for stack, times, other in _samples(merged):
+        assert other == times * 10_000_000
+        counts[stack] += times
+    return counts
+
+
+def weighed_tally(merged: bytes) -> dict[str, float]:
+    """How much each stack's profile counts in a weighted merge, whose counts are in thousandths."""
+    counts: dict[str, float] = {}
+    for stack, thousandths, other in _samples(merged):
+        counts[stack] = counts.get(stack, 0) + thousandths / 1000
+        assert abs(other / 10_000_000 - thousandths / 1000) <= 0.001
+    return counts
+
+
+def _samples(merged: bytes) -> Iterator[tuple[str, int, int]]:
+    """The stack of each, and its values, the smaller first."""
     profile = Profile.FromString(gzip.decompress(merged))
     names = {function.id: profile.string_table[function.name].decode() for function in profile.function}
     stacks = {location.id: names[location.line[0].function_id] for location in profile.location}
-    counts: Counter[str] = Counter()
     for sample in profile.sample:
-        times, other = sorted(sample.value)
-        assert other == times * 10_000_000
-        counts[stacks[sample.location_id[0]]] += times
-    return counts
+        smaller, larger = sorted(sample.value)
+        yield stacks[sample.location_id[0]], smaller, larger

@@ -16,7 +16,7 @@ from pprof_merge.formats.call_edges import TracedEdges, call_edges
 from pprof_merge.likeness import likenesses
 from pprof_merge.merge import Contribution
 from pprof_merge.overlap import overlap, overlap_of_edges
-from pprof_merge.report import Questions, Report, report
+from pprof_merge.report import Questions, Report, Subject, report
 from pprof_proto import profile_pb2
 
 DAY = 86_400_000_000_000
@@ -30,8 +30,8 @@ def collected(profiles: list[bytes]) -> Collection:
 
 
 def report_on(profiles: list[bytes], **asked: Any) -> Report:
-    names = {number: f"profile {number}" for number in range(len(profiles))}
-    return report(collected(profiles), names, NOW, Questions(**asked))
+    subjects = [Subject(number, f"profile {number}") for number in range(len(profiles))]
+    return report(collected(profiles), subjects, NOW, Questions(**asked))
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +295,7 @@ def test_two_thousand_profiles_take_seconds(real: Real) -> None:
     profiles = real("apisvc-") + real("etl-") + real("lintd-")
     collection = collected([profiles[number % len(profiles)] for number in range(2000)])
     start = time.process_time()
-    found = report(collection, {number: str(number) for number in range(2000)}, NOW, Questions())
+    found = report(collection, [Subject(number, str(number)) for number in range(2000)], NOW, Questions())
     assert time.process_time() - start < 10
     assert found.outliers is not None
     assert found.outliers.compared == 2000

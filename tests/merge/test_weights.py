@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pprof_merge import Collection, ProfileError, UnfitForWeight, Weighting, WeightingInvalid, decode, encode
+from pprof_merge import (
+    Collection,
+    Profile,
+    ProfileError,
+    UnfitForWeight,
+    Weighting,
+    WeightingInvalid,
+    decode,
+    encode,
+)
 from pprof_merge.order import Chunk
 from pprof_merge.sums import FACTOR_BITS, WeightedSums
 from pprof_merge.weights import WEIGHTS, Facts, factors, parse_half_life
@@ -71,10 +80,14 @@ def collected(inputs: Iterable[bytes]) -> Collection:
 
 
 def cpu(
-    told: Sequence[Told], weighting: Weighting, labels: Mapping[int, Mapping[str, str]] | None = None
+    told: Sequence[Told], weighting: Weighting, labels: Sequence[Mapping[str, str]] = ()
 ) -> dict[str, float]:
+    """The CPU time of each function in the merge."""
+    return cpu_of(collected(each.bytes() for each in told).merge(weighting=weighting, labels=labels))
+
+
+def cpu_of(merged: Profile) -> dict[str, float]:
     """The CPU time of each function, in samples of 10 ms; its count has to say the same."""
-    merged = collected(each.bytes() for each in told).merge(weighting=weighting, labels=labels or {})
     read_again = profile_pb2.Profile.FromString(encode(merged))
     strings = [string.decode() for string in read_again.string_table]
     names = {function.id: strings[function.name] for function in read_again.function}
@@ -141,11 +154,16 @@ def test_a_label_of_the_samples_is_the_profiles(key: str) -> None:
 def test_what_the_caller_says_comes_before_what_the_profile_says() -> None:
     told = [each._replace(labels=({"version": "x"},)) for each in VERSIONS]
     assert cpu(told, Weighting("version")) == {"one": 80, "two": 20}
-    given = {0: {"version": "1"}, 1: {"version": "2", "instance": "i"}, 2: {"version": "2"}}
+    given = [{"version": "1"}, {"version": "2", "instance": "i"}, {"version": "2"}]
     assert cpu(told, Weighting("version"), given) == pytest.approx({"one": 50 + 250 / 7, "two": 100 / 7})
+    # Of the same profile twice, something else may be said each time.
+    twice = collected(each.bytes() for each in VERSIONS).merge(
+        [0, 0, 2], Weighting("version"), [{"version": "1"}, {"version": "2"}, {"version": "2"}]
+    )
+    assert cpu_of(twice) == pytest.approx({"one": 40 + 24, "two": 16})
     # Said of one alone, it is the same kind of label as that of the others' samples.
-    assert cpu(told, Weighting("version"), {2: {"version": "x"}}) == {"one": 80, "two": 20}
-    assert cpu(told, Weighting("version"), {2: {"version": "y"}}) == {"one": 50, "two": 50}
+    assert cpu(told, Weighting("version"), [{}, {}, {"version": "x"}]) == {"one": 80, "two": 20}
+    assert cpu(told, Weighting("version"), [{}, {}, {"version": "y"}]) == {"one": 50, "two": 50}
 
 
 def test_older_counts_less() -> None:

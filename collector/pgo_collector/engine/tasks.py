@@ -32,7 +32,7 @@ from pprof_merge import (
 from pprof_merge.compression import GZIP_MAGIC
 from pprof_merge.headers import check_compatible
 from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, report
+from pprof_merge.report import Questions, Subject, report
 from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
 from pprof_merge.weights import PLAIN
@@ -168,7 +168,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     is all, there is no file. Raises NotOfThisProfile or OSError.
     """
     collected = collect(chosen, form.weighting)
-    if not collected.names:
+    if not collected.numbers:
         return Merged("", None, collected.left_out)
     profile = collected.merge(form.weighting)
     if form.is_plain:
@@ -211,13 +211,13 @@ def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, no
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
     collected = collect(chosen)
-    if not collected.names:
+    if not collected.numbers:
         return Reported(None, collected.left_out)
     against = _released(released)
     try:
-        made = report(collected.collection, collected.names, now_nanos, Questions(functions, against))
+        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions, against))
     except UnfitForFormat:
-        made = report(collected.collection, collected.names, now_nanos, Questions(functions))
+        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions))
     return Reported(made.json(), collected.left_out)
 
 
@@ -246,9 +246,10 @@ class Collected:
         return [blob.name for blob in self.taken]
 
     @property
-    def names(self) -> dict[int, str]:
-        """A blob for each number; two may have the same profile."""
-        return dict(zip(self.numbers, self.blobs, strict=True))
+    def subjects(self) -> list[Subject]:
+        """What a report is on."""
+        taken = zip(self.numbers, self.taken, strict=True)
+        return [Subject(number, blob.name, dict(blob.labels)) for number, blob in taken]
 
     def merge(self, weighting: Weighting = PLAIN) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
@@ -257,8 +258,7 @@ class Collected:
         numbers = None if is_all else self.numbers
         if weighting.is_plain:
             return self.collection.merge(numbers)
-        labels = {number: dict(blob.labels) for number, blob in zip(self.numbers, self.taken, strict=True)}
-        return self.collection.merge(numbers, weighting, labels)
+        return self.collection.merge(self.numbers, weighting, [dict(blob.labels) for blob in self.taken])
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:

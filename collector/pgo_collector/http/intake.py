@@ -33,7 +33,8 @@ class Intake:
                 request, part, self._largest_body, self._body_seconds, _BODY
             )
             submitted = await self._store.submit(part, series, self._limits, created_nanos)
-        self._quotas.count(series.service, submitted.facts.size)
+        if submitted.is_new:
+            self._quotas.count(series.service, submitted.facts.size)
         request.state.profile = submitted.facts.digest
         request.state.submit = "stored" if submitted.is_new else "duplicate"
         return submitted
