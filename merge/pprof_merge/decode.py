@@ -87,7 +87,7 @@ def _split(protobuf: bytes, reader: StrictReader) -> Records:
 
 def _joined(tables: Sequence[Bodies]) -> tuple[Bodies, Int64s]:
     """The records of all profiles, and the offsets of each profile's."""
-    return Bodies.joined(tables), _offsets(tables)
+    return Bodies.of_all(tables), _offsets(tables)
 
 
 def _offsets(tables: Sequence[Sized]) -> Int64s:

@@ -26,6 +26,7 @@ from pprof_merge.profile import Bools, Functions, Int64s, Ints, Lines, Mappings
 from pprof_merge.ragged import offsets_of, rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
 from pprof_merge.segment import Counts, Entries
+from pprof_merge.sums import are_counted
 from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
 from pprof_merge.used_mappings import Mapping, UsedMappings
 
@@ -69,12 +70,13 @@ class Dictionary:
         label_sets = self._label_sets.intern(batch.samples.labels, texts, self.strings)
         samples, sample_offsets = batch.samples, batch.sample_offsets
         values, frames, frame_offsets = samples.values, samples.locations, samples.location_offsets
-        is_kept: Bools = np.any(values != 0, axis=1)
+        is_kept = are_counted(values)
         if not is_kept.all():
             kept = np.flatnonzero(is_kept)
             index, frame_offsets = take_rows(frame_offsets, kept)
             values, frames, label_sets = values[kept], frames[index], label_sets[kept]
             sample_offsets = offsets_of(is_kept)[sample_offsets]
+        frames = frames.astype(np.intp, copy=False)  # as NumPy would for each use
         numbers = locations.astype(np.int32).take(frames)
         stacks = self._stacks.intern(Rows([label_sets], [numbers], frame_offsets)).astype(np.int32)
         used = UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)

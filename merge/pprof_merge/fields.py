@@ -34,22 +34,29 @@ class IrregularLayout(Exception):
     """The records are not laid out as profilers do it; whether they are malformed is open."""
 
 
-class Varints(NamedTuple):
+class Varints:
     """All varints of some records: values, first bytes (one more, the end of all), and each record's end
     among them and in bytes.
     """
 
-    values: Int64s
-    starts: Int64s
-    ends: Int64s
-    byte_ends: Int64s
+    def __init__(self, table: Bodies) -> None:
+        """Raises IrregularLayout where there is more in the records than varints."""
+        try:
+            self.values, self.starts = decode_varints(table.joined)
+        except MalformedProfile:
+            raise IrregularLayout from None
+        # By the byte that a varint starts at; of other bytes it says nothing.
+        self._numbers = np.empty(len(table.joined) + 1, np.int32)
+        self._numbers[self.starts] = np.arange(len(self.starts), dtype=np.int32)
+        self.byte_ends = np.cumsum(table.sizes)
+        self.ends = self.at(self.byte_ends)
 
-    def at(self, positions: Int64s, likely: Int64s) -> Int64s:
-        """Which varint starts at each byte position; the likely ones are looked at first."""
-        found = np.minimum(likely, len(self.starts) - 1)
-        wrong = np.flatnonzero(self.starts[found] != positions)
-        found[wrong] = _index_of(self.starts, positions[wrong])
-        return found
+    def at(self, positions: Int64s) -> Int64s:
+        """Which varint starts at each byte position. Raises IrregularLayout where none does."""
+        numbers = self._numbers.take(positions).astype(np.int64)
+        if (self.starts.take(numbers, mode="clip") != positions).any():
+            raise IrregularLayout
+        return numbers
 
 
 class Kind(NamedTuple):
@@ -76,19 +83,18 @@ def read(
 
     Raises MalformedProfile and LimitExceeded.
     """
-    bodies, sizes = table
-    byte_ends = np.cumsum(sizes)
-    begin = 0
-    while begin < len(bodies) or not begin:
-        before = int(byte_ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(byte_ends, before + _CHUNK_BYTES, side="right")))
-        chunk = Bodies(bodies[begin:end], sizes[begin:end])
+    offsets = offsets_of(table.sizes)
+    begin, end = 0, -1
+    while end < len(table):
+        end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_BYTES, side="right")) - 1
+        end = min(max(end, begin + 1), len(table))
+        chunk = Bodies(table.joined[offsets[begin] : offsets[end]], table.sizes[begin:end])
         try:
             yield columns(_varints(chunk, kind))
         except IrregularLayout:
             regular = [
                 reader.regular(body, kind.message, f"{kind.name} {begin + i}")
-                for i, body in enumerate(chunk.bodies)
+                for i, body in enumerate(chunk.each())
             ]
             yield columns(_varints(Bodies.of(regular), kind))
         begin = end
@@ -97,19 +103,7 @@ def read(
 def _varints(table: Bodies, kind: Kind) -> Varints:
     if int(table.sizes.max(initial=0)) > kind.longest:
         raise IrregularLayout
-    try:
-        values, starts = decode_varints(table.bodies)
-    except MalformedProfile:
-        raise IrregularLayout from None
-    byte_ends = np.cumsum(table.sizes)
-    return Varints(values, starts, _index_of(starts, byte_ends), byte_ends)
-
-
-def _index_of(starts: Int64s, positions: Int64s) -> Int64s:
-    index = np.searchsorted(starts, positions)
-    if (starts.take(index, mode="clip") != positions).any():
-        raise IrregularLayout
-    return index
+    return Varints(table)
 
 
 class Pairs(NamedTuple):

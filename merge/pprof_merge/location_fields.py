@@ -56,13 +56,13 @@ def _locations(varints: Varints) -> LocationColumns:
     n_locations = len(varints.ends)
     pairs = Pairs.of(varints.values, varints.ends)
     heads = np.flatnonzero(pairs.tags == _LINE_TAG)
-    head_records = np.searchsorted(pairs.offsets, heads, side="right") - 1
+    records = pairs.records
+    head_records = records.take(heads)
     # A head is a line's tag and length; the pairs of the line follow it.
     body_starts, lengths = varints.starts[2 * heads + 2], pairs.values[heads]
     if ((lengths < 0) | (lengths > varints.byte_ends[head_records] - body_starts)).any():
         raise IrregularLayout
-    # Most lines have a function and a number.
-    body_ends = varints.at(body_starts + lengths, 2 * heads + 6)
+    body_ends = varints.at(body_starts + lengths)
     counts = (body_ends >> 1) - (heads + 1)
     if (body_ends & 1).any() or (heads[:-1] + counts[:-1] >= heads[1:]).any():
         raise IrregularLayout
@@ -78,7 +78,5 @@ def _locations(varints: Varints) -> LocationColumns:
     is_outside[heads] = False
     is_outside[inside] = False
     outside = np.flatnonzero(is_outside)
-    scalars = scatter(
-        pairs.tags[outside], pairs.values[outside], pairs.records[outside], n_locations, LOCATION
-    )
+    scalars = scatter(pairs.tags[outside], pairs.values[outside], records[outside], n_locations, LOCATION)
     return LocationColumns(scalars, lines, offsets_of(np.bincount(head_records, minlength=n_locations)))

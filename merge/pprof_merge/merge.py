@@ -22,7 +22,7 @@ from pprof_merge.headers import combine_headers
 from pprof_merge.order import chunks, place, values_of
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
 from pprof_merge.ragged import first_appearance, offsets_of, take_rows
-from pprof_merge.sums import PlainSums, Sums
+from pprof_merge.sums import PlainSums, Sums, are_counted
 from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
 from pprof_merge.used_mappings import Mapping
 
@@ -144,8 +144,8 @@ class Merge:
         """Stacks and sums of the merged profile's samples, in its order: without those that are all 0."""
         stacks = self._order.view
         values = self._sums.take(stacks)
-        is_zero = ~values.any(axis=1)
-        return (stacks[~is_zero], values[~is_zero]) if is_zero.any() else (stacks, values)
+        is_counted = are_counted(values)
+        return (stacks, values) if is_counted.all() else (stacks[is_counted], values[is_counted])
 
     def _make_room(self, n_types: int) -> None:
         """For the stacks that have come to the dictionary since."""

@@ -6,10 +6,10 @@ the strict rules of `wire`, which also say at which byte a profile is broken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import chain
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from pprof_proto.records_pb2 import Records as WireRecords
 
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Int64s
+from pprof_merge.ragged import offsets_of
 from pprof_merge.wire import StrictReader, WireType, read_varint
 
 
@@ -52,32 +53,44 @@ _LIMITED = {
     Field.FUNCTION: "functions",
     Field.STRING_TABLE: "strings",
 }
+# Made once, since enums are slow and these are looked at for every profile.
+_LIMIT_OF_ATTRIBUTE = {number.name.lower(): name for number, name in _LIMITED.items()}
+_ATTRIBUTES = {int(number): number.name.lower() for number in Field}
+_WIRE_TYPES = frozenset(map(int, WireType))
 
 # A record's tag and length take 6 bytes at most; a scalar field takes 11 at most.
 _FRAME_BYTES, _FIELD_BYTES = 6, 11
 
 
 class Bodies(NamedTuple):
-    """The records of a table, still encoded, and how many bytes each has."""
+    """The records of a table, still encoded: their bytes one after another, and how many each has.
 
-    bodies: list[bytes]
+    So many small objects take more room and time than what is in them, and are let go of at once.
+    """
+
+    joined: bytes
     sizes: Int64s
 
     @classmethod
     def of(cls, bodies: list[bytes]) -> Bodies:
-        """Measures them."""
-        return cls(bodies, np.fromiter(map(len, bodies), np.int64, len(bodies)))
+        """Joins and measures them."""
+        return cls(b"".join(bodies), np.fromiter(map(len, bodies), np.int64, len(bodies)))
 
     @classmethod
-    def joined(cls, tables: Sequence[Bodies]) -> Bodies:
+    def of_all(cls, tables: Sequence[Bodies]) -> Bodies:
         """One table after another."""
         if len(tables) == 1:
             return tables[0]
-        bodies = list(chain.from_iterable(table.bodies for table in tables))
-        return cls(bodies, np.concatenate([table.sizes for table in tables]))
+        return cls(
+            b"".join([table.joined for table in tables]), np.concatenate([table.sizes for table in tables])
+        )
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self.sizes)
+
+    def each(self) -> Iterator[bytes]:
+        """One record after another."""
+        return (self.joined[begin:end] for begin, end in pairwise(offsets_of(self.sizes).tolist()))
 
 
 @dataclass(slots=True)
@@ -111,8 +124,8 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
     except DecodeError:
         return _split_strictly(protobuf, reader)
     limits = reader.limits
-    for number, name in _LIMITED.items():
-        limits.check(name, len(getattr(message, Field(number).name.lower())))
+    for attribute, name in _LIMIT_OF_ATTRIBUTE.items():
+        limits.check(name, len(getattr(message, attribute)))
     records = Records(
         samples=Bodies.of(message.sample[:]),
         mappings=Bodies.of(message.mapping[:]),
@@ -135,7 +148,7 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
 def _other_bytes(protobuf: bytes, records: Records) -> int:
     """At least how many bytes of the protobuf are in none of the records, their tags or lengths."""
     tables = (records.samples, records.mappings, records.locations, records.functions)
-    in_tables = sum(int(table.sizes.sum()) + _FRAME_BYTES * len(table) for table in tables)
+    in_tables = sum(len(table.joined) + _FRAME_BYTES * len(table) for table in tables)
     in_strings = sum(map(len, records.strings)) + _FRAME_BYTES * len(records.strings)
     return len(protobuf) - in_tables - in_strings
 
@@ -166,11 +179,11 @@ def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
 
 def _take(records: Records, number: int, kind: int, value: object, reader: StrictReader) -> None:
     """Takes a field that is not one of the bulky ones, or refuses it."""
-    if kind not in tuple(WireType):
+    if kind not in _WIRE_TYPES:
         raise MalformedProfile(f"field {number} has wire type {kind}, which pprof lacks")
     if number == Field.COMMENT and kind == WireType.LENGTH and isinstance(value, bytes):
         records.comments.extend(_signed(index) for index in reader.varints(value))
-    elif 0 < number <= max(Field):
+    elif number in _ATTRIBUTES:
         if kind != WireType.VARINT or number in _BULK or not isinstance(value, int):
             raise MalformedProfile(f"field {number} has wire type {kind}")
         if number == Field.COMMENT:
@@ -178,7 +191,7 @@ def _take(records: Records, number: int, kind: int, value: object, reader: Stric
             return
         if number == Field.TIME_NANOS and records.time_nanos:
             raise MalformedProfile("two profiles were written one after the other")
-        setattr(records, Field(number).name.lower(), _signed(value))
+        setattr(records, _ATTRIBUTES[number], _signed(value))
 
 
 def _signed(value: int) -> int:

@@ -57,16 +57,15 @@ class _Powers:
 
     def __init__(self) -> None:
         base = _odd()
-        self._bases = np.array([base, pow(base, -1, 1 << 64)], np.uint64)
-        self._powers = np.ones((2, 1), np.uint64)
+        # The powers that come next, of the base and of its inverse.
+        self._bases = np.array([[base], [pow(base, -1, 1 << 64)]], np.uint64)
+        self._powers = np.ones((2, 1), np.uint64)  # as many as a power of 2
 
     def upto(self, count: int) -> tuple[UInt64s, UInt64s]:
         """base^i and base^-i for i below `count`."""
-        have = self._powers.shape[1]
-        if have < count:
-            steps = np.repeat(self._bases[:, None], max(count, 2 * have), axis=1)
-            steps[:, 0] = 1
-            self._powers = np.multiply.accumulate(steps, axis=1)
+        while self._powers.shape[1] < count:
+            self._powers = np.concatenate((self._powers, self._powers * self._bases), axis=1)
+            self._bases *= self._bases
         return self._powers[0], self._powers[1]
 
 
@@ -99,7 +98,7 @@ class RowTable:
         self._slots = np.full(_FEWEST_SLOTS, _FREE)
         self._far: dict[bytes, int] = {}
         self._fixed_multipliers = _multipliers(len(self._fixed))
-        self._ragged_multipliers = _multipliers(len(self._ragged))
+        self._ragged_multipliers = _multipliers(len(self._ragged) - 1)  # the first column has the powers
         self._count_multiplier, self._last_multiplier = _multipliers(2)
 
     def __len__(self) -> int:
@@ -177,16 +176,15 @@ class RowTable:
             hashes += _product(column, multiplier)
         if rows.ragged:
             n_words = len(rows.ragged[0])
-            powers, inverses = _POWERS.upto(n_words + 1)
-            words = _product(rows.ragged[0], self._ragged_multipliers[0])
-            for column, multiplier in zip(rows.ragged[1:], self._ragged_multipliers[1:], strict=True):
+            powers, inverses = _POWERS.upto(n_words)
+            words = rows.ragged[0].astype(np.uint64)
+            for column, multiplier in zip(rows.ragged[1:], self._ragged_multipliers, strict=True):
                 words += _product(column, multiplier)
             words *= powers[:n_words]
-            # The sum of a row's words times base^(place in the row), from sums over all words before.
-            before = np.zeros(n_words + 1, np.uint64)
-            np.cumsum(words, out=before[1:])
-            before = before.take(rows.offsets)
-            hashes += (before[1:] - before[:-1]) * inverses.take(starts)
+            # The sum of a row's words times base^(place in the row), for those rows that have any.
+            filled = (ends > starts).nonzero()[0]
+            starts = starts.take(filled)
+            hashes[filled] += np.add.reduceat(words, starts) * inverses.take(starts)
         return hashes * self._last_multiplier
 
     def _slots_of(self, hashes: UInt64s) -> Int64s:

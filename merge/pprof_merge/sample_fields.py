@@ -121,7 +121,9 @@ class _Reading:
         tags, known = self._varints.values[position], 0
         following = np.empty_like(position)
         for tag, kind in _KIND_OF_TAG.items():
-            mine = np.flatnonzero(tags == tag)
+            if known == len(tags):
+                break
+            mine = (tags == tag).nonzero()[0]
             if not mine.size:
                 continue
             known += len(mine)
@@ -157,8 +159,8 @@ class _Reading:
 
 def _narrow(ids: Int64s) -> Ints:
     """In half the room, where they fit: no column is longer than that of all frames."""
-    narrow = ids.astype(np.int32)
-    return narrow if np.array_equal(narrow, ids) else ids
+    fit = ids.min(initial=0) >= 0 and ids.max(initial=0) <= np.iinfo(np.int32).max
+    return ids.astype(np.int32) if fit else ids
 
 
 def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
@@ -167,4 +169,4 @@ def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64
     body_starts, lengths = varints.starts[start], varints.values[position]
     if ((lengths < 0) | (lengths > varints.starts[end] - body_starts)).any():
         raise IrregularLayout
-    return start, varints.at(body_starts + lengths, end)  # Go's profiler writes the stack last
+    return start, varints.at(body_starts + lengths)

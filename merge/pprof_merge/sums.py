@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from pprof_merge.order import Chunk
-from pprof_merge.profile import Int64s, Ints
+from pprof_merge.profile import Bools, Int64s, Ints
 
 # Factors are whole numbers of 2^-32.
 FACTOR_BITS = 32
@@ -28,6 +28,14 @@ class Sums(Protocol):
 
     def take(self, stacks: Ints) -> Int64s:
         """The sums of some stacks, (k, n_types)."""
+
+
+def are_counted(values: Int64s) -> Bools:
+    """Which rows (m,) of values (m, n_types) aren't all 0."""
+    counted = np.zeros(len(values), np.bool_)
+    for column in values.T:  # a step a column, where any(axis=1) is one a row
+        counted |= column != 0
+    return counted
 
 
 class PlainSums:

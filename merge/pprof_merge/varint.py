@@ -5,7 +5,7 @@ Signed values are their two's complement in 64 bits, as protobuf's int64 has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,7 @@ _VALUE_OF_PAIR = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7 | _PAIRS & 0x7F, _PAIR
 # Those that have more have the top bit set in the two bytes before the last, of a word of four that it ends.
 _WORD_BYTES = 4
 _GOES_ON_TWICE = np.uint32(0x00808000)
-_BEFORE = b"\0" * (_WORD_BYTES - 1)  # so that the first byte ends one too
+_BEFORE = b"\0" * MAX_BYTES  # so that the first byte ends one too, and there are bytes before any varint
 
 # And written as a code of four bytes, or several.
 _CODE_BYTES = 4
@@ -31,41 +31,48 @@ _CODE_BITS = np.uint64(7 * _CODE_BYTES)
 _CODE_MASK = np.uint64((1 << 7 * _CODE_BYTES) - 1)
 
 
-def decode_varints(parts: Iterable[bytes]) -> tuple[Int64s, Int64s]:
+def decode_varints(run: bytes) -> tuple[Int64s, Int64s]:
     """All varints of some bytes that hold nothing else: their n values, and the byte where each starts.
 
     The starts (n + 1) end with the number of bytes. Like Go's, the tenth byte's surplus bits are dropped.
     Raises MalformedProfile.
     """
-    joined = b"".join((_BEFORE, *parts))
-    size = len(joined) - len(_BEFORE)
-    buffer = np.frombuffer(joined, np.uint8, offset=len(_BEFORE))
-    if size and buffer[-1] >= 0x80:
+    joined = _BEFORE + run
+    buffer = np.frombuffer(joined, np.uint8)
+    if buffer[-1] >= 0x80:
         raise MalformedProfile("a varint is truncated")
-    last = (buffer < 0x80).nonzero()[0]
+    last = (buffer[len(_BEFORE) :] < 0x80).nonzero()[0]
     starts = np.empty(len(last) + 1, np.int64)
     starts[0] = 0
     np.add(last, 1, out=starts[1:])
-    words = np.ndarray((size,), "<u4", joined, strides=(1,)).take(last)
+    offset = len(_BEFORE) - _WORD_BYTES + 1
+    words = np.ndarray((len(run),), "<u4", joined, offset, strides=(1,)).take(last)
     values = _VALUE_OF_PAIR.take(words >> np.uint32(16)).astype(np.int64)
-    _add_further_bytes(values, buffer, last, (words & _GOES_ON_TWICE == _GOES_ON_TWICE).nonzero()[0])
+    longer = (words & _GOES_ON_TWICE == _GOES_ON_TWICE).nonzero()[0]
+    if longer.size:
+        values[longer] = _longer_values(words.take(longer), buffer, last.take(longer) + len(_BEFORE))
     return values, starts
 
 
-def _add_further_bytes(values: Int64s, buffer: Bytes, last: Int64s, longer: Int64s) -> None:
-    """Completes the values of varints that are longer than two bytes."""
-    position = last[longer] - 2
-    for _length in range(3, MAX_BYTES + 1):
+def _longer_values(words: UInt32s, buffer: Bytes, last: Int64s) -> Int64s:
+    """The values of varints of three bytes or more, whose last bytes are there in the buffer."""
+    three = words >> np.uint32(24) << np.uint32(14)
+    three |= (words >> np.uint32(9) & np.uint32(0x3F80)) | (words >> np.uint32(8) & np.uint32(0x7F))
+    has_fourth = words & np.uint32(0x80) != 0
+    values = np.where(has_fourth, three << np.uint32(7) | words & np.uint32(0x7F), three).astype(np.int64)
+    position = last - _WORD_BYTES
+    longer = (has_fourth & (buffer.take(position) >= 0x80)).nonzero()[0]
+    position = position.take(longer)
+    for _length in range(_WORD_BYTES + 1, MAX_BYTES + 1):
         if not longer.size:
-            return
-        byte = buffer[position]
-        values[longer] = (values[longer] << 7) | (byte & 0x7F)
+            return values
+        values[longer] = values[longer] << 7 | buffer.take(position) & 0x7F
         position -= 1
-        # A varint at the very beginning has no byte before it, and position -1 would be the last one.
-        goes_on = np.flatnonzero((position >= 0) & (buffer[position] >= 0x80))
+        goes_on = (buffer.take(position) >= 0x80).nonzero()[0]
         longer, position = longer[goes_on], position[goes_on]
     if longer.size:
         raise MalformedProfile(f"a varint is longer than {MAX_BYTES} bytes")
+    return values
 
 
 def varint_sizes(values: UInt64s | UInt32s) -> Bytes:

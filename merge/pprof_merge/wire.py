@@ -130,7 +130,7 @@ class StrictReader:
         # Counted before any is decoded, which takes eight times the room.
         count = int(np.count_nonzero(np.frombuffer(run, np.uint8) < 0x80))
         self.limits.check(limit, count)
-        decode_varints([run])
+        decode_varints(run)
         return count
 
     def regular(self, body: bytes, message: Message, where: str) -> bytes:
