@@ -38,8 +38,9 @@ class Cells:
 
     def number(self, field: int, values: UInt64s, is_there: Bools) -> None:
         """A scalar field: tag and value."""
-        self._add(field << 3 | WireType.VARINT, is_there)
-        self.add(values, is_there)
+        if is_there.any():
+            self._add(field << 3 | WireType.VARINT, is_there)
+            self.add(values, is_there)
 
     def message(self, field: int, sizes: Int64s, is_there: Bools) -> None:
         """What stands before a message or a packed run: tag and length."""
@@ -85,7 +86,9 @@ def sum_of_sizes(columns: Sequence[UInt64s]) -> Int64s:
     """The bytes of scalar fields, a column each, with their tags; a 0 is left out. (Numbers are below 16.)"""
     sizes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        sizes += np.where(column == 0, 0, varint_sizes(column) + np.uint8(1))
+        is_there = column != 0
+        if is_there.any():
+            sizes += np.where(is_there, varint_sizes(column) + np.uint8(1), np.uint8(0))
     return sizes
 
 

@@ -6,14 +6,12 @@ code comes across the strings; strings that nothing refers to are not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
 
 from pprof_merge.cells import Cells, message_sizes, scalar_messages, sum_of_sizes, unsigned
 from pprof_merge.encode_samples import LONGEST_UNPACKED, encode_samples
-from pprof_merge.numbering import Numbers
 from pprof_merge.profile import (
     Functions,
     Header,
@@ -31,7 +29,8 @@ from pprof_merge.wire import WireType, length_field
 
 Column = TypeVar("Column", Int64s, UInt64s)
 
-# The heads of strings shorter than this are made once.
+_STRING = 6 << 3 | WireType.LENGTH
+# The heads of strings shorter than this are made once: tag and length take a byte each.
 _SHORT = 128
 
 
@@ -57,19 +56,30 @@ class _StringTable:
     """The strings to be written; `text` has the new index of each of the profile's strings."""
 
     def __init__(self, profile: Profile) -> None:
-        numbers: Numbers[bytes] = Numbers([b""])
-        known = numbers.of(profile.strings)
-        before, after = (numbers.of(texts) for texts in _header_texts(profile.header))
-        used = (before, known[_label_texts(profile.samples.labels)], known[_table_texts(profile)], after)
-        order, renumbered = first_appearance(np.concatenate(used))
-        keys = list(numbers)
-        self.strings = [keys[number] for number in order.tolist()]
-        self._index: dict[bytes, int] = dict(zip(self.strings, range(len(self.strings)), strict=True))
+        strings = list(profile.strings)
+        self._row_of = dict(zip(strings, range(len(strings)), strict=True))  # of equal ones, the last
+        before, after = _header_texts(profile.header)
+        for text in (*before, *after):
+            if text not in self._row_of:
+                self._row_of[text] = len(strings)
+                strings.append(text)
+        rows = np.fromiter(map(self._row_of.__getitem__, strings), np.int64, len(strings))
+        used = (
+            self._rows(before),
+            rows[_label_texts(profile.samples.labels)],
+            rows[_table_texts(profile)],
+            self._rows(after),
+        )
+        order, index = first_appearance(np.concatenate(used))
+        self.strings = [strings[row] for row in order.tolist()]
         # A string that is not used has no index, and nobody asks for it.
-        self.text = np.append(renumbered, np.full(len(numbers) - len(renumbered), -1))[known]
+        self.text = np.append(index, np.full(len(strings) - len(index), -1))[rows]
+
+    def _rows(self, texts: list[bytes]) -> Int64s:
+        return np.array([self._row_of[text] for text in texts], np.int64)
 
     def __getitem__(self, text: bytes) -> int:
-        return self._index[text]
+        return int(self.text[self._row_of[text]])
 
 
 def _header_texts(header: Header) -> tuple[list[bytes], list[bytes]]:
@@ -107,8 +117,9 @@ def _locations(locations: Locations) -> bytes:
     """One row of cells a line: a location's own fields stand in the row of its first line, or of none."""
     lines = locations.lines
     n_lines = np.diff(lines.offsets)
-    has_line = np.repeat(n_lines > 0, np.maximum(n_lines, 1))
-    first = offsets_of(np.maximum(n_lines, 1))
+    n_rows = np.maximum(n_lines, 1)
+    has_line = np.repeat(n_lines > 0, n_rows)
+    first = offsets_of(n_rows)
     is_first, is_last = np.zeros((2, len(has_line)), np.bool_)
     is_first[first[:-1]] = True
     is_last[first[1:] - 1] = True
@@ -119,7 +130,7 @@ def _locations(locations: Locations) -> bytes:
         return spread
 
     def of_locations(values: Column) -> Column:
-        return np.repeat(values, np.maximum(n_lines, 1))
+        return np.repeat(values, n_rows)
 
     line = [of_lines(_ids(lines.function)), of_lines(lines.line), of_lines(lines.column)]
     line_sizes = sum_of_sizes(line)
@@ -155,14 +166,11 @@ def _ids(rows: Int64s) -> UInt64s:
     return unsigned(rows + 1)
 
 
-def _strings(strings: list[bytes]) -> Iterator[bytes]:
-    heads = [_tag(6, WireType.LENGTH) + encode_varint(size) for size in range(_SHORT)]
-    for string in strings:
-        if len(string) < _SHORT:
-            yield heads[len(string)]
-            yield string
-        else:
-            yield length_field(6, string)
+def _strings(strings: list[bytes]) -> list[bytes]:
+    heads = [bytes((_STRING, size)) for size in range(_SHORT)]
+    return [
+        heads[len(string)] + string if len(string) < _SHORT else length_field(6, string) for string in strings
+    ]
 
 
 def _header_fields(header: Header, table: _StringTable) -> tuple[list[bytes], list[bytes]]:

@@ -21,7 +21,7 @@ from pprof_merge.growing import Growing
 from pprof_merge.headers import combine_headers
 from pprof_merge.order import chunks, place, values_of
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
-from pprof_merge.ragged import first_appearance, offsets_of, take_rows
+from pprof_merge.ragged import first_appearance, offsets_of, take_rows, translated
 from pprof_merge.sums import PlainSums, Sums, are_counted
 from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
 from pprof_merge.used_mappings import Mapping
@@ -113,7 +113,7 @@ class Merge:
             header=self._header,
             samples=Samples(
                 values,
-                location_rows.astype(np.int32).take(frames),
+                translated(frames, location_rows.astype(np.int32)),
                 frame_offsets,
                 _labels(dictionary, label_sets),
             ),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pprof_merge.profile import Bools, Int64s, Integers, Ints
+
+# So many numbers at a time, or rows of them, stay in the processor's cache from step to step.
+_CHUNK = 1 << 16
+_CHUNK_ROWS = 1 << 12
 
 
 def offsets_of(counts: Integers | Bools) -> Int64s:
@@ -21,10 +27,29 @@ def spans(starts: Int64s, counts: Int64s) -> Int64s:
     return np.repeat(starts - (ends - counts), counts) + np.arange(total)
 
 
+def parts_of_spans(starts: Int64s, counts: Int64s) -> Iterator[tuple[slice, Int64s]]:
+    """The indexes that `spans` gives, part by part: which of them a part is, and the part."""
+    begin = 0
+    for first in range(0, len(counts), _CHUNK_ROWS):
+        rows = slice(first, first + _CHUNK_ROWS)
+        part = spans(starts[rows], counts[rows])
+        yield slice(begin, begin + len(part)), part
+        begin += len(part)
+
+
 def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     """The flat indexes of some rows, in their order, and the offsets of what is taken."""
     counts = (offsets[1:] - offsets[:-1])[rows]
     return spans(offsets[:-1][rows], counts), offsets_of(counts)
+
+
+def translated(numbers: Ints, table: Ints) -> Ints:
+    """table[number] for each number, in the type of the table."""
+    found = np.empty(len(numbers), table.dtype)
+    for begin in range(0, len(numbers), _CHUNK):
+        chunk = slice(begin, begin + _CHUNK)
+        table.take(numbers[chunk], out=found[chunk], mode="clip")  # other modes take a copy of `out`
+    return found
 
 
 def rows_at(offsets: Int64s, indexes: Int64s) -> Int64s:
@@ -36,10 +61,17 @@ def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     """The distinct numbers of a sequence in the order in which each appears first, and the inverse:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
     """
-    first = np.full(int(sequence.max(initial=-1)) + 1, len(sequence), np.int64)
-    first[sequence[::-1]] = np.arange(len(sequence) - 1, -1, -1)
-    present = np.flatnonzero(first < len(sequence))
-    order = present[np.argsort(first[present])]
-    renumbered = np.full(len(first), -1, np.int64)
+    size = int(sequence.max(initial=-1)) + 1
+    is_in, first = np.zeros(size, np.bool_), np.empty(size, np.int64)
+    orders = [np.zeros(0, np.int64)]
+    for begin in range(0, len(sequence), _CHUNK):
+        chunk = sequence[begin : begin + _CHUNK]
+        new = chunk[~is_in.take(chunk)].astype(np.int64)  # most are known after a while
+        places = np.arange(len(new))
+        first[new[::-1]] = places[::-1]
+        orders.append(new[first.take(new) == places])
+        is_in[new] = True
+    order = np.concatenate(orders)
+    renumbered = np.full(size, -1, np.int64)
     renumbered[order] = np.arange(len(order))
     return order, renumbered

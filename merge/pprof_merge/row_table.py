@@ -14,13 +14,12 @@ import numpy as np
 
 from pprof_merge.growing import Growing
 from pprof_merge.profile import Bools, Int64s, Ints, UInt64s
-from pprof_merge.ragged import offsets_of, rows_at, spans
+from pprof_merge.ragged import offsets_of, parts_of_spans, rows_at
 
 _Type = type[np.int32] | type[np.int64]
 
 _FEWEST_SLOTS = 1 << 10
 _FREE = np.int32(-1)
-_NO_INDEX = np.zeros(0, np.int64)
 
 # So many steps from where its hash points no honest row lies; one that somebody has contrived goes to a dict.
 _MOST_STEPS = 32
@@ -40,12 +39,13 @@ class Rows(NamedTuple):
         """Some of them, in the order of their numbers given."""
         starts = self.offsets.take(numbers)
         counts = self.offsets[1:].take(numbers) - starts
-        index = spans(starts, counts) if self.ragged else _NO_INDEX
-        return Rows(
-            [column.take(numbers) for column in self.fixed],
-            [column.take(index) for column in self.ragged],
-            offsets_of(counts),
-        )
+        offsets = offsets_of(counts)
+        ragged = [np.empty(offsets[-1], column.dtype) for column in self.ragged]
+        if ragged:
+            for words, index in parts_of_spans(starts, counts):
+                for taken, column in zip(ragged, self.ragged, strict=True):
+                    column.take(index, out=taken[words], mode="clip")  # other modes take a copy of `out`
+        return Rows([column.take(numbers) for column in self.fixed], ragged, offsets)
 
 
 def _odd() -> int:
@@ -244,11 +244,12 @@ class RowTable:
         for kept, column in zip(self._fixed, rows.fixed, strict=True):
             equal &= kept.view.take(numbers) == column
         if kept_offsets[-1]:
-            index = spans(kept_starts, counts)  # where a row is longer than that kept, perhaps beyond the end
-            for kept, column in zip(self._ragged, rows.ragged, strict=True):
-                different = (kept.view.take(index, mode="clip") != column).nonzero()[0]
-                if different.size:
-                    equal[rows_at(rows.offsets, different)] = False
+            # Where a row is longer than that kept, the index is perhaps beyond the end.
+            for words, index in parts_of_spans(kept_starts, counts):
+                for kept, column in zip(self._ragged, rows.ragged, strict=True):
+                    different = (kept.view.take(index, mode="clip") != column[words]).nonzero()[0]
+                    if different.size:
+                        equal[rows_at(rows.offsets, words.start + different)] = False
         return equal
 
     def _intern_far(self, rows: Rows, hashes: UInt64s, row: int) -> int:

@@ -101,6 +101,9 @@ def codes_of(values: UInt32s) -> UInt32s:
 def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
     """The codes of any values, in as many parts as the largest needs; and which values have the part."""
     is_there = np.ones(values.shape, np.bool_)
+    if values.max(initial=0) <= _CODE_MASK:  # nearly always
+        yield codes_of(values.astype(np.uint32)), is_there
+        return
     while is_there.any():
         part = (values & _CODE_MASK).astype(np.uint32)
         codes = codes_of(part)

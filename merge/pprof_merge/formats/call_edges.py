@@ -16,6 +16,9 @@ from pprof_merge.headers import WEIGHING_TYPES
 from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples
 from pprof_merge.ragged import offsets_of, take_rows
 
+# Rows of several columns are sorted as one number each, where it has no more than 63 bits.
+_MOST_KEYS = 1 << 63
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallEdges:
@@ -207,9 +210,23 @@ def _sorted_distinct(numbers: Int64s) -> Int64s:
 
 def _distinct(columns: tuple[Int64s, ...]) -> tuple[Int64s, Int64s]:
     """Numbers for rows, in the order of the columns, one for equal rows; and a row of each number."""
-    order = np.lexsort(columns[::-1])
+    keys, n_keys = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        lowest = int(column.min(initial=0))
+        digits, n_digits = column - lowest, int(column.max(initial=0)) - lowest + 1
+        if n_keys * n_digits >= _MOST_KEYS:
+            (keys, n_keys), (digits, n_digits) = _ranks(keys), _ranks(column)
+        keys = keys * n_digits + digits
+        n_keys *= n_digits
+    order = np.argsort(keys)
     is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = np.any([np.diff(column[order]) != 0 for column in columns], axis=0)
+    is_new[1:] = np.diff(keys[order]) != 0
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(is_new) - 1
     return number, order[is_new]
+
+
+def _ranks(column: Int64s) -> tuple[Int64s, int]:
+    """The rank of each number among the distinct ones, and how many there are."""
+    values, ranks = np.unique(column, return_inverse=True)
+    return ranks, len(values)
