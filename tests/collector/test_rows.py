@@ -251,6 +251,17 @@ def test_after_a_kill_blobs_are_read_before_they_are_asked_for(server: Server) -
     assert tally(server.merge(query={"service": "s0"}).content) == {"0": 1, "2": 1, "4": 1}
 
 
+def test_what_is_to_be_read_is_known_before_any_of_it_is(server: Server) -> None:
+    for number in range(20):
+        server.submit(profile_of(f"{number}"), query={"service": f"s{number}"})
+    server.kill()
+    server.start()
+    said = {"read": 0}
+    while said["read"] < 20:
+        said = server.client.get("/readyz").json()["rows"]
+        assert said["of"] == 20 or said == {"read": 0, "of": 0}
+
+
 def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
     for number in range(row_file.SEGMENT + 2):
         server.submit(profile_of(f"{number}", time_nanos=EPOCH + number))

@@ -30,15 +30,17 @@ class Warming:
         """Reads all, service after service; those last that have the newest profiles."""
         try:
             owners = await asyncio.to_thread(self._store.catalog.owners_of_blobs)
-            for service, type_ in owners:
+            self.total = sum(owners.values())
+            for (service, type_), count in owners.items():
+                before = self.read
                 await self._warm(service, type_)
+                self.read = before + count  # what has come or gone since the start plays no part
         except (WorkerLost, SQLAlchemyError, OSError) as error:
             _log.warning("not all was read, merges will", reason=str(error))
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
         blobs = await asyncio.to_thread(self._store.catalog.live, Selection(service, type_))
-        self.total += len(blobs)
         for begin in range(0, len(blobs), _BATCH):
             chosen = chosen_of(self._store, service, type_, blobs[begin : begin + _BATCH])
             await self._store.workers.run_for(chosen.owner, read_rows, chosen)

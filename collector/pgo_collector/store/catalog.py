@@ -204,17 +204,17 @@ class Catalog:
         with self._engine.begin() as connection:
             return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
 
-    def owners_of_blobs(self) -> list[tuple[str, str]]:
-        """The services and types with live blobs; those last that have the newest."""
+    def owners_of_blobs(self) -> dict[tuple[str, str], int]:
+        """How many live blobs a service and type has; those last that have the newest."""
         newest = (
-            sa.select(SERIES.c.service, SERIES.c.type)
+            sa.select(SERIES.c.service, SERIES.c.type, sa.func.count().label("blobs"))
             .select_from(NAMED_BLOBS)
             .where(BLOBS.c.live)
             .group_by(SERIES.c.service, SERIES.c.type)
             .order_by(sa.func.max(BLOBS.c.time_nanos))
         )
         with self._engine.begin() as connection:
-            return [(row.service, row.type) for row in connection.execute(newest)]
+            return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
 
     def counting(self, name: BlobName) -> Blob | None:
         """The blob that counts the profile of that name; None if none does."""
