@@ -198,6 +198,14 @@ def test_times_are_in_utc_unless_they_say_otherwise(shared: Server, text: str) -
     assert found(shared, service=service, to=text) == {}
 
 
+def test_times_are_exact_to_the_nanosecond(shared: Server) -> None:
+    store(shared, profile_of("x", time_nanos=EPOCH + 123_456_780), service="nanos")
+    for fraction, is_from_then_on in (("12345678", True), ("123456780", True), ("123456781", False)):
+        text = f"2023-11-14T22:13:20.{fraction}Z"
+        assert found(shared, service="nanos", from_=text) == ({"x": 1} if is_from_then_on else {})
+        assert found(shared, service="nanos", to=text) == ({} if is_from_then_on else {"x": 1})
+
+
 def test_releases_and_reports_are_of_a_service(server: Server) -> None:
     store(server, profile_of("a"), service="one")
     store(server, profile_of("b"), service="two", labels="version=2")

@@ -19,6 +19,8 @@ from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels, un
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 _MOST_MATCHERS = 32
+# What of a second's fraction `datetime` has no room for.
+_NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _BASE = "base_"
 _MICROSECONDS = 10**6
 
@@ -89,7 +91,10 @@ def base_of(request: Request, selection: Selection) -> Selection:
 
 
 def parse_time(text: str, parameter: str) -> int:
-    """A time in ns since 1970: a date, or RFC 3339; without its zone in UTC. Raises ParameterInvalid."""
+    """A time in ns since 1970: a date, or RFC 3339; without its zone in UTC. Raises ParameterInvalid.
+
+    What is finer than a nanosecond is left out.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -98,6 +103,8 @@ def parse_time(text: str, parameter: str) -> int:
         ) from None
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     nanos = ((since.days * 86400 + since.seconds) * _MICROSECONDS + since.microseconds) * 1000
+    if finer := _NANOS.search(text):
+        nanos += int(finer[0].ljust(3, "0"))
     if not -(1 << 63) <= nanos < 1 << 63:
         raise ParameterInvalid(f"{parameter}={text[:50]}: profiles have times from 1678 to 2261")
     return nanos
