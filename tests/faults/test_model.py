@@ -57,7 +57,9 @@ WEIGHTS = st.sampled_from(
     ]
 )  # fmt: skip
 # One that comes too late for what is done strikes nothing; the server is killed after it.
-STRIKES = st.tuples(st.sampled_from([Mode.KILL, Mode.TORN]), st.integers(1, 60))
+MODES = st.sampled_from([Mode.KILL, Mode.TORN])
+SUBMIT_STRIKES = st.tuples(MODES, st.integers(1, 32))
+STRIKES = st.tuples(MODES, st.integers(1, 120))
 ENDS = st.sampled_from(["stop", "kill", "reindex", "reindex struck", "catalog lost"])
 
 
@@ -128,7 +130,7 @@ class Machine(RuleBasedStateMachine):
     def submit_the_same_to_another_series(self, data: st.DataObject, labels: str) -> None:
         self._submit(data.draw(st.sampled_from(self.sent))._replace(labels=labels))
 
-    @rule(place=PLACES, strike=STRIKES, reindex=st.booleans())
+    @rule(place=PLACES, strike=SUBMIT_STRIKES, reindex=st.booleans())
     def submit_struck(self, place: Place, strike: Strike, *, reindex: bool) -> None:
         sent = self._new(place)
         upper = self._wholes()

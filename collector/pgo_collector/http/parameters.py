@@ -33,7 +33,7 @@ def _number(default: int, most: int) -> dict[str, Any]:
 # Of every parameter its schema, and what it means.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
-        "service": (_TEXT, "The program; without it the default one. Of the whole fleet: `*`."),
+        "service": (_TEXT, "The program; without it the default one. For questions `*` is the whole fleet."),
         "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "What was measured."),
         "labels": (_TEXT, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
         "from": (_TEXT, "Taken from then on: a date, or RFC 3339."),
