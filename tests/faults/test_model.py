@@ -39,10 +39,13 @@ SIX: Final = TODAY + DAY // 4
 Place = tuple[str, str, int, int]
 Strike = tuple[Mode, int]
 
-DAYS = st.integers(1, 12)
+DAYS = st.integers(1, 6)
 BOUNDS = st.none() | DAYS
-SERVICES = st.sampled_from(["one", "two"])
-LABELS = st.sampled_from(["", "version=1", "version=2", "version=1,instance=x", "instance=x", "instance=y"])
+# What is there twice comes twice as often, so that a series and day has several profiles.
+SERVICES = st.sampled_from(["one", "one", "one", "two"])
+LABELS = st.sampled_from(
+    ["", "version=1", "version=1", "version=2", "version=1,instance=x", "instance=x", "instance=y"]
+)
 PLACES = st.tuples(SERVICES, LABELS, DAYS, st.integers(0, 5))
 QUERIES = st.sampled_from(
     [
@@ -56,10 +59,11 @@ WEIGHTS = st.sampled_from(
         Weight("version", 1), Weight("instance", 3),
     ]
 )  # fmt: skip
-# One that comes too late for what is done strikes nothing; the server is killed after it.
-MODES = st.sampled_from([Mode.KILL, Mode.TORN])
-SUBMIT_STRIKES = st.tuples(MODES, st.integers(1, 32))
-STRIKES = st.tuples(MODES, st.integers(1, 120))
+# A submit has some 30 operations, a combine or upkeep up to a hundred and more. A strike that comes too late
+# strikes nothing; the server is killed after it.
+STRIKES = st.tuples(
+    st.sampled_from([Mode.KILL, Mode.TORN]), st.integers(1, 15) | st.integers(1, 40) | st.integers(1, 120)
+)
 ENDS = st.sampled_from(["stop", "kill", "reindex", "reindex struck", "catalog lost"])
 
 
@@ -110,7 +114,7 @@ class Machine(RuleBasedStateMachine):
         self.server.environment = self.settings
         shutil.rmtree(self.lane.data)
 
-    @initialize(places=st.lists(PLACES, min_size=3, max_size=9))
+    @initialize(places=st.lists(PLACES, min_size=6, max_size=15))
     def start(self, places: list[Place]) -> None:
         self.lane.start()
         self.submit(places)
@@ -130,7 +134,7 @@ class Machine(RuleBasedStateMachine):
     def submit_the_same_to_another_series(self, data: st.DataObject, labels: str) -> None:
         self._submit(data.draw(st.sampled_from(self.sent))._replace(labels=labels))
 
-    @rule(place=PLACES, strike=SUBMIT_STRIKES, reindex=st.booleans())
+    @rule(place=PLACES, strike=STRIKES, reindex=st.booleans())
     def submit_struck(self, place: Place, strike: Strike, *, reindex: bool) -> None:
         sent = self._new(place)
         upper = self._wholes()
