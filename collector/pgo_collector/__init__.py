@@ -1,1 +1,1 @@
-"""The collector: an HTTP service that stores CPU profiles of a fleet and serves their merge."""
+"""The collector: an HTTP service that stores the profiles of a fleet and serves their merges."""

@@ -28,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The commands with their help."""
     parser = argparse.ArgumentParser(
         prog="pgo-collector",
-        description="Collects pprof CPU profiles of a fleet and merges them for profile-guided builds.",
+        description="Collects pprof profiles of a fleet and merges them, for people and for builds.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
