@@ -13,7 +13,7 @@ from pprof_merge.ragged import offsets_of
 from pprof_merge.traces import Traces
 
 # Traces are taken together up to so many, which bounds what it takes besides the sums.
-_CHUNK_TRACES = 1 << 18
+_CHUNK_TRACES = 1 << 16
 
 
 class Chunk(NamedTuple):

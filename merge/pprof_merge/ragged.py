@@ -6,6 +6,8 @@ import numpy as np
 
 from pprof_merge.profile import Bools, Int64s, Integers, Ints
 
+_PART = 1 << 16
+
 
 def offsets_of(counts: Integers | Bools) -> Int64s:
     """Offsets (n + 1) of rows of these lengths (n); of flags, how many are set before each."""
@@ -37,7 +39,10 @@ def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
     """
     first = np.full(int(sequence.max(initial=-1)) + 1, len(sequence), np.int64)
-    first[sequence[::-1]] = np.arange(len(sequence) - 1, -1, -1)
+    # From the end, so that the first is set last; in parts, since a sequence may have millions.
+    for end in range(len(sequence), 0, -_PART):
+        part = sequence[max(0, end - _PART) : end]
+        first[part[::-1]] = np.arange(end - 1, end - 1 - len(part), -1)
     present = np.flatnonzero(first < len(sequence))
     order = present[np.argsort(first[present])]
     renumbered = np.full(len(first), -1, np.int64)
