@@ -34,6 +34,13 @@ def rows_at(offsets: Int64s, indexes: Int64s) -> Int64s:
     return np.searchsorted(offsets, indexes, side="right") - 1
 
 
+def renumber(sequence: Ints, numbers: Int64s) -> None:
+    """Puts in the place of each number in a sequence the one in `numbers`. It may be too long for a copy."""
+    for begin in range(0, len(sequence), _PART):
+        part = sequence[begin : begin + _PART]
+        part[:] = numbers.take(part)
+
+
 def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     """The distinct numbers of a sequence in the order in which each appears first, and the inverse:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
