@@ -114,7 +114,8 @@ async def _reindex(settings: Settings) -> int:
             _log.error("the catalog is damaged, events that waited in it are lost", reason=str(error))
             folder.drop_catalog()
         async with open_store(settings, folder) as store:
-            return sum(row.live for row in store.catalog.rows())
+            with store.catalog.rows() as rows:
+                return sum(row.live for row in rows)
 
 
 def _endpoint(settings: Settings) -> Endpoint | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pprof_merge.profile import Bools, Int64s, Integers, Ints
 
-_PART = 1 << 16
+_PART = 1 << 15
 
 
 def offsets_of(counts: Integers | Bools) -> Int64s:

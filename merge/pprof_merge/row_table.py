@@ -22,7 +22,7 @@ _Type = type[np.int32] | type[np.int64]
 _FEWEST_SLOTS = 1 << 10
 _FREE = np.int32(-1)
 # So many words of ragged columns at a time bound what is needed beside the table, which may have millions.
-_PART_WORDS = 1 << 16
+_PART_WORDS = 1 << 14
 
 # So many steps from where its hash points no honest row lies; one that somebody has contrived goes to a dict.
 _MOST_STEPS = 32

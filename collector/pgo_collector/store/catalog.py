@@ -143,10 +143,11 @@ class Catalog:
         with self._engine.begin() as connection:
             return list(connection.execute(query).scalars())
 
-    def rows(self) -> list[Blob]:
-        """Every row, live or not."""
+    @contextmanager
+    def rows(self) -> Iterator[Iterator[Blob]]:
+        """Every row, live or not, to be read one after another."""
         with self._engine.begin() as connection:
-            return [*read_blobs(connection, sa.true())]
+            yield read_blobs(connection, sa.true())
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
         """Of the live blobs of either kind those whose last profile was before, and the oldest of the others
