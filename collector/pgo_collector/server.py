@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 import uvloop
+from pprof_merge.heap import share_heap, trim_heap
 
 from pgo_collector.app import Parts, create_app
 from pgo_collector.connection import Connection, State
@@ -47,6 +48,7 @@ _log = structlog.get_logger()
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Raises CannotStart."""
+    share_heap()
     uvloop.run(_serve(settings))
 
 
@@ -63,6 +65,7 @@ async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = 
     async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store)
+            trim_heap()  # that takes a kilobyte a blob, once
             await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, Series(settings.default_service, CPU))
             yield store
@@ -111,7 +114,8 @@ async def _reindex(settings: Settings) -> int:
             _log.error("the catalog is damaged, events that waited in it are lost", reason=str(error))
             folder.drop_catalog()
         async with open_store(settings, folder) as store:
-            return sum(row.live for row in store.catalog.rows())
+            with store.catalog.rows() as rows:
+                return sum(row.live for row in rows)
 
 
 def _endpoint(settings: Settings) -> Endpoint | None:

@@ -121,7 +121,10 @@ class Settings(BaseSettings):
     rows_megabytes: int = Field(
         default=1024,
         gt=0,
-        description="How much memory the workers may use, together, to keep decoded profiles, in MiB.",
+        description=(
+            "How much memory the workers may use, together, between merges to keep what they have decoded, in"
+            " MiB. What it bounds, and what not: docs/capacity.md."
+        ),
     )
     merges_kept: int = Field(
         default=500, gt=0, description="How many merges are kept on disk, in all their forms; the newest are."

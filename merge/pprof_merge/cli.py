@@ -144,7 +144,7 @@ def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace)
 
 def _check_weighable(names: Sequence[str], collection: Collection, weighting: Weighting) -> None:
     for number, name in enumerate(names):
-        if refusal := weighting.refusal(collection.header(number)):
+        if refusal := weighting.refusal(collection.header(number).duration_nanos):
             raise BadInputError(f"{name}: {refusal}")
 
 

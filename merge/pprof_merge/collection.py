@@ -7,8 +7,10 @@ that all share. A merge is then a sum of traces; no profile is read again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+from pprof_merge.all_traces import AllTraces
 from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
 from pprof_merge.decode import decode_batch
@@ -16,18 +18,17 @@ from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merge import Contribution, Merge
-from pprof_merge.order import place
 from pprof_merge.origins import Origin, Told, origins_of
-from pprof_merge.profile import Header, Profile
+from pprof_merge.picked import Picked
+from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile
 from pprof_merge.segment import Mark, Segment
-from pprof_merge.traces import PackedTraces, Traces
+from pprof_merge.sums import PlainSums, Sums
+from pprof_merge.traces import Traces
 from pprof_merge.weighing import weighted_sums
 from pprof_merge.weights import PLAIN, Weighting
 
 # Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
 _BATCH_BYTES = 1 << 21
-# A profile takes so much besides its traces: header, digest, used mappings.
-_PROFILE_BYTES = 2048
 _NOTHING: Told = MappingProxyType({})
 
 
@@ -40,8 +41,7 @@ class Collection:
     def __init__(self, limits: Limits = Limits()) -> None:
         self._limits = limits
         self._dictionary = Dictionary()
-        self._traces: list[Traces] = []
-        self._traces_bytes = 0
+        self._traces = AllTraces()
         # The merge of all, as of when it was asked for last.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
@@ -76,35 +76,66 @@ class Collection:
 
     def absorb(self, other: Collection) -> range:
         """Takes in all profiles of another collection, in their order; returns their numbers here."""
-        return self._append(self._dictionary.absorb(other._dictionary, other._traces))
+        first = len(self)
+        for traces in self._dictionary.absorb(other._dictionary, other._traces.since(0)):
+            self._traces.add(traces)
+        return range(first, len(self))
 
     @property
     def mark(self) -> Mark:
         """How far it is."""
-        return Mark(len(self._traces), self._dictionary.counts)
+        return Mark(len(self), self._dictionary.counts)
 
     def since(self, mark: Mark) -> Segment:
         """What has come since it was that far."""
-        traces = PackedTraces.of(self._traces[mark.profiles :])
-        return Segment(self._dictionary.since(mark.counts), traces)
+        traces = self._traces.since(mark.profiles)
+        return Segment(self._dictionary.since(mark.counts), Traces.joined(traces))
 
     def grow(self, segment: Segment) -> None:
         """Takes in what came to a collection that was as this one is. Traces stay in its arrays."""
         self._dictionary.grow(segment.entries)
-        self._traces.extend(segment.traces.unpacked())
+        self._traces.add_segment(segment.traces)
+
+    def settle(self, segment: Segment) -> None:
+        """From now on what came last, of which this is the segment, has its traces in its arrays alone."""
+        self._traces.replace_last(segment.traces)
 
     @property
     def nbytes(self) -> int:
         """The memory that all of it takes, about, without the arrays of segments."""
-        return self._dictionary.nbytes + self._traces_bytes + _PROFILE_BYTES * len(self._traces)
+        return self._dictionary.nbytes + self._traces.nbytes
+
+    @property
+    def own_nbytes(self) -> int:
+        """How much of that the traces take that are in no segment."""
+        return self._traces.nbytes
 
     def header(self, number: int) -> Header:
         """The header of a profile."""
-        return self._traces[number].header
+        traces, row = self._traces.find(number)
+        timeless: Header = self._dictionary.headers[traces.headers[row]]
+        return replace(
+            timeless,
+            time_nanos=int(traces.times[row]),
+            duration_nanos=int(traces.durations[row]),
+        )
+
+    def headers(self, numbers: Iterable[int]) -> tuple[list[Header], Ints]:
+        """Of some profiles: the headers without their times, each once, and which of them each has."""
+        return self._pick(numbers).distinct_headers()
+
+    def durations(self, numbers: Iterable[int]) -> Int64s:
+        """The durations of some profiles in ns."""
+        return self._pick(numbers).durations
 
     def digest(self, number: int) -> bytes:
         """The SHA-256 of a profile's bare protobuf."""
-        return self._traces[number].digest
+        traces, row = self._traces.find(number)
+        return bytes(traces.digests[row])
+
+    def find(self, digests: Bytes) -> Int64s:
+        """The numbers of the profiles with these digests (n, 32); -1 where there is none."""
+        return self._traces.with_digests(digests)
 
     def merge(
         self,
@@ -118,41 +149,41 @@ class Collection:
         besides what is in it. Raises IncompatibleProfiles where the types differ, UnfitForWeight where one
         can't be weighed so, and ProfileError where there is none.
         """
-        if weighting.is_plain:
-            return self._merge_all() if numbers is None else self._merge_some(numbers)
-        chosen = [*(range(len(self)) if numbers is None else numbers)]
-        pairs = zip(chosen, labels or [_NOTHING] * len(chosen), strict=True)
-        ordered = sorted(pairs, key=lambda pair: place(self._traces[pair[0]]))
-        traces = [self._traces[number] for number, _ in ordered]
-        of_each = [each for _, each in ordered]
-        merged = Merge(self._dictionary, weighted_sums(weighting, self._dictionary, traces, of_each))
-        merged.add(traces)
-        return merged.profile()
-
-    def _merge_some(self, numbers: Iterable[int]) -> Profile:
-        merged = Merge(self._dictionary)
-        merged.add([self._traces[number] for number in numbers])
+        if weighting.is_plain and numbers is None:
+            return self._merge_all()
+        profiles = self._pick(range(len(self)) if numbers is None else numbers)
+        order = profiles.order()
+        ordered = profiles.take(order)
+        sums: Sums = PlainSums()
+        if not weighting.is_plain:
+            told = [labels[place] if labels else _NOTHING for place in order.tolist()]
+            sums = weighted_sums(weighting, self._dictionary, ordered, told)
+        merged = Merge(self._dictionary, sums)
+        merged.add(ordered)
         return merged.profile()
 
     def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
         """The merge of some profiles, and what each of them has in it. Raises as `merge` does."""
-        profiles = [self._traces[number] for number in numbers]
+        profiles = self._pick(numbers)
         merged = Merge(self._dictionary)
-        merged.add(profiles)
-        return merged.profile(), merged.contributions(profiles)
+        merged.add(profiles.in_order())
+        return merged.profile(), [*merged.contributions(profiles)]
 
     def origins(self, numbers: Iterable[int], labels: Sequence[Told]) -> list[Origin]:
-        """Instances and versions that some profiles are of; `labels` as in a merge."""
-        return origins_of(self._dictionary, [self._traces[number] for number in numbers], labels)
+        """Instances and versions that some profiles, which can be merged, are of; `labels` as in a merge."""
+        return origins_of(self._dictionary, self._pick(numbers), labels)
 
     def _merge_all(self) -> Profile:
         """Adds what is new to the last merge of all; unless some of it belongs in between."""
-        new = self._traces[self._n_in_all :]
+        new = self._traces.pick_since(self._n_in_all, self._dictionary.headers).in_order()
         if not self._all.follows(new):
-            self._all, new = Merge(self._dictionary), self._traces
+            self._all, new = Merge(self._dictionary), self._pick(range(len(self))).in_order()
         self._all.add(new)
-        self._n_in_all = len(self._traces)
+        self._n_in_all = len(self)
         return self._all.profile()
+
+    def _pick(self, numbers: Iterable[int]) -> Picked:
+        return self._traces.pick(numbers, self._dictionary.headers)
 
     def _extend(self, waiting: Sequence[bytes | ProfileError]) -> Iterator[int | ProfileError]:
         protobufs = [protobuf for protobuf in waiting if isinstance(protobuf, bytes)]
@@ -177,13 +208,7 @@ class Collection:
             return error
 
     def _take_in(self, batch: Batch) -> range:
-        return self._append(self._dictionary.intern(batch))
-
-    def _append(self, every: Sequence[Traces]) -> range:
-        first = len(self._traces)
-        self._traces.extend(every)
-        self._traces_bytes += sum(traces.stacks.nbytes + traces.values.nbytes for traces in every)
-        return range(first, len(self._traces))
+        return self._traces.add(self._dictionary.intern(batch))
 
 
 def _grown(limits: Limits, segment: Segment) -> Collection:

@@ -1,6 +1,6 @@
 """What many profiles share: strings, functions, mappings, locations, label sets and stacks, each once.
 
-A profile that is interned leaves `Traces`: for each sample, the number of its stack and its values. Two
+Profiles that are interned leave `Traces`: for each sample, the number of its stack and its values. Two
 things are the same where google/pprof's `profile.Merge` takes them for the same (its `key` methods):
 
     function    name, system name, file name, start line
@@ -22,13 +22,13 @@ import numpy as np
 from pprof_merge.batch import Batch
 from pprof_merge.label_sets import Label, LabelSets
 from pprof_merge.numbering import Numbers
-from pprof_merge.profile import Bools, Functions, Int64s, Ints, Lines, Mappings
+from pprof_merge.profile import Bools, Functions, Header, Int64s, Ints, Lines, Mappings
 from pprof_merge.ragged import offsets_of, rows_at, take_rows
 from pprof_merge.row_table import Rows, RowTable
 from pprof_merge.segment import Counts, Entries
 from pprof_merge.sums import are_counted
-from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
-from pprof_merge.used_mappings import Mapping, UsedMappings
+from pprof_merge.traces import Traces
+from pprof_merge.used_mappings import UsedMappings, rows_of, translated
 
 # What a string takes besides its bytes, with its place in the dict.
 _STRING_BYTES = 130
@@ -49,6 +49,9 @@ class Dictionary:
 
     def __init__(self) -> None:
         self.strings: Numbers[bytes] = Numbers([b""])
+        # Without times, so that those of one program are one.
+        self._headers: Numbers[Header] = Numbers()
+        self._headers_by_number: list[Header] = []
         self._mappings: Numbers[tuple[int, int, int]] = Numbers()
         # name, system name, file name, start line
         self._functions = RowTable([np.int32, np.int32, np.int32, np.int64])
@@ -57,16 +60,18 @@ class Dictionary:
         # label set; locations
         self._stacks = RowTable([np.int32], [np.int32])
         self._label_sets = LabelSets()
+        # location; column of every line
+        self._inner_columns = RowTable([np.int32], [np.int64])
         # What the first so many strings take: they only ever come.
         self._n_texts_sized = self._texts_bytes = 0
 
-    def intern(self, batch: Batch) -> list[Traces]:
+    def intern(self, batch: Batch) -> Traces:
         """Takes in some profiles, as `decode` makes them."""
         texts = self.strings.of(batch.strings)
-        mappings, mapping_numbers = self._intern_mappings(batch.mappings, texts)
+        mappings = self._intern_mappings(batch.mappings, texts)
         functions = self._intern_functions(batch.functions, texts)
-        locations = self._intern_locations(batch, mapping_numbers, functions)
-        inner_columns = _inner_columns(batch, locations)
+        locations = self._intern_locations(batch, mappings, functions)
+        inner_columns, inner_column_counts = self._intern_inner_columns(batch, locations)
         label_sets = self._label_sets.intern(batch.samples.labels, texts, self.strings)
         samples, sample_offsets = batch.samples, batch.sample_offsets
         values, frames, frame_offsets = samples.values, samples.locations, samples.location_offsets
@@ -79,40 +84,30 @@ class Dictionary:
         frames = frames.astype(np.intp, copy=False)  # as NumPy would for each use
         numbers = locations.astype(np.int32).take(frames)
         stacks = self._stacks.intern(Rows([label_sets], [numbers], frame_offsets)).astype(np.int32)
-        used = UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings, mapping_numbers)
-        return [
-            Traces(
-                header=batch.headers[profile],
-                digest=batch.digests[profile],
-                stacks=stacks[begin:end],
-                values=values[begin:end],
-                main=used.main(profile),
-                mappings=used.at_first_use(profile),
-                inner_columns=inner_columns[profile],
-            )
-            for profile, (begin, end) in enumerate(pairwise(sample_offsets.tolist()))
-        ]
-
-    def _intern_mappings(self, mappings: Mappings, texts: Int64s) -> tuple[list[Mapping], Int64s]:
-        attributes = [
-            Mapping(start, limit, offset, filename, build_id, tuple(flags))
-            for start, limit, offset, filename, build_id, flags in zip(
-                mappings.start.tolist(),
-                mappings.limit.tolist(),
-                mappings.offset.tolist(),
-                texts[mappings.filename].tolist(),
-                texts[mappings.build_id].tolist(),
-                mappings.flags.tolist(),
-                strict=True,
-            )
-        ]
-        sizes = (mappings.limit - mappings.start + (_PAGE - _ONE)) // _PAGE * _PAGE
-        return attributes, self._mappings.of(
-            [
-                (size, mapping.offset, mapping.build_id or mapping.filename)
-                for size, mapping in zip(sizes.tolist(), attributes, strict=True)
-            ]
+        stack_counts = np.diff(sample_offsets)
+        used = UsedMappings(batch, frames, frame_offsets[sample_offsets], mappings)
+        used_rows = [used.of(profile) for profile in range(len(batch))]
+        return Traces(
+            headers=self._headers.of(map(_timeless, batch.headers)).astype(np.int32),
+            times=np.array([header.time_nanos for header in batch.headers], np.int64),
+            durations=np.array([header.duration_nanos for header in batch.headers], np.int64),
+            digests=np.frombuffer(b"".join(batch.digests), np.uint8).reshape(len(batch), -1),
+            stack_counts=stack_counts,
+            stacks=stacks,
+            value_counts=stack_counts * values.shape[1],
+            values=values.ravel(),
+            mapping_counts=np.array([len(rows) for rows in used_rows], np.int64),
+            mappings=rows_of(mappings, batch.mappings, texts)[[row for rows in used_rows for row in rows]],
+            inner_column_counts=inner_column_counts,
+            inner_columns=inner_columns,
         )
+
+    def _intern_mappings(self, mappings: Mappings, texts: Int64s) -> Int64s:
+        sizes = (mappings.limit - mappings.start + (_PAGE - _ONE)) // _PAGE * _PAGE
+        build_id, filename = texts[mappings.build_id], texts[mappings.filename]
+        names = np.where(build_id != 0, build_id, filename)
+        columns = (sizes, mappings.offset, names)
+        return self._mappings.of(zip(*(column.tolist() for column in columns), strict=True))
 
     def _intern_functions(self, functions: Functions, texts: Int64s) -> Int64s:
         names = [texts[column] for column in (functions.name, functions.system_name, functions.filename)]
@@ -135,15 +130,35 @@ class Dictionary:
         ]
         return self._locations.intern(Rows(fixed, [functions[lines.function], lines.line], lines.offsets))
 
+    def _intern_inner_columns(self, batch: Batch, locations: Int64s) -> tuple[Ints, Int64s]:
+        """The numbers of all profiles' inner columns, and how many each has. Few profilers write any."""
+        lines, n_profiles = batch.locations.lines, len(batch)
+        if not lines.column.any():
+            return np.zeros(0, np.int32), np.zeros(n_profiles, np.int64)
+        is_inner = lines.column != 0
+        is_inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
+        rows = np.unique(rows_at(lines.offsets, np.flatnonzero(is_inner)))
+        index, offsets = take_rows(lines.offsets, rows)
+        numbers = self._inner_columns.intern(Rows([locations[rows]], [lines.column[index]], offsets))
+        profiles = rows_at(batch.location_offsets, rows)
+        return numbers.astype(np.int32), np.bincount(profiles, minlength=n_profiles)
+
     @property
     def nbytes(self) -> int:
         """The memory it takes, about."""
         if self._n_texts_sized < len(self.strings):
             self._texts_bytes += sum(map(len, self.strings.since(self._n_texts_sized)))
             self._n_texts_sized = len(self.strings)
-        tables = (self._functions, self._locations, self._stacks)
+        tables = (self._functions, self._locations, self._stacks, self._inner_columns)
         texts = self._texts_bytes + _STRING_BYTES * len(self.strings)
         return texts + sum(table.nbytes for table in tables)
+
+    @property
+    def headers(self) -> list[Header]:
+        """The headers of all profiles, without their times."""
+        if len(self._headers_by_number) < len(self._headers):
+            self._headers_by_number += self._headers.since(len(self._headers_by_number))
+        return self._headers_by_number
 
     @property
     def n_stacks(self) -> int:
@@ -171,41 +186,58 @@ class Dictionary:
         column[offsets[has_lines + 1] - 1] = last_column[has_lines]
         return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
 
+    def inner_columns(self, numbers: Ints) -> list[tuple[int, tuple[int, ...]]]:
+        """Some inner columns: of which location, and those of its lines."""
+        (location,), (columns,), offsets = self._inner_columns.take(numbers)
+        every = columns.tolist()
+        spans = pairwise(offsets.tolist())
+        return [
+            (number, tuple(every[begin:end]))
+            for number, (begin, end) in zip(location.tolist(), spans, strict=True)
+        ]
+
     @property
     def counts(self) -> Counts:
         """How much there is of each kind."""
         return Counts(
             strings=len(self.strings),
+            headers=len(self._headers),
             mappings=len(self._mappings),
             functions=len(self._functions),
             locations=len(self._locations),
             stacks=len(self._stacks),
             label_sets=self._label_sets.counts,
+            inner_columns=len(self._inner_columns),
         )
 
     def since(self, counts: Counts) -> Entries:
         """What has come since there was that much."""
         return Entries(
             self.strings.since(counts.strings),
+            self._headers.since(counts.headers),
             self._mappings.since(counts.mappings),
             self._functions.since(counts.functions),
             self._locations.since(counts.locations),
             self._stacks.since(counts.stacks),
             self._label_sets.since(counts.label_sets),
+            self._inner_columns.since(counts.inner_columns),
         )
 
     def grow(self, entries: Entries) -> None:
         """Takes in what came to another dictionary, which was as this one is."""
         self.strings.of(entries.strings)
+        self._headers.of(entries.headers)
         self._mappings.of(entries.mappings)
         self._functions.grow(entries.functions)
         self._locations.grow(entries.locations)
         self._stacks.grow(entries.stacks)
         self._label_sets.grow(entries.label_sets)
+        self._inner_columns.grow(entries.inner_columns)
 
-    def absorb(self, other: Dictionary, traces: Sequence[Traces]) -> list[Traces]:
+    def absorb(self, other: Dictionary, every: Sequence[Traces]) -> list[Traces]:
         """Takes in what another dictionary has; returns the traces left there as if they were left here."""
         texts = self.strings.of(other.strings)
+        headers = self._headers.of(other._headers).astype(np.int32)
         mappings = self._mappings.of(
             (size, offset, int(texts[name])) for size, offset, name in other._mappings
         )
@@ -217,21 +249,17 @@ class Dictionary:
         label_sets = self._label_sets.absorb(other._label_sets, texts)
         (label_set,), (frames,), offsets = other._stacks.rows
         stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets))
-
-        def translated(used: dict[int, Mapping]) -> dict[int, Mapping]:
-            return {int(mappings[number]): mapping.translated(texts) for number, mapping in used.items()}
-
+        (location,), columns, offsets = other._inner_columns.rows
+        inner_columns = self._inner_columns.intern(Rows([locations[location]], columns, offsets))
         return [
             replace(
-                left,
-                stacks=stacks.astype(np.int32)[left.stacks],
-                main=translated(left.main),
-                mappings=translated(left.mappings),
-                inner_columns={
-                    int(locations[number]): columns for number, columns in left.inner_columns.items()
-                },
+                traces,
+                headers=headers[traces.headers],
+                stacks=stacks.astype(np.int32)[traces.stacks],
+                mappings=translated(traces.mappings, mappings, texts),
+                inner_columns=inner_columns.astype(np.int32)[traces.inner_columns],
             )
-            for left in traces
+            for traces in every
         ]
 
     def functions(self, numbers: Ints) -> Functions:
@@ -239,16 +267,5 @@ class Dictionary:
         return Functions(*self._functions.take(numbers).fixed)
 
 
-def _inner_columns(batch: Batch, numbers: Int64s) -> list[InnerColumns]:
-    """Of each profile of a batch, whose locations have these numbers. Few profilers write any."""
-    lines = batch.locations.lines
-    columns: list[InnerColumns] = [{} for _ in range(len(batch))]
-    if not lines.column.any():
-        return columns
-    is_inner = lines.column != 0
-    is_inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
-    rows = np.unique(rows_at(lines.offsets, np.flatnonzero(is_inner)))
-    for row, profile in zip(rows.tolist(), rows_at(batch.location_offsets, rows).tolist(), strict=True):
-        own = tuple(lines.column[lines.offsets[row] : lines.offsets[row + 1]].tolist())
-        add_inner_columns(columns[profile], {int(numbers[row]): own})
-    return columns
+def _timeless(header: Header) -> Header:
+    return replace(header, time_nanos=0, duration_nanos=0)

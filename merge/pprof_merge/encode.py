@@ -39,12 +39,13 @@ def encode(profile: Profile) -> bytes:
     table = _StringTable(profile)
     text = table.text
     head, tail = _header_fields(profile.header, table)
+    locations = _locations(profile.locations)  # what takes most memory on the way, before there is much
     return b"".join(
         (
             *head,
             *encode_samples(profile.samples, text),
             _mappings(profile.mappings, text),
-            _locations(profile.locations),
+            locations,
             _functions(profile.functions, text),
             *_strings(table.strings),
             *tail,

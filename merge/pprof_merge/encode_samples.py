@@ -16,7 +16,7 @@ from pprof_merge.wire import WireType
 LONGEST_UNPACKED = 2
 
 # Samples are encoded until they have so many locations, which bounds what it takes besides the result.
-_CHUNK_LOCATIONS = 1 << 17
+_CHUNK_LOCATIONS = 1 << 15
 
 _SAMPLE = 2 << 3 | WireType.LENGTH
 _LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH

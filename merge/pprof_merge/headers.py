@@ -5,38 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pprof_merge.errors import IncompatibleProfiles
-from pprof_merge.profile import Header, ValueType
+from pprof_merge.profile import Header, Int64s, ValueType
 
 # Go's compiler takes the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
 WEIGHING_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
 
 
-def combine_headers(headers: Sequence[Header]) -> Header:
-    """The merged header, of headers in the order of merging; sample types are in the first one's order.
+def combine_headers(
+    merged: Sequence[Header], headers: Sequence[Header], times: Int64s, durations: Int64s
+) -> Header:
+    """The header of what was `merged` before, if anything was, and of profiles in the order of merging: their
+    `headers` without times, and their times and durations in ns. Sample types are in the first one's order.
 
     Raises IncompatibleProfiles where the period types or the sets of sample types differ.
     """
-    first = headers[0]
-    time_nanos = duration_nanos = period = 0
+    every = [*merged, *headers]
+    first = every[0]
+    period = 0
     comments: dict[bytes, None] = {}
     default_sample_type = doc_url = b""
-    for header in headers:
+    for header in every:
         check_compatible(first, header)
-        # As in Go: a 0 that comes later resets the time. In the order of time none does.
-        if time_nanos == 0 or header.time_nanos < time_nanos:
-            time_nanos = header.time_nanos
         if period == 0 or header.period > period:
             period = header.period
-        duration_nanos += header.duration_nanos
         comments.update(dict.fromkeys(header.comments))
         default_sample_type = default_sample_type or header.default_sample_type
         doc_url = doc_url or header.doc_url
+    # As in Go, where a 0 is no time. Times that come later aren't smaller.
+    known = (*(header.time_nanos for header in merged), *times[times != 0][:1])
     return Header(
         sample_types=first.sample_types,
         period_type=first.period_type,
         period=period,
-        time_nanos=time_nanos,
-        duration_nanos=_wrapped(duration_nanos),
+        time_nanos=next(filter(None, map(int, known)), 0),
+        duration_nanos=_wrapped(sum((header.duration_nanos for header in merged), int(durations.sum()))),
         comments=tuple(comments),
         default_sample_type=default_sample_type,
         doc_url=doc_url,

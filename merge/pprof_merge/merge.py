@@ -8,8 +8,9 @@ of first appearance, and some of the header is the first profile's. Here the ord
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +20,11 @@ from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
 from pprof_merge.growing import Growing
 from pprof_merge.headers import combine_headers
-from pprof_merge.order import chunks, place, values_of
+from pprof_merge.picked import Part, Picked, Place
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
-from pprof_merge.ragged import first_appearance, offsets_of, take_rows, translated
+from pprof_merge.ragged import first_appearance, offsets_of, renumber, take_rows
 from pprof_merge.sums import PlainSums, Sums, are_counted
-from pprof_merge.traces import InnerColumns, Traces, add_inner_columns
-from pprof_merge.used_mappings import Mapping
+from pprof_merge.used_mappings import COLUMNS, NUMBER, mappings_of
 
 
 def merge(profiles: Iterable[Profile]) -> Profile:
@@ -34,7 +34,8 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     """
     dictionary = Dictionary()
     merged = Merge(dictionary)
-    merged.add([dictionary.intern(Batch.of(profile))[0] for profile in profiles])
+    traces = [dictionary.intern(Batch.of(profile)) for profile in profiles]
+    merged.add(Picked(traces, np.arange(len(traces)), dictionary.headers).in_order())
     return merged.profile()
 
 
@@ -55,43 +56,55 @@ class Merge:
         self._dictionary = dictionary
         self._sums = sums or PlainSums()
         self._header: Header | None = None
-        self._last = (-(1 << 63), b"")
+        self._last = Place(-(1 << 63), b"")
         self._digest = hashlib.sha256()
         # Stacks in the order of first appearance, and which they are.
         self._order: Growing[np.int32] = Growing(np.int32)
         self._is_in = np.zeros(0, np.bool_)
-        # The first profile's first mapping, and the attributes of those used.
-        self._main: dict[int, Mapping] = {}
-        self._mappings: dict[int, Mapping] = {}
-        self._inner_columns: InnerColumns = {}
+        # The first profile's first mapping, and those used, by number: rows as `Traces` has them.
+        self._main: dict[int, list[int]] = {}
+        self._mappings: dict[int, list[int]] = {}
+        # Those of a location's lines, by its number, where they are more than its key has.
+        self._inner_columns: dict[int, tuple[int, ...]] = {}
 
-    def follows(self, profiles: Sequence[Traces]) -> bool:
-        """Whether all of these come after all that are in it."""
-        return all(place(traces) >= self._last for traces in profiles)
+    def follows(self, profiles: Picked) -> bool:
+        """Whether all of these, which are in order, come after all that are in it."""
+        return not len(profiles) or profiles.place(0) >= self._last
 
-    def add(self, profiles: Sequence[Traces]) -> None:
-        """Adds the profiles that left these traces, in any order among themselves.
+    def add(self, profiles: Picked) -> None:
+        """Adds profiles that are in order.
 
         Raises IncompatibleProfiles where the types of one differ; then nothing is added.
         """
-        if not profiles:
+        if not len(profiles):
             return
-        profiles = sorted(profiles, key=place)
-        headers = [traces.header for traces in profiles]
-        self._header = combine_headers(headers if self._header is None else [self._header, *headers])
-        self._last = place(profiles[-1])
-        for traces in profiles:
-            self._digest.update(traces.digest)
-            self._main = self._main or traces.main
-            for number, mapping in traces.mappings.items():
-                self._mappings.setdefault(number, mapping)
-            add_inner_columns(self._inner_columns, traces.inner_columns)
+        merged = [] if self._header is None else [self._header]
+        self._header = combine_headers(merged, profiles.headers(), profiles.times, profiles.durations)
+        self._last = profiles.place(-1)
+        self._digest.update(profiles.digests.tobytes())
         self._make_room(len(self._header.sample_types))
-        for chunk in chunks(profiles, self._header):
-            new, _ = first_appearance(chunk.stacks[~self._is_in[chunk.stacks]])
+        for part in profiles.parts(self._header.sample_types):
+            self._use(part)
+            stacks = part.chunk.stacks
+            new, _ = first_appearance(stacks[~self._is_in[stacks]])
             self._is_in[new] = True
             self._order.append(new.astype(np.int32))
-            self._sums.add(chunk)
+            self._sums.add(part.chunk)
+
+    def _use(self, part: Part) -> None:
+        """Keeps the attributes at first use of mappings. Go keeps the inner columns that it sees first; the
+        largest do not depend on the order.
+        """
+        if len(part.mappings):
+            begins = part.mapping_offsets[:-1][np.diff(part.mapping_offsets) > 0]
+            main = part.mappings[0].tolist()
+            self._main = self._main or {main[NUMBER]: main}
+            used = np.delete(part.mappings, begins, axis=0)
+            _, first_use = np.unique(used[:, NUMBER], return_index=True)
+            for mapping in used[first_use].tolist():
+                self._mappings.setdefault(mapping[NUMBER], mapping)
+        for location, columns in self._dictionary.inner_columns(np.unique(part.inner_columns)):
+            self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
 
     def profile(self) -> Profile:
         """The merged profile. Raises ProfileError where nothing was added."""
@@ -101,6 +114,7 @@ class Merge:
         stacks, values = self._sampled()
         label_sets, frames, frame_offsets = dictionary.stacks(stacks)
         location_numbers, location_rows = first_appearance(frames)
+        renumber(frames, location_rows)
         locations = dictionary.locations(location_numbers)
         for number, columns in self._inner_columns.items():
             if number < len(location_rows) and (row := location_rows[number]) >= 0:
@@ -113,7 +127,7 @@ class Merge:
             header=self._header,
             samples=Samples(
                 values,
-                translated(frames, location_rows.astype(np.int32)),
+                frames,
                 frame_offsets,
                 _labels(dictionary, label_sets),
             ),
@@ -129,16 +143,17 @@ class Merge:
             digest=self._digest.digest(),
         )
 
-    def contributions(self, profiles: Sequence[Traces]) -> list[Contribution]:
+    def contributions(self, profiles: Picked) -> Iterator[Contribution]:
         """What each of these profiles, which were all added, has in `profile()`."""
         if self._header is None:
-            return []
+            return
         stacks, _ = self._sampled()
         sample_of = np.full(len(self._is_in), -1)
         sample_of[stacks] = np.arange(len(stacks))
-        return [
-            Contribution(sample_of[traces.stacks], values_of(traces, self._header)) for traces in profiles
-        ]
+        for part in profiles.parts(self._header.sample_types):
+            samples, values = sample_of[part.chunk.stacks], part.chunk.values
+            for begin, end in pairwise(part.chunk.offsets.tolist()):
+                yield Contribution(samples[begin:end], values[begin:end])
 
     def _sampled(self) -> tuple[Int32s, Int64s]:
         """Stacks and sums of the merged profile's samples, in its order: without those that are all 0."""
@@ -161,15 +176,8 @@ class Merge:
         attributes = self._mappings | self._main
         main = np.array(list(self._main), np.int64)
         numbers, row_of = first_appearance(np.concatenate((main, used[used >= 0])))
-        chosen = [attributes[number] for number in numbers.tolist()]
-        return Mappings(
-            start=np.array([mapping.start for mapping in chosen], np.uint64),
-            limit=np.array([mapping.limit for mapping in chosen], np.uint64),
-            offset=np.array([mapping.offset for mapping in chosen], np.uint64),
-            filename=np.array([mapping.filename for mapping in chosen], np.int64),
-            build_id=np.array([mapping.build_id for mapping in chosen], np.int64),
-            flags=np.array([mapping.flags for mapping in chosen], np.bool_).reshape(-1, 4),
-        ), np.append(row_of, -1)
+        rows = np.array([attributes[number] for number in numbers.tolist()], np.int64)
+        return mappings_of(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
 
 
 def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:

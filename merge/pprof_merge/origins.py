@@ -7,15 +7,17 @@ was built with a build id has that in its mapping.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from pprof_merge.dictionary import Dictionary
 from pprof_merge.label_sets import Label
-from pprof_merge.ragged import first_appearance
-from pprof_merge.traces import Traces
+from pprof_merge.picked import Part, Picked
+from pprof_merge.ragged import first_appearance, rows_at
+from pprof_merge.used_mappings import BUILD_ID, FILENAME
 
 # What is known of a profile besides what is in it, as labels.
 Told = Mapping[str, str]
@@ -37,22 +39,19 @@ class Origin(NamedTuple):
     versions: frozenset[bytes]
 
 
-def origins_of(dictionary: Dictionary, profiles: Sequence[Traces], told: Sequence[Told]) -> list[Origin]:
-    """The origin of each profile that left these traces: as told from outside, else as it says itself."""
+def origins_of(dictionary: Dictionary, profiles: Picked, told: Sequence[Told]) -> list[Origin]:
+    """The origin of each profile, of those of a merge: as told from outside, else as it says itself."""
     strings = list(dictionary.strings)
-    instances: list[set[bytes]] = [set() for _ in profiles]
-    versions: list[set[bytes]] = [set() for _ in profiles]
-    found = {_INSTANCE: instances, _VERSION: versions}
-    for profile, labels in _labels(dictionary, profiles):
-        for label in labels:
-            if label.text >= 0 and strings[label.text] and strings[label.key] in found:
-                found[strings[label.key]][profile].add(strings[label.text])
+    sample_types = profiles.headers()[0].sample_types if len(profiles) else ()
+    own = (
+        origin for part in profiles.parts(sample_types) for origin in _own_origins(dictionary, part, strings)
+    )
     return [
         Origin(
-            _told(labels, _INSTANCE) or frozenset(of_instances),
-            _told(labels, _VERSION) or frozenset(of_versions) or _binaries(traces, strings),
+            _told(labels, _INSTANCE) or origin.instances,
+            _told(labels, _VERSION) or origin.versions,
         )
-        for traces, of_instances, of_versions, labels in zip(profiles, instances, versions, told, strict=True)
+        for origin, labels in zip(own, told, strict=True)
     ]
 
 
@@ -61,22 +60,36 @@ def _told(labels: Told, key: bytes) -> frozenset[bytes]:
     return frozenset() if text is None else frozenset([text.encode()])
 
 
-def _labels(dictionary: Dictionary, profiles: Sequence[Traces]) -> Iterator[tuple[int, tuple[Label, ...]]]:
+def _own_origins(dictionary: Dictionary, part: Part, strings: Sequence[bytes]) -> Iterator[Origin]:
+    n_profiles = len(part.mapping_offsets) - 1
+    instances: list[set[bytes]] = [set() for _ in range(n_profiles)]
+    versions: list[set[bytes]] = [set() for _ in range(n_profiles)]
+    found = {_INSTANCE: instances, _VERSION: versions}
+    for profile, labels in _labels(dictionary, part):
+        for label in labels:
+            if label.text >= 0 and strings[label.text] and strings[label.key] in found:
+                found[strings[label.key]][profile].add(strings[label.text])
+    binaries = part.mappings[:, [BUILD_ID, FILENAME]].tolist()
+    spans = pairwise(part.mapping_offsets.tolist())
+    for of_instances, of_versions, (begin, end) in zip(instances, versions, spans, strict=True):
+        of_binaries = frozenset(_names(binaries[begin:end], strings))
+        yield Origin(frozenset(of_instances), frozenset(of_versions) or of_binaries)
+
+
+def _labels(dictionary: Dictionary, part: Part) -> Iterator[tuple[int, tuple[Label, ...]]]:
     """The label sets that the samples of each profile have, with the profile's place."""
-    counts = [len(traces.stacks) for traces in profiles]
-    stacks = np.concatenate([np.zeros(0, np.int32), *(traces.stacks for traces in profiles)])
-    label_sets = dictionary.label_sets_of(stacks)
+    label_sets = dictionary.label_sets_of(part.chunk.stacks)
     labelled = np.flatnonzero(label_sets)  # number 0 is the empty set, which most samples have
     used, place = first_appearance(label_sets[labelled])
     sets = dictionary.label_sets(used)
-    profile = np.repeat(np.arange(len(profiles)), counts)[labelled]
+    profile = rows_at(part.chunk.offsets, labelled)
     pairs = np.unique(profile * max(len(used), 1) + place[label_sets[labelled]])
     for pair in pairs.tolist():
         yield pair // len(used), sets[pair % len(used)]
 
 
-def _binaries(traces: Traces, strings: Sequence[bytes]) -> frozenset[bytes]:
-    """The main binary, and in a merge of several versions those of the others."""
-    mappings = (*traces.main.values(), *traces.mappings.values())
-    binaries = [mapping for mapping in mappings if not re.search(_NO_PROGRAM, strings[mapping.filename])]
-    return frozenset(strings[binary.build_id] or strings[binary.filename] for binary in binaries) - {b""}
+def _names(binaries: Iterable[tuple[int, int]], strings: Sequence[bytes]) -> Iterator[bytes]:
+    """The main binary, and in a merge of several versions those of the others: by build id, or by name."""
+    for build_id, filename in binaries:
+        if not re.search(_NO_PROGRAM, strings[filename]) and (name := strings[build_id] or strings[filename]):
+            yield name

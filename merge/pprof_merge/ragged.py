@@ -43,18 +43,16 @@ def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     return spans(offsets[:-1][rows], counts), offsets_of(counts)
 
 
-def translated(numbers: Ints, table: Ints) -> Ints:
-    """table[number] for each number, in the type of the table."""
-    found = np.empty(len(numbers), table.dtype)
-    for begin in range(0, len(numbers), _CHUNK):
-        chunk = slice(begin, begin + _CHUNK)
-        table.take(numbers[chunk], out=found[chunk], mode="clip")  # other modes take a copy of `out`
-    return found
-
-
 def rows_at(offsets: Int64s, indexes: Int64s) -> Int64s:
     """The row to which each flat index belongs."""
     return np.searchsorted(offsets, indexes, side="right") - 1
+
+
+def renumber(sequence: Ints, numbers: Int64s) -> None:
+    """Puts in the place of each number in a sequence the one in `numbers`. It may be too long for a copy."""
+    for begin in range(0, len(sequence), _CHUNK):
+        chunk = sequence[begin : begin + _CHUNK]
+        chunk[:] = numbers.take(chunk)
 
 
 def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:

@@ -7,7 +7,8 @@ a free slot is taken, an equal row found, and those that meet another row look o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ _Type = type[np.int32] | type[np.int64]
 
 _FEWEST_SLOTS = 1 << 10
 _FREE = np.int32(-1)
+# So many words of ragged columns at a time bound what is needed beside the table, which may have millions.
+_PART_WORDS = 1 << 14
 
 # So many steps from where its hash points no honest row lies; one that somebody has contrived goes to a dict.
 _MOST_STEPS = 32
@@ -46,6 +49,20 @@ class Rows(NamedTuple):
                 for taken, column in zip(ragged, self.ragged, strict=True):
                     column.take(index, out=taken[words], mode="clip")  # other modes take a copy of `out`
         return Rows([column.take(numbers) for column in self.fixed], ragged, offsets)
+
+    def between(self, begin: int, end: int) -> Rows:
+        """The rows from one number to before another, where they are."""
+        words = slice(self.offsets[begin], self.offsets[end])
+        return Rows(
+            [column[begin:end] for column in self.fixed],
+            [column[words] for column in self.ragged],
+            self.offsets[begin : end + 1] - self.offsets[begin],
+        )
+
+    def parts(self) -> Iterator[tuple[int, int]]:
+        """All of them in parts with so few words that what is made of a part takes little memory."""
+        bounds = np.searchsorted(self.offsets, np.arange(0, self.offsets[-1], _PART_WORDS)[1:])
+        return pairwise(np.unique([0, *bounds.tolist(), len(self)]).tolist())
 
 
 def _odd() -> int:
@@ -124,8 +141,8 @@ class RowTable:
         return self.rows.take(numbers)
 
     def since(self, number: int) -> Rows:
-        """The rows from that number on."""
-        return self.take(np.arange(number, len(self)))
+        """The rows from that number on, as they are now."""
+        return self.rows.between(number, len(self))
 
     def grow(self, rows: Rows) -> None:
         """Gives rows, none of which is there, the next numbers, in their order."""
@@ -170,6 +187,12 @@ class RowTable:
 
     def _hash(self, rows: Rows) -> UInt64s:
         """Of each row's columns and length; equal rows have equal hashes."""
+        hashes = np.empty(len(rows), np.uint64)
+        for begin, end in rows.parts():
+            hashes[begin:end] = self._hash_part(rows.between(begin, end))
+        return hashes
+
+    def _hash_part(self, rows: Rows) -> UInt64s:
         starts, ends = rows.offsets[:-1], rows.offsets[1:]
         hashes = (ends - starts).view(np.uint64) * self._count_multiplier
         for column, multiplier in zip(rows.fixed, self._fixed_multipliers, strict=True):

@@ -10,30 +10,35 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pprof_merge.label_sets import LabelSetCounts, LabelSetEntries
+from pprof_merge.profile import Header
 from pprof_merge.row_table import Rows
-from pprof_merge.traces import PackedTraces
+from pprof_merge.traces import Traces
 
 
 class Counts(NamedTuple):
     """How much of each kind a dictionary has."""
 
     strings: int
+    headers: int
     mappings: int
     functions: int
     locations: int
     stacks: int
     label_sets: LabelSetCounts
+    inner_columns: int
 
 
 class Entries(NamedTuple):
     """What of each kind has come to a dictionary, in the order of its numbers."""
 
     strings: list[bytes]
+    headers: list[Header]
     mappings: list[tuple[int, int, int]]
     functions: Rows
     locations: Rows
     stacks: Rows
     label_sets: LabelSetEntries
+    inner_columns: Rows
 
 
 class Mark(NamedTuple):
@@ -48,4 +53,4 @@ class Segment:
     """What came to a collection."""
 
     entries: Entries
-    traces: PackedTraces
+    traces: Traces

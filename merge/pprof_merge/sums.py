@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pprof_merge.order import Chunk
+from pprof_merge.picked import Chunk
 from pprof_merge.profile import Bools, Int64s, Ints
 
 # Factors are whole numbers of 2^-32.

@@ -1,88 +1,83 @@
-"""Traces: what is left of a profile once it is interned, alone or packed with those of others."""
+"""Traces: what is left of profiles once they are interned, as columns, so that each takes few bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
-from pprof_merge.profile import Header, Int32s, Int64s
-from pprof_merge.ragged import offsets_of
-from pprof_merge.used_mappings import Mapping
+from pprof_merge.profile import Bytes, Int32s, Int64s
 
-InnerColumns = dict[int, tuple[int, ...]]
+# The columns of which a profile has some rows, and those that say how many.
+RAGGED = {
+    "stacks": "stack_counts",
+    "values": "value_counts",
+    "mappings": "mapping_counts",
+    "inner_columns": "inner_column_counts",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traces:
-    """(k,) stacks and (k, n_types) values of a profile's k samples, by the numbers of a dictionary.
+    """Those of p profiles, one profile's after another's, by the numbers of a dictionary.
 
-    Samples whose values are all 0 are gone. `mappings` are the ones that samples use, by their number,
-    with the attributes at first use; `main` is the profile's first mapping, used or not. `inner_columns`
-    are those of a location's lines, by its number, where they are more than its key has.
+    A profile's header is one of the dictionary's `headers` (p,), with its `times` and `durations` (p,) in ns;
+    its `digests` (p, 32) are those of its bytes. Of the `stacks` (m,) it has `stack_counts` (p,), one a
+    sample; and of the `values` `value_counts` (p,), so many a sample as the header has sample types. Samples
+    whose values are all 0 are gone.
+
+    Of `mappings` (q, 7), whose columns are in `used_mappings`, it has `mapping_counts` (p,): its first
+    mapping, used or not, and then those that samples use, with the attributes at first use. Of
+    `inner_columns` (r,) it has `inner_counts` (p,): the dictionary's numbers for the columns of its lines,
+    at locations where they are more than the location's key has.
     """
 
-    header: Header
-    digest: bytes
+    headers: Int32s
+    times: Int64s
+    durations: Int64s
+    digests: Bytes
+    stack_counts: Int64s
     stacks: Int32s
+    value_counts: Int64s
     values: Int64s
-    main: dict[int, Mapping]
-    mappings: dict[int, Mapping]
-    inner_columns: InnerColumns
+    mapping_counts: Int64s
+    mappings: Int64s
+    inner_column_counts: Int64s
+    inner_columns: Int32s
 
-
-_Others = tuple[Header, bytes, dict[int, Mapping], dict[int, Mapping], InnerColumns]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedTraces:
-    """The traces of p profiles: stacks (m,) and values (sum of k * n_types,) of all one after another, and
-    each profile's `counts` (p,) of stacks and `others`, which is all the rest.
-    """
-
-    counts: Int64s
-    stacks: Int32s
-    values: Int64s
-    others: list[_Others]
+    def __len__(self) -> int:
+        return len(self.headers)
 
     @classmethod
-    def of(cls, every: Sequence[Traces]) -> Self:
-        """Packs the traces of some profiles."""
+    def none(cls) -> Self:
+        """Those of no profile."""
+        numbers, int32s = np.zeros(0, np.int64), np.zeros(0, np.int32)
         return cls(
-            np.array([len(traces.stacks) for traces in every], np.int64),
-            np.concatenate([np.zeros(0, np.int32), *(traces.stacks for traces in every)]),
-            np.concatenate([np.zeros(0, np.int64), *(traces.values.ravel() for traces in every)]),
-            [
-                (traces.header, traces.digest, traces.main, traces.mappings, traces.inner_columns)
-                for traces in every
-            ],
+            headers=int32s,
+            times=numbers,
+            durations=numbers,
+            digests=np.zeros((0, 32), np.uint8),
+            stack_counts=numbers,
+            stacks=int32s,
+            value_counts=numbers,
+            values=numbers,
+            mapping_counts=numbers,
+            mappings=np.zeros((0, 7), np.int64),
+            inner_column_counts=numbers,
+            inner_columns=int32s,
         )
 
-    def unpacked(self) -> list[Traces]:
-        """The traces of each profile; their arrays are parts of those here."""
-        n_types = np.array([len(header.sample_types) for header, *_ in self.others], np.int64)
-        stack_spans = pairwise(offsets_of(self.counts).tolist())
-        value_spans = pairwise(offsets_of(self.counts * n_types).tolist())
-        return [
-            Traces(
-                header=header,
-                digest=digest,
-                stacks=self.stacks[slice(*stack_span)],
-                values=self.values[slice(*value_span)].reshape(-1, len(header.sample_types)),
-                main=main,
-                mappings=mappings,
-                inner_columns=inner_columns,
-            )
-            for (header, digest, main, mappings, inner_columns), stack_span, value_span in zip(
-                self.others, stack_spans, value_spans, strict=True
-            )
-        ]
+    @classmethod
+    def joined(cls, every: Sequence[Self]) -> Self:
+        """The traces of all."""
+        from_none = [cls.none(), *every]
+        return cls(
+            *(np.concatenate([getattr(traces, field.name) for traces in from_none]) for field in fields(cls))
+        )
 
-
-def add_inner_columns(columns: InnerColumns, more: InnerColumns) -> None:
-    """Go keeps those it sees first; the largest do not depend on the order."""
-    for number, own in more.items():
-        columns[number] = max(own, columns.get(number, ()))
+    @property
+    def nbytes(self) -> int:
+        """The memory that their arrays take."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))

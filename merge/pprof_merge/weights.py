@@ -19,7 +19,6 @@ from math import isqrt
 from typing import NamedTuple
 
 from pprof_merge.errors import WeightingInvalid
-from pprof_merge.profile import Header
 from pprof_merge.sums import FACTOR_BITS
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -45,9 +44,9 @@ class Weighting(NamedTuple):
         """The label whose values count the same; empty if it isn't by one."""
         return self.by if self.by in LABELS else ""
 
-    def refusal(self, header: Header) -> str:
-        """Why a profile can't be weighed so; empty if it can."""
-        has_none = self.by == "duration" and header.duration_nanos <= 0
+    def refusal(self, duration_nanos: int) -> str:
+        """Why a profile of such a duration can't be weighed so; empty if it can."""
+        has_none = self.by == "duration" and duration_nanos <= 0
         return "it has no duration to be weighed by" if has_none else ""
 
 

@@ -10,14 +10,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pgo_collector.engine import row_file
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.engine.row_file import RowFile
-from pgo_collector.engine.rows import Rows, Stored
+from pgo_collector.engine.rows import Rows
 from pgo_collector.engine.shelf import Shelf
+from pgo_collector.engine.stored import StoredBlobs, StoredSeries
 from pgo_collector.engine.tasks import STORED
 from pprof_merge import decode, encode, merge
 
@@ -29,8 +31,31 @@ if TYPE_CHECKING:
 PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.pb.gz"))
 
 
-def stored(paths: list[Path]) -> list[Stored]:
-    return [Stored(path.name, str(path.parent), decode(path.read_bytes()).digest.hex()) for path in paths]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profiles, stored as blobs of one series."""
+    folder = tmp_path_factory.mktemp("blobs")
+    blobs = stored(folder, PROFILES)
+    for row, path in enumerate(PROFILES):
+        blobs.path(row).parent.mkdir(parents=True, exist_ok=True)
+        blobs.path(row).symlink_to(path)
+    return folder
+
+
+def stored(folder: Path, paths: list[Path]) -> StoredBlobs:
+    profiles = [decode(path.read_bytes()) for path in paths]
+    return StoredBlobs(
+        str(folder),
+        (StoredSeries("service/cpu"),),
+        np.zeros(len(profiles), np.int32),
+        np.array([profile.header.time_nanos for profile in profiles]),
+        np.frombuffer(b"".join(profile.digest for profile in profiles), np.uint8).reshape(-1, 32),
+    )
+
+
+def take_in(rows: Rows, folder: Path, paths: list[Path]) -> dict[int, str]:
+    blobs = stored(folder, paths)
+    return rows.take_in(blobs, rows.new(blobs))
 
 
 def merged(rows: Rows) -> bytes:
@@ -44,14 +69,16 @@ def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
     return rows, file
 
 
-def test_a_file_has_all_that_a_merge_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_all_that_a_merge_needs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_file, "SEGMENT", 3)
     paths = [path for path in PROFILES if path.name.startswith(("etl", "apisvc", "lintd"))]
     assert len(paths) > 8
     for count in range(1, 1 + len(paths)):
         rows, file = read_from(tmp_path / "x")
         assert len(rows.collection) == count - 1
-        assert rows.take_in(stored(paths[:count])) == {}
+        assert take_in(rows, folder, paths[:count]) == {}
         file.save()
         assert file.n_unsaved == 0
     rows, _ = read_from(tmp_path / "x")
@@ -62,12 +89,14 @@ def test_a_file_has_all_that_a_merge_needs(tmp_path: Path, monkeypatch: pytest.M
     )
 
 
-def test_a_file_that_is_damaged_is_good_up_to_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_damaged_is_good_up_to_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_file, "SEGMENT", 2)
     rows, file = read_from(tmp_path / "x")
     sizes = [0]
     for count in (2, 4, 6, 7):
-        rows.take_in(stored(PROFILES[:count]))
+        take_in(rows, folder, PROFILES[:count])
         file.save()
         sizes.append((tmp_path / "x.rows").stat().st_size)
     assert sizes[3] == sizes[4]  # the seventh is in the tail
@@ -78,25 +107,27 @@ def test_a_file_that_is_damaged_is_good_up_to_there(tmp_path: Path, monkeypatch:
         again, mended = read_from(tmp_path / "x")
         assert len(again.collection) == good
         # What comes then is put in the place of what was damaged.
-        again.take_in(stored(PROFILES[:7]))
+        take_in(again, folder, PROFILES[:7])
         mended.save()
         again, _ = read_from(tmp_path / "x")
         assert len(again.collection) == 7
         assert merged(again) == merged(rows)
 
 
-def test_a_tail_of_other_segments_plays_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tail_of_other_segments_plays_no_part(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_file, "SEGMENT", 2)
     rows, file = read_from(tmp_path / "x")
-    rows.take_in(stored(PROFILES[:2]))
+    take_in(rows, folder, PROFILES[:2])
     file.save()
-    rows.take_in(stored(PROFILES[:3]))
+    take_in(rows, folder, PROFILES[:3])
     file.save()
     tail = (tmp_path / "x.tail").read_bytes()
     (tmp_path / "x.rows").unlink()
     rows, file = read_from(tmp_path / "x")
-    rows.take_in(stored(PROFILES[:1]))
-    rows.take_in(stored(PROFILES[:2]))  # the same two, but in which order stacks are numbered is open
+    take_in(rows, folder, PROFILES[:1])
+    take_in(rows, folder, PROFILES[:2])  # the same two, but in which order stacks are numbered is open
     file.save()
     (tmp_path / "x.tail").write_bytes(tail)
     assert len(read_from(tmp_path / "x")[0].collection) == 2
@@ -114,9 +145,9 @@ def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
     assert unpack(memoryview(packed)[:at]) is None
 
 
-def test_another_versions_file_is_none(tmp_path: Path) -> None:
+def test_another_versions_file_is_none(folder: Path, tmp_path: Path) -> None:
     rows, file = read_from(tmp_path / "x")
-    rows.take_in(stored(PROFILES[:1]))
+    take_in(rows, folder, PROFILES[:1])
     file.save()
     assert len(read_from(tmp_path / "x", engine="2")[0].collection) == 0
     assert len(read_from(tmp_path / "x")[0].collection) == 1
@@ -125,16 +156,16 @@ def test_another_versions_file_is_none(tmp_path: Path) -> None:
 
 
 def test_what_there_is_no_room_for_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_file, "SEGMENT", 2)
     rows, file = read_from(tmp_path / "x")
-    rows.take_in(stored(PROFILES[:2]))
+    take_in(rows, folder, PROFILES[:2])
     file.save()
     size = (tmp_path / "x.rows").stat().st_size
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     for count in (3, 4):
-        rows.take_in(stored(PROFILES[:count]))
+        take_in(rows, folder, PROFILES[:count])
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
         try:
             with pytest.raises(OSError, match="too large"):
@@ -203,12 +234,12 @@ def test_what_is_no_segment_plays_no_part(content: object, tmp_path: Path) -> No
     assert len(read_from(tmp_path / "x")[0].collection) == 0
 
 
-def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(tmp_path: Path) -> None:
+def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(folder: Path, tmp_path: Path) -> None:
     shelf = Shelf(STORED, "1")
     shelf.folder = tmp_path
     owners = ["a/cpu", "b/cpu", "c.d/heap"]
     for owner, path in zip(owners, PROFILES, strict=False):
-        shelf.rows(owner).take_in(stored([path]))
+        shelf.take_in(owner, stored(folder, [path]))
         shelf.keep(owner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.tail", "b.cpu.tail", "c.d.heap.tail"]
     for owner, path in zip(owners, PROFILES, strict=False):

@@ -19,7 +19,7 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.order import Chunk
+from pprof_merge.picked import Chunk
 from pprof_merge.sums import FACTOR_BITS, WeightedSums
 from pprof_merge.weights import WEIGHTS, Facts, factors, parse_half_life
 from pprof_proto import profile_pb2

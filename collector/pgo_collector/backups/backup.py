@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pgo_collector.backups.copying import put, read_blob, read_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
+from pgo_collector.engine.stored import BLOB_SUFFIX
 from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.store.blobs import BLOB_SUFFIX, INPUTS_SUFFIX
+from pgo_collector.store.blobs import INPUTS_SUFFIX
 from pgo_collector.store.catalog_file import (
     Stored,
     copy_catalog,

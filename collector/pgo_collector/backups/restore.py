@@ -12,8 +12,9 @@ from typing import ParamSpec
 from pgo_collector.backups.backup import Report, inputs_of
 from pgo_collector.backups.copying import copy_file, put, read_blob, read_inputs
 from pgo_collector.backups.target import Manifest, Target
+from pgo_collector.engine.stored import BLOB_SUFFIX
 from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.store.blobs import BLOB_SUFFIX, BlobName
+from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.catalog_file import reading_catalog, stored_blobs
 from pgo_collector.store.folder import DataFolder, restoring
 

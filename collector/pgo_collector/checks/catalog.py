@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pgo_collector.checks.data_folder import is_there
 from pgo_collector.checks.finding import Finding
-from pgo_collector.store.blobs import BLOB_SUFFIX
+from pgo_collector.engine.stored import BLOB_SUFFIX
 from pgo_collector.store.catalog_file import reading_catalog, stored_blobs, version_of
 from pgo_collector.store.folder import CATALOG
 from pgo_collector.store.tables import VERSION

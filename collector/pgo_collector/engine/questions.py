@@ -10,6 +10,7 @@ from pprof_merge import Header, ValueType
 from pprof_merge.flame_graph import FlameGraph, View
 from pprof_merge.formats.sample_type import default_column
 from pprof_merge.grouping import GROUPINGS, Grouping
+from pprof_merge.heap import trim_after
 from pprof_merge.profile import Int64s
 from pprof_merge.timeline import Timeline
 from pprof_merge.top_table import TopTable
@@ -58,10 +59,11 @@ class Drawn:
     left_out: tuple[LeftOut, ...]
 
 
+@trim_after
 def table_blobs(chosen: Chosen, grouping: Grouping) -> Tabled:
     """The table of the merge of some blobs, for the sample type that `go tool pprof` shows."""
     collected = collect(chosen)
-    if not collected.numbers:
+    if not len(collected.numbers):
         return Tabled(None, None, 0, collected.left_out)
     profile = collected.merge()
     column = _column(profile.header)
@@ -71,15 +73,16 @@ def table_blobs(chosen: Chosen, grouping: Grouping) -> Tabled:
     return Tabled(profile.header.sample_types[column], table, len(collected.numbers), collected.left_out)
 
 
+@trim_after
 def time_blobs(chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, name: str) -> Timed:
     """How much of each step a function, package or file takes; `steps` has that of each blob."""
     collected = collect(chosen)
-    if not collected.numbers:
+    if not len(collected.numbers):
         return Timed(None, None, 0, collected.left_out)
     name_of = GROUPINGS[grouping]
     found = Timeline.of(
         collected.collection,
-        collected.numbers,
+        collected.numbers.tolist(),
         [steps[blob] for blob in collected.blobs],
         lambda frame: name_of(frame) == name,
     )
@@ -90,10 +93,11 @@ def time_blobs(chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, nam
     return Timed(found.header.sample_types[column], values, len(collected.numbers), collected.left_out)
 
 
+@trim_after
 def weigh_blobs(chosen: Chosen) -> Weighed:
     """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows."""
     collected = collect(chosen)
-    if not collected.numbers:
+    if not len(collected.numbers):
         return Weighed(None, None, 0, collected.left_out)
     profile = collected.merge()
     column = _column(profile.header)
@@ -103,6 +107,7 @@ def weigh_blobs(chosen: Chosen) -> Weighed:
     return Weighed(profile.header.sample_types[column], stacks, len(collected.numbers), collected.left_out)
 
 
+@trim_after
 def draw_blobs(chosen: Chosen, view: View, base: WeighedStacks | None) -> Drawn:
     """The flame graph of the merge of some blobs, beside that of a base if there is one."""
     weighed = weigh_blobs(chosen)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from pprof_merge import Collection, Limits, ProfileError, Segment
+import numpy as np
+from pprof_merge import Collection, Limits, ProfileError
+from pprof_merge.profile import Int64s
 
-
-class Stored(NamedTuple):
-    """A blob: its name, which is its path in that folder, the sha256 of the bare protobuf in it, hex, its
-    series' labels, and the keys of those that a roll-up dropped.
-    """
-
-    name: str
-    folder: str
-    digest: str
-    labels: tuple[tuple[str, str], ...] = ()
-    dropped: tuple[str, ...] = ()
+from pgo_collector.engine.stored import StoredBlobs
 
 
 class Rows:
@@ -26,40 +16,33 @@ class Rows:
 
     def __init__(self, limits: Limits) -> None:
         self.collection = Collection(limits)
-        self._numbers: dict[str, int] = {}
 
-    def take_in(self, blobs: Sequence[Stored]) -> dict[str, str]:
-        """Reads the blobs that are new; of those that can't be read, or aren't what they were, the reason."""
-        new = [blob for blob in blobs if blob.digest not in self._numbers]
-        unreadable: dict[str, str] = {}
+    def new(self, blobs: StoredBlobs) -> Int64s:
+        """Which of the blobs weren't taken in."""
+        return np.flatnonzero(self.numbers(blobs) < 0)
+
+    def take_in(self, blobs: StoredBlobs, rows: Int64s) -> dict[int, str]:
+        """Reads some of the blobs; of those that can't be read, or aren't what they were, the reason."""
+        unreadable: dict[int, str] = {}
 
         def contents() -> Iterator[bytes]:
-            for blob in new:
+            for row in rows.tolist():
                 try:
-                    yield Path(blob.folder, blob.name).read_bytes()
+                    yield blobs.path(row).read_bytes()
                 except OSError as error:
-                    unreadable[blob.name] = reason(error)
+                    unreadable[row] = reason(error)
                     yield b""
 
-        for blob, taken in zip(new, self.collection.extend(contents()), strict=True):
+        for row, taken in zip(rows.tolist(), self.collection.extend(contents()), strict=True):
             if isinstance(taken, ProfileError):
-                unreadable.setdefault(blob.name, str(taken))
-            elif self.collection.digest(taken).hex() != blob.digest:
-                unreadable[blob.name] = "the content is not what its name says"
-            else:
-                self._numbers[blob.digest] = taken
+                unreadable.setdefault(row, str(taken))
+            elif self.collection.digest(taken) != bytes(blobs.digests[row]):
+                unreadable[row] = "the content is not what its name says"
         return unreadable
 
-    def grow(self, segment: Segment) -> None:
-        """Takes in a segment of rows that were as these are."""
-        first = len(self.collection)
-        self.collection.grow(segment)
-        for number in range(first, len(self.collection)):
-            self._numbers[self.collection.digest(number).hex()] = number
-
-    def number(self, digest: str) -> int:
-        """The number in the collection of a profile that was taken in."""
-        return self._numbers[digest]
+    def numbers(self, blobs: StoredBlobs) -> Int64s:
+        """The number in the collection of each blob's profile; -1 where it wasn't taken in."""
+        return self.collection.find(blobs.digests)
 
 
 def reason(error: Exception) -> str:

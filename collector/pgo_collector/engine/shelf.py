@@ -12,10 +12,12 @@ from ctypes import c_int64
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from pprof_merge import Limits
 
 from pgo_collector.engine.row_file import SEGMENT, RowFile
 from pgo_collector.engine.rows import Rows
+from pgo_collector.engine.stored import StoredBlobs
 
 
 class _Shelved(NamedTuple):
@@ -46,6 +48,19 @@ class Shelf:
         self._shelved.move_to_end(owner)
         return self._shelved[owner].rows
 
+    def take_in(self, owner: str, blobs: StoredBlobs) -> dict[int, str]:
+        """Has an owner's rows take in the blobs that are new; see `Rows.take_in`.
+
+        What comes goes to disk on the way, so that any number of blobs takes no more memory than some.
+        """
+        rows = self.rows(owner)
+        unreadable: dict[int, str] = {}
+        new = rows.new(blobs)
+        for part in np.array_split(new, max(1, len(new) // SEGMENT)):
+            unreadable |= rows.take_in(blobs, part)
+            self._save_segment(owner)
+        return unreadable
+
     def drop(self, owner: str) -> None:
         """Keeps them no more, nowhere. Raises OSError."""
         shelved = self._shelved.pop(owner, None) or self._new(owner)
@@ -56,8 +71,8 @@ class Shelf:
         """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
         that were used least, until what is left has room.
         """
-        if owner in self._shelved and self._shelved[owner].file.n_unsaved >= SEGMENT:
-            self._save(owner)
+        if owner in self._shelved:
+            self._save_segment(owner)
         sizes = self._sizes()
         total = sum(sizes.values())
         for least_used, size in sizes.items():
@@ -75,6 +90,10 @@ class Shelf:
 
     def _sizes(self) -> dict[str, int]:
         return {owner: shelved.rows.collection.nbytes for owner, shelved in self._shelved.items()}
+
+    def _save_segment(self, owner: str) -> None:
+        if self._shelved[owner].file.is_segment_due:
+            self._save(owner)
 
     def _save(self, owner: str) -> None:
         with suppress(OSError):  # then the blobs are read again

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 from pprof_merge import (
     Collection,
     Header,
@@ -31,15 +32,18 @@ from pprof_merge import (
 )
 from pprof_merge.compression import GZIP_MAGIC
 from pprof_merge.headers import check_compatible
+from pprof_merge.heap import trim_after
 from pprof_merge.overlap import overlap
+from pprof_merge.profile import Int64s, Ints
+from pprof_merge.ragged import first_appearance
 from pprof_merge.report import Questions, Subject, report
 from pprof_merge.rules import apply_rules
 from pprof_merge.symbols import parse_symbols
 from pprof_merge.weights import PLAIN
 
 from pgo_collector.engine.forms import Form
-from pgo_collector.engine.rows import Stored
 from pgo_collector.engine.shelf import Shelf
+from pgo_collector.engine.stored import StoredBlobs, StoredSeries
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 
@@ -95,7 +99,7 @@ class Chosen:
 
     service: str
     type: str
-    blobs: tuple[Stored, ...]
+    blobs: StoredBlobs
 
     @property
     def owner(self) -> str:
@@ -161,6 +165,7 @@ def inspect(blob: Path, type_: str) -> Facts:
     return Facts.of(profile, profile.digest.hex(), blob.stat().st_size)
 
 
+@trim_after
 def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     """Merges blobs into the file `part`, in a form.
 
@@ -168,7 +173,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     is all, there is no file. Raises NotOfThisProfile or OSError.
     """
     collected = collect(chosen, form.weighting)
-    if not collected.numbers:
+    if not len(collected.numbers):
         return Merged("", None, collected.left_out)
     profile = collected.merge(form.weighting)
     if form.is_plain:
@@ -183,9 +188,10 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     return Merged(etag, Facts.of(profile, digest, len(content)), collected.left_out)
 
 
+@trim_after
 def read_rows(chosen: Chosen) -> None:
     """Reads blobs ahead of the merges that want them."""
-    SHELF.rows(chosen.owner).take_in(chosen.blobs)
+    SHELF.take_in(chosen.owner, chosen.blobs)
     SHELF.keep(chosen.owner)
 
 
@@ -200,6 +206,7 @@ def drop_rows(owner: str, live: int) -> None:
         SHELF.drop(owner)
 
 
+@trim_after
 def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
@@ -211,7 +218,7 @@ def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, no
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
     collected = collect(chosen)
-    if not collected.numbers:
+    if not len(collected.numbers):
         return Reported(None, collected.left_out)
     against = _released(released)
     try:
@@ -236,77 +243,72 @@ class Collected:
     """
 
     collection: Collection
-    numbers: list[int]
-    taken: list[Stored]
+    numbers: Int64s
+    taken: StoredBlobs
     left_out: tuple[LeftOut, ...]
 
     @property
     def blobs(self) -> list[str]:
         """Their names, in the order of the numbers."""
-        return [blob.name for blob in self.taken]
+        return [self.taken.name(row) for row in range(len(self.taken))]
 
     @property
     def subjects(self) -> list[Subject]:
         """What a report is on."""
-        taken = zip(self.numbers, self.taken, strict=True)
-        return [Subject(number, blob.name, dict(blob.labels)) for number, blob in taken]
+        return [*map(Subject, self.numbers.tolist(), self.blobs, self.labels)]
+
+    @property
+    def labels(self) -> list[dict[str, str]]:
+        """Their series' labels."""
+        return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
 
     def merge(self, weighting: Weighting = PLAIN) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
-        is_all = len(self.numbers) == len(set(self.numbers)) == len(self.collection)
+        is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
         # The merge of all is the last one, and what has come since.
-        numbers = None if is_all else self.numbers
+        numbers = None if is_all else self.numbers.tolist()
         if weighting.is_plain:
             return self.collection.merge(numbers)
-        return self.collection.merge(self.numbers, weighting, [dict(blob.labels) for blob in self.taken])
+        return self.collection.merge(self.numbers.tolist(), weighting, self.labels)
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     """What can be read of blobs, and be merged and weighed so."""
-    rows = SHELF.rows(chosen.owner)
-    unreadable = rows.take_in(chosen.blobs)
-    left_out = [LeftOut(name, why, is_damaged=True) for name, why in unreadable.items()]
-    read = [blob for blob in chosen.blobs if blob.name not in unreadable]
-    numbers = [rows.number(blob.digest) for blob in read]
-    headers = [rows.collection.header(number) for number in numbers]
-    misfits = _misfits(headers, chosen.type)
-    fit = []
-    for blob, number, header in zip(read, numbers, headers, strict=True):
-        if unfit := misfits.get(_kind(header)) or _unweighable(header, blob, weighting):
-            left_out.append(LeftOut(blob.name, unfit))
-        else:
-            fit.append((number, blob))
+    rows, blobs = SHELF.rows(chosen.owner), chosen.blobs
+    unreadable = SHELF.take_in(chosen.owner, blobs)
+    left_out = [LeftOut(blobs.name(row), why, is_damaged=True) for row, why in unreadable.items()]
+    numbers = rows.numbers(blobs)
+    numbers[[*unreadable]] = -1
+    read = np.flatnonzero(numbers >= 0)
+    headers, header_of = rows.collection.headers(numbers[read])
+    misfits = _misfits(headers, header_of, chosen.type)
+    columns = read, header_of, rows.collection.durations(numbers[read])
+    for row, header, duration in zip(*(column.tolist() for column in columns), strict=True):
+        if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):
+            left_out.append(LeftOut(blobs.name(row), unfit))
+            numbers[row] = -1
     SHELF.keep(chosen.owner)
-    return Collected(
-        collection=rows.collection,
-        numbers=[number for number, _ in fit],
-        taken=[blob for _, blob in fit],
-        left_out=tuple(left_out),
-    )
+    fit = np.flatnonzero(numbers >= 0)
+    return Collected(rows.collection, numbers[fit], blobs.take(fit), tuple(left_out))
 
 
-def _misfits(headers: Sequence[Header], type_: str) -> dict[_Kind, str]:
-    """The kinds of headers that aren't to be merged, and why: they aren't of the type, or don't go together
-    with the kind that is most common; of kinds as common as another, that which came first.
+def _misfits(headers: Sequence[Header], header_of: Ints, type_: str) -> list[str]:
+    """Why profiles with each of the headers aren't to be merged, empty where they are: they aren't of the
+    type, or don't go together with the kind that is most common; of kinds as common as another, that which
+    came first. Profiles have the headers `header_of` (n,).
     """
-    examples: dict[_Kind, Header] = {}
-    for header in headers:
-        examples.setdefault(_kind(header), header)
+    numbers, _ = first_appearance(header_of)
+    in_turn = [headers[number] for number in numbers.tolist()]
     counts: Counter[_Kind] = Counter()
-    for kind, count in Counter(map(_kind, headers)).items():
-        counts[_in_one_order(kind)] += count
+    for header, count in zip(in_turn, np.bincount(header_of)[numbers].tolist(), strict=True):
+        counts[_kind(header)] += count
     most = max(counts, key=counts.__getitem__, default=None)
-    common = next((header for kind, header in examples.items() if _in_one_order(kind) == most), None)
-    reasons = {kind: _misfit(header, type_, common) for kind, header in examples.items()}
-    return {kind: reason for kind, reason in reasons.items() if reason}
+    common = next((header for header in in_turn if _kind(header) == most), None)
+    return [_misfit(header, type_, common) for header in headers]
 
 
 def _kind(header: Header) -> _Kind:
-    return header.period_type, header.sample_types
-
-
-def _in_one_order(kind: _Kind) -> _Kind:
-    return kind[0], tuple(sorted(kind[1]))
+    return header.period_type, tuple(sorted(header.sample_types))
 
 
 def _misfit(header: Header, type_: str, common: Header | None) -> str:
@@ -320,13 +322,14 @@ def _misfit(header: Header, type_: str, common: Header | None) -> str:
     return ""
 
 
-def _unweighable(header: Header, blob: Stored, weighting: Weighting) -> str:
-    """Why a profile can't be weighed so; empty if it can."""
-    if weighting.label in blob.dropped:
+def _unweighable(series: StoredSeries, duration_nanos: int, weighting: Weighting) -> str:
+    """Why a profile of a series can't be weighed so; empty if it can."""
+    if weighting.label in series.dropped:
         return f"a roll-up dropped the label {weighting.label}, which it is to be weighed by"
-    return weighting.refusal(header)
+    return weighting.refusal(duration_nanos)
 
 
+@trim_after
 def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
     """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
 
@@ -350,6 +353,7 @@ def _formed(profile: Profile, form: Form) -> bytes:
         raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
 
 
+@trim_after
 def survey(merge: Path, release: Path | None) -> Survey:
     """Looks at a merge and compares it with the last release. Raises MergeDamaged, or OSError."""
     content = merge.read_bytes()

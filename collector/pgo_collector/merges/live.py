@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable
 
+import numpy as np
+
 from pgo_collector.engine.forms import Form
-from pgo_collector.engine.rows import Stored
+from pgo_collector.engine.stored import StoredBlobs, StoredSeries
 from pgo_collector.engine.tasks import ENGINE, Chosen
 from pgo_collector.errors import NothingSelected
 from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.selection import Selection
+from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 
 
@@ -24,12 +28,26 @@ def live_blobs(store: Store, selection: Selection, most: int | None = None) -> l
 
 def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> Chosen:
     """The blobs as the engine takes them; of thousands that takes a while."""
-    folder = str(store.folder.blobs)
-    stored = (
-        Stored(str(name), folder, name.identity.digest, name.series.labels, name.series.dropped)
-        for name in (blob.name for blob in blobs)
+    numbers: dict[Series, int] = {}
+    series, times, digests = array("i"), array("q"), bytearray()
+    for name in (blob.name for blob in blobs):
+        series.append(numbers.setdefault(name.series, len(numbers)))
+        times.append(name.identity.time_nanos)
+        digests += bytes.fromhex(name.identity.digest)
+    stored = StoredBlobs(
+        folder=str(store.folder.blobs),
+        series=tuple(StoredSeries(each.folders, each.labels, each.dropped) for each in numbers),
+        series_numbers=np.array(series, np.int32),
+        times=np.array(times, np.int64),
+        digests=np.frombuffer(digests, np.uint8).reshape(-1, 32),
     )
-    return Chosen(service, type_, tuple(stored))
+    return Chosen(service, type_, stored)
+
+
+def choose_now(store: Store, selection: Selection) -> tuple[str, Chosen]:
+    """The fingerprint of the blobs that count now, and the blobs, of which there may be none."""
+    with store.catalog.state(selection) as (fingerprint, blobs):
+        return fingerprint, chosen_of(store, selection.service, selection.type, blobs)
 
 
 def fingerprint_of(blobs: str, form: Form) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.engine.forms import Form
 from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.live import chosen_of, fingerprint_of, live_blobs
+from pgo_collector.merges.live import choose_now, chosen_of, fingerprint_of, live_blobs
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.making import make_merge
 from pgo_collector.merges.open_merge import OpenMerge
@@ -105,11 +105,10 @@ class Merges:
 
     async def _make(self, selection: Selection, form: Form) -> OpenMerge:
         store = self.store
-        state, blobs = await asyncio.to_thread(store.catalog.state, selection)
-        if not blobs:
+        state, chosen = await asyncio.to_thread(choose_now, store, selection)
+        if not len(chosen.blobs):
             raise NothingSelected
         async with store.part() as part:
-            chosen = await asyncio.to_thread(chosen_of, store, selection.service, selection.type, blobs)
             merged = await make_merge(store, chosen, form, part)
             size = (await asyncio.to_thread(part.stat)).st_size
             merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
+import numpy as np
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import read_rows
 from pgo_collector.errors import WorkerLost
-from pgo_collector.merges.live import chosen_of
+from pgo_collector.merges.live import choose_now
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
 
@@ -40,10 +42,10 @@ class Warming:
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
-        blobs = await asyncio.to_thread(self._store.catalog.live, Selection(service, type_))
-        for begin in range(0, len(blobs), _BATCH):
-            chosen = chosen_of(self._store, service, type_, blobs[begin : begin + _BATCH])
-            await self._store.workers.run_for(chosen.owner, read_rows, chosen)
-            self.read += len(chosen.blobs)
+        _, every = await asyncio.to_thread(choose_now, self._store, Selection(service, type_))
+        for begin in range(0, len(every.blobs), _BATCH):
+            batch = every.blobs.take(np.arange(begin, min(begin + _BATCH, len(every.blobs))))
+            await self._store.workers.run_for(every.owner, read_rows, replace(every, blobs=batch))
+            self.read += len(batch)
         ms = round((time.perf_counter() - start) * 1000, 1)
-        _log.info("rows are there", service=service, type=type_, blobs=len(blobs), ms=ms)
+        _log.info("rows are there", service=service, type=type_, blobs=len(every.blobs), ms=ms)

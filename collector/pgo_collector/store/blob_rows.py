@@ -6,7 +6,7 @@ The statements of a submit are made once: to make one takes longer than to run i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -71,15 +71,15 @@ def read_blobs(
     where: sa.ColumnElement[bool],
     *order: sa.ColumnElement[Any],
     most: int | None = None,
-) -> list[Blob]:
-    """The rows that fit, the first `most` in that order."""
+) -> Iterator[Blob]:
+    """The rows that fit, the first `most` in that order, read as they are taken."""
     query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(most)
-    return list(starmap(_blob, connection.execute(query).all()))
+    return starmap(_blob, connection.execute(query))
 
 
 def read_in_order(
     connection: sa.Connection, where: sa.ColumnElement[bool], most: int | None = None
-) -> list[Blob]:
+) -> Iterator[Blob]:
     """As `read_blobs`, in canonical order: by time, then by digest."""
     return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
 

@@ -15,16 +15,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pgo_collector.engine.stored import BLOB_SUFFIX, blob_name
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.store.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
 from pgo_collector.store.series import SERVICE_PATTERN, Series
 
-BLOB_SUFFIX = ".pb.gz"
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
 _NAME = re.compile(
@@ -33,8 +32,6 @@ _NAME = re.compile(
 )
 # As good as an empty text, and seen.
 _NO_LABELS = ","
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_NANOS = 86_400 * 10**9
 
 
 class Identity(NamedTuple):
@@ -51,9 +48,7 @@ class BlobName(NamedTuple):
     identity: Identity
 
     def __str__(self) -> str:
-        time_nanos, digest = self.identity
-        folders, day = _folders(self.series), _day(time_nanos // _DAY_NANOS)
-        return f"{folders}/{day}/{time_nanos}-{digest}{BLOB_SUFFIX}"
+        return blob_name(_folders(self.series), *self.identity)
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
@@ -208,13 +203,8 @@ def inputs_are_whole(content: bytes) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _folders(series: Series) -> str:
-    """The series' folders; of thousands of names most have some series in common, and some days."""
+    """The series' folders; of thousands of names most have some series in common."""
     return series.folders
-
-
-@lru_cache(maxsize=1 << 10)
-def _day(number: int) -> str:
-    return f"{_EPOCH + timedelta(days=number):%Y-%m-%d}"
 
 
 def _line(name: BlobName, series: Series) -> str:

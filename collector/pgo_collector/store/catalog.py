@@ -100,7 +100,7 @@ class Catalog:
     def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
         """The blobs that count, the first `most` in canonical order: by time, then by digest."""
         with self._engine.begin() as connection:
-            return read_in_order(connection, selected(selection), most)
+            return [*read_in_order(connection, selected(selection), most)]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """The blobs of these ids."""
@@ -113,10 +113,11 @@ class Catalog:
             query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
             return int(connection.execute(query).scalar_one())
 
-    def state(self, selection: Selection) -> tuple[str, list[Blob]]:
-        """The fingerprint, and the blobs that it is of."""
+    @contextmanager
+    def state(self, selection: Selection) -> Iterator[tuple[str, Iterator[Blob]]]:
+        """The fingerprint, and the blobs that it is of in canonical order, to be read one after another."""
         with self._engine.begin() as connection:
-            return _fingerprint(connection, selection), read_in_order(connection, selected(selection))
+            yield _fingerprint(connection, selection), read_in_order(connection, selected(selection))
 
     def fingerprint(self, selection: Selection) -> str:
         """One text for the same live blobs."""
@@ -142,10 +143,11 @@ class Catalog:
         with self._engine.begin() as connection:
             return list(connection.execute(query).scalars())
 
-    def rows(self) -> list[Blob]:
-        """Every row, live or not."""
+    @contextmanager
+    def rows(self) -> Iterator[Iterator[Blob]]:
+        """Every row, live or not, to be read one after another."""
         with self._engine.begin() as connection:
-            return read_blobs(connection, sa.true())
+            yield read_blobs(connection, sa.true())
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
         """Of the live blobs of either kind those whose last profile was before, and the oldest of the others
@@ -163,7 +165,7 @@ class Catalog:
         if not gone:
             return []
         with self._engine.begin() as connection:
-            return read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)
+            return [*read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)]
 
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
         """The days that were over by then, in order, and how many live blobs a series has of each."""
@@ -184,12 +186,12 @@ class Catalog:
         """The live blobs of a day, by time and digest."""
         where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == _DAY)
         with self._engine.begin() as connection:
-            return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
+            return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 
     def retired(self) -> list[Blob]:
         """The blobs that count no more and are still to be deleted."""
         with self._engine.begin() as connection:
-            return read_blobs(connection, ~BLOBS.c.live)
+            return [*read_blobs(connection, ~BLOBS.c.live)]
 
     def extents(self, selection: Selection) -> dict[str, Extent]:
         """Of each service, in the order of their names, how many blobs there are and of when."""

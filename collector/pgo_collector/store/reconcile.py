@@ -24,18 +24,16 @@ _log = structlog.get_logger()
 async def reconcile(store: Store) -> None:
     """Does all of it; only blobs that the catalog doesn't know as they are get read. Raises OSError."""
     listing = await asyncio.to_thread(_look, store)
-    known = {row.name: row.inputs_size for row in await asyncio.to_thread(store.catalog.rows)}
-    changed = {name: size for name, size in listing.blobs.items() if size and known.get(name) != size}
-    damaged = await _adopt_combined(store, changed, known)
+    unknown, inputs_sizes = await asyncio.to_thread(_compare, store, listing)
+    changed = {name: size for name, size in listing.blobs.items() if size and inputs_sizes.get(name) != size}
+    damaged = await _adopt_combined(store, changed, unknown)
     await _adopt_profiles(
-        store, [name for name, size in listing.blobs.items() if not size and name not in known]
+        store, [name for name, size in listing.blobs.items() if not size and name in unknown]
     )
     for name, inputs in damaged.items():
         await _adopt_damaged(store, name, changed[name], inputs)
     await delete_retired(store)
-    for row in await asyncio.to_thread(store.catalog.rows):
-        if row.live and row.name not in listing.blobs:
-            _log.error("a stored profile is missing", blob=str(row.name))
+    await asyncio.to_thread(_tell_missing, store, listing)
     await asyncio.to_thread(_sweep_merged, store)
 
 
@@ -51,12 +49,34 @@ def _look(store: Store) -> Listing:
     return listing
 
 
+def _compare(store: Store, listing: Listing) -> tuple[set[BlobName], dict[BlobName, int]]:
+    """The blobs that the catalog doesn't know, and the sizes of .inputs that it knows.
+
+    Of the others, which are most, it keeps no name besides that in the listing.
+    """
+    unknown = set(listing.blobs)
+    inputs_sizes: dict[BlobName, int] = {}
+    with store.catalog.rows() as rows:
+        for row in rows:
+            unknown.discard(row.name)
+            if row.inputs_size:
+                inputs_sizes[row.name] = row.inputs_size
+    return unknown, inputs_sizes
+
+
+def _tell_missing(store: Store, listing: Listing) -> None:
+    with store.catalog.rows() as rows:
+        for row in rows:
+            if row.live and row.name not in listing.blobs:
+                _log.error("a stored profile is missing", blob=str(row.name))
+
+
 def _sweep_merged(store: Store) -> None:
     store.folder.sweep_merged(store.catalog.merges())
 
 
 async def _adopt_combined(
-    store: Store, changed: dict[BlobName, int], known: dict[BlobName, int]
+    store: Store, changed: dict[BlobName, int], unknown: set[BlobName]
 ) -> dict[BlobName, set[BlobName]]:
     """Makes combined blobs live in place of what is inside them, the largest first.
 
@@ -77,7 +97,7 @@ async def _adopt_combined(
         if any(not inputs.issuperset(profiles) for profiles in counted_by.values()):
             # Its own name is left out: nobody was given the merge of a combine that wasn't committed.
             others = inputs - {name}
-            if name not in known and others <= await asyncio.to_thread(store.counted, others):
+            if name in unknown and others <= await asyncio.to_thread(store.counted, others):
                 _log.info("combined profile deleted, another one has all of it", blob=str(name))
                 await asyncio.to_thread(store.blobs.discard, name)
             else:

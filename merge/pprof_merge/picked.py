@@ -1,0 +1,156 @@
+"""Profiles that were picked for a merge, in some order: their traces, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pprof_merge.headers import column_order
+from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
+from pprof_merge.ragged import offsets_of, rows_at
+from pprof_merge.traces import RAGGED, Traces
+
+# A part has about so many traces, which bounds what it takes besides the sums.
+_PART_TRACES = 1 << 16
+
+
+class Place(NamedTuple):
+    """What profiles are ordered by: the time in ns, and the SHA-256 of the bytes."""
+
+    time_nanos: int
+    digest: bytes
+
+
+class Chunk(NamedTuple):
+    """What is summed of p profiles: stacks (m,), values (m, n_types); `offsets` (p + 1) of each profile's."""
+
+    stacks: Int32s
+    values: Int64s
+    offsets: Int64s
+
+
+class Part(NamedTuple):
+    """Traces of p profiles that follow one another; the columns besides the chunk are as `Traces` has them,
+    with the offsets (p + 1) of each profile's mappings.
+    """
+
+    chunk: Chunk
+    mappings: Int64s
+    mapping_offsets: Int64s
+    inner_columns: Int32s
+
+
+class _Ragged:
+    """A flat column of all traces, of which each profile has so many rows."""
+
+    def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
+        self._columns = columns
+        self._offsets = [offsets_of(of_traces) for of_traces in counts]
+
+    def run(self, owner: int, begin: int, end: int) -> Any:
+        """That of profiles which lie side by side in the traces with that index."""
+        offsets = self._offsets[owner]
+        return self._columns[owner][offsets[begin] : offsets[end]]
+
+
+class Picked:
+    """The profiles with these numbers (n,) in all of the traces, of a dictionary with these headers.
+
+    `times` and `durations` (n,) are in ns, `digests` (n, 32).
+    """
+
+    def __init__(self, traces: Sequence[Traces], numbers: Ints, headers: Sequence[Header]) -> None:
+        self._traces, self._numbers, self._all_headers = [Traces.none(), *traces], numbers, headers
+        # Which of the traces each is in, and where in them.
+        firsts = offsets_of(np.array([len(each) for each in self._traces]))
+        self._owners = rows_at(firsts, numbers)
+        self._rows = numbers - firsts[self._owners]
+        self._headers: Int32s = self._column("headers")
+        self.times: Int64s = self._column("times")
+        self.durations: Int64s = self._column("durations")
+        self.digests: Bytes = self._column("digests")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def order(self) -> Int64s:
+        """Their places (n,) in the order of merging: that of time, then digest."""
+        words = self.digests.view(">u8").astype(np.uint64)
+        return np.lexsort((*words.T[::-1], self.times))
+
+    def take(self, places: Int64s) -> Picked:
+        """Those at some places, in their order."""
+        return Picked(self._traces[1:], self._numbers[places], self._all_headers)
+
+    def in_order(self) -> Picked:
+        """The same in the order of merging."""
+        return self.take(self.order())
+
+    def place(self, index: int) -> Place:
+        """That of one of them."""
+        return Place(int(self.times[index]), self.digests[index].tobytes())
+
+    def distinct_headers(self) -> tuple[list[Header], Ints]:
+        """Their headers without times, each once, and which of them each profile has (n,)."""
+        numbers, which = np.unique(self._headers, return_inverse=True)
+        return [self._all_headers[number] for number in numbers.tolist()], which
+
+    def headers(self) -> list[Header]:
+        """Their headers without times, in order; of equal ones that follow one another, only one."""
+        changes = np.flatnonzero(np.diff(self._headers, prepend=-1))
+        return [self._all_headers[number] for number in self._headers[changes].tolist()]
+
+    def parts(self, sample_types: tuple[ValueType, ...]) -> Iterator[Part]:
+        """All, in order, with the values of these types, all of which each must have."""
+        stacks, values, mappings, inner_columns = (
+            _Ragged(
+                [getattr(traces, name) for traces in self._traces],
+                [getattr(traces, counts) for traces in self._traces],
+            )
+            for name, counts in RAGGED.items()
+        )
+        n_stacks, n_mappings = self._column("stack_counts"), self._column("mapping_counts")
+        before = offsets_of(n_stacks)[:-1] // _PART_TRACES
+        begins = np.flatnonzero(np.diff(before, prepend=-1)).tolist()
+        for begin, end in pairwise([*begins, len(self)]):
+            runs = self._runs(begin, end)
+            yield Part(
+                chunk=Chunk(
+                    np.concatenate([stacks.run(*run) for run, _ in runs]),
+                    np.concatenate(
+                        [
+                            _in_columns(values.run(*run), self._all_headers[header], sample_types)
+                            for run, header in runs
+                        ]
+                    ),
+                    offsets_of(n_stacks[begin:end]),
+                ),
+                mappings=np.concatenate([mappings.run(*run) for run, _ in runs]),
+                mapping_offsets=offsets_of(n_mappings[begin:end]),
+                inner_columns=np.concatenate([inner_columns.run(*run) for run, _ in runs]),
+            )
+
+    def _runs(self, begin: int, end: int) -> list[tuple[tuple[int, int, int], int]]:
+        """Those with one header that lie side by side: in which traces, from which to which; their header."""
+        owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))
+        is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1) & (np.diff(headers) == 0)
+        firsts = np.flatnonzero(np.append(True, ~is_next))
+        ends = rows[np.append(firsts[1:], end - begin) - 1] + 1
+        columns = owners[firsts], rows[firsts], ends
+        runs = zip(*(column.tolist() for column in columns), strict=True)
+        return [*zip(runs, headers[firsts].tolist(), strict=True)]
+
+    def _column(self, name: str) -> Any:
+        """Of each of them, what is in a column that has a row for each profile."""
+        columns = [getattr(traces, name) for traces in self._traces]
+        return np.concatenate(columns)[self._numbers]
+
+
+def _in_columns(values: Int64s, header: Header, sample_types: tuple[ValueType, ...]) -> Int64s:
+    """Flat values of profiles with that header as (k, n_types), in columns as the types are."""
+    n_types = len(header.sample_types)
+    rows = values.reshape(len(values) // max(n_types, 1), n_types)
+    return rows if header.sample_types == sample_types else rows[:, column_order(header, sample_types)]
