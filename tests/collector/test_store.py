@@ -15,6 +15,7 @@ from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
+from pgo_collector.store.arrivals import Arrival
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.folder import DataFolder, gzipped_part
 from pgo_collector.store.retired import delete_retired
@@ -59,7 +60,7 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
             facts = await store.workers.run(receive, part, gzipped_part(part), CPU, Settings().limits)
             may_go_on = threading.Event()
             blocked = asyncio.create_task(store.write(may_go_on.wait))
-            counted = asyncio.create_task(store.write(store.count, part, SERIES, facts))
+            counted = asyncio.create_task(store.write(store.arrivals.count, [Arrival(part, SERIES, facts)]))
             await asyncio.sleep(0)
             combined = asyncio.create_task(merged(merges, combine=True))
             await asyncio.sleep(1)

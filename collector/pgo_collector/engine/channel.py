@@ -1,7 +1,7 @@
 """A channel to a worker process: tasks go one way, and what they return or raise comes back the other.
 
-Either way a message is its length and a pickle. The event loop reads its end itself, so that no thread has to wake
-up between a request and its answer.
+Either way a message is its length and a pickle. The event loop reads its end itself, so that no thread has to
+wake up between a request and its answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Channel(asyncio.Protocol):
         """The answer to a task, both as they travel. Raises ChannelLost."""
         if self.is_lost:
             raise ChannelLost
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._transport.writelines((_LENGTH.pack(len(task)), task))
         return await future

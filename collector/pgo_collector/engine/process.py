@@ -30,7 +30,10 @@ class Process:
 
     @classmethod
     async def started(cls, rows_bytes: int, rows_folder: Path, rows_taken: c_int64) -> Self:
-        """One that may take so many bytes for its rows, and says how many it takes. Raises OSError or EOFError."""
+        """One that may take so many bytes for its rows, and says how many it takes.
+
+        Raises OSError or EOFError.
+        """
         # Workers are the threads here; the libraries' own would only compete with them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")

@@ -90,21 +90,21 @@ class Workers:
                 _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function of the engine in the worker that has least to do; see `run_for`. What it is given is
-        small.
+        """Calls a function of the engine, with small arguments, in the worker that has least to do; see
+        `run_for`.
         """
         worker = min(self._workers, key=lambda worker: worker.waiting)
         return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
 
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function of the engine in the worker that has the rows of `owner`, if any has them. It may be
-        given thousands of names.
+        """Calls a function of the engine, maybe with thousands of names, in the worker that has the rows of
+        `owner`, if any has them.
 
         It is called again, twice at most, if the worker is killed meanwhile. Raises what the function raises,
         and WorkerLost.
         """
         worker = self._workers[crc32(owner.encode()) % len(self._workers)]
-        task = await asyncio.to_thread(_task, function, *args, **kwargs)
+        task = await asyncio.to_thread(lambda: _task(function, *args, **kwargs))
         return cast("T", await worker.run(function.__name__, task))
 
 

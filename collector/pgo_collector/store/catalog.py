@@ -218,8 +218,13 @@ class Catalog:
 
     def counting(self, name: BlobName) -> Blob | None:
         """The blob that counts the profile of that name; None if none does."""
+        return self.counting_each([name]).get(name)
+
+    def counting_each(self, names: Iterable[BlobName]) -> dict[BlobName, Blob]:
+        """Of those profiles that are counted, the blob that counts each."""
         with self._engine.begin() as connection:
-            return read_counting(connection, name)
+            found = ((name, read_counting(connection, name)) for name in names)
+            return {name: blob for name, blob in found if blob is not None}
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""

@@ -1,0 +1,139 @@
+"""Arrivals: profiles that workers have checked become blobs that count, all that have come by then in one go.
+
+However many there are, a folder is synced once for all that go into it, and one transaction counts them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.events import Announce
+from pgo_collector.store.folder import sync_file, sync_folder, write_file
+from pgo_collector.store.series import Series
+
+
+class Arrival(NamedTuple):
+    """A profile to be stored: `content` is what is to be in the file `part`, unless it is there.
+
+    One that doesn't say when it was taken was at `created_nanos`, or else now.
+    """
+
+    part: Path
+    series: Series
+    facts: Facts
+    created_nanos: int | None = None
+    content: bytes | None = None
+
+
+class Submitted(NamedTuple):
+    """A profile that is stored: its facts, the name of its blob, and whether it wasn't stored before.
+
+    The name is the one that it has, or would have if no combined blob counted it.
+    """
+
+    facts: Facts
+    name: BlobName
+    is_new: bool
+
+
+class Arrivals:
+    """What makes blobs of them, called on the thread that all changes are made on: see `Store.write`."""
+
+    def __init__(self, blobs: Blobs, catalog: Catalog, announce: Announce) -> None:
+        self._blobs = blobs
+        self._catalog = catalog
+        self._announce = announce
+
+    def count(self, arrivals: Sequence[Arrival]) -> list[Submitted | Exception]:
+        """Stores each, durably, and counts it, unless it is counted already; or why that failed.
+
+        Of those that are stored, the file `part` is gone. Raises SQLAlchemyError where it failed for all.
+        """
+        names: list[BlobName] = []
+        for arrival in arrivals:
+            names.append(self._name(arrival, names))
+        failures: dict[BlobName, Exception] = {}
+        new = self._place(names, arrivals, failures)
+        self._add(new, failures)
+        return [
+            failures.get(name) or self._submitted(arrival, name, is_new=new.get(name) is arrival)
+            for name, arrival in zip(names, arrivals, strict=True)
+        ]
+
+    def _name(self, arrival: Arrival, earlier: Sequence[BlobName]) -> BlobName:
+        """The name of one. Where it has no time, that of the same bytes: once more they are a retry."""
+        series, digest = arrival.series, arrival.facts.digest
+        time_nanos = arrival.facts.time_nanos or arrival.created_nanos
+        if not time_nanos:
+            times = self._catalog.times(series, digest)
+            times += [
+                name.identity.time_nanos
+                for name in earlier
+                if name.series == series and name.identity.digest == digest
+            ]
+            time_nanos = min(times, default=0) or time.time_ns()
+        return BlobName(series, Identity(time_nanos, digest))
+
+    def _place(
+        self, names: Sequence[BlobName], arrivals: Sequence[Arrival], failures: dict[BlobName, Exception]
+    ) -> dict[BlobName, Arrival]:
+        """Makes blobs of those that aren't counted, and returns them; some of them may be in `failures`."""
+        counting = self._catalog.counting_each(names)
+        new: dict[BlobName, Arrival] = {}
+        folders: dict[Path, list[BlobName]] = {}
+        for name, arrival in zip(names, arrivals, strict=True):
+            # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
+            is_gone = name in counting and counting[name].name == name and self._blobs.size(name) == MISSING
+            if name in new or (name in counting and not is_gone):
+                continue
+            if name not in counting:
+                new[name] = arrival
+            try:
+                if arrival.content is None:
+                    sync_file(arrival.part)
+                else:
+                    write_file(arrival.part, arrival.content)
+                if not is_gone:
+                    self._blobs.discard(name)  # what may be there of one that didn't come to count
+                folders.setdefault(self._blobs.place(arrival.part, name), []).append(name)
+            except OSError as error:
+                failures[name] = error
+        for folder, inside in folders.items():
+            try:
+                sync_folder(folder)
+            except OSError as error:
+                failures.update(dict.fromkeys(inside, error))
+        return new
+
+    def _add(self, new: Mapping[BlobName, Arrival], failures: dict[BlobName, Exception]) -> None:
+        """Counts those blobs that are durable, all or none."""
+        entries = [(name, arrival.facts) for name, arrival in new.items() if name not in failures]
+        if not entries:
+            return
+        try:
+            events = [event for name, facts in entries for event in self._announce(name, facts)]
+            self._catalog.add(*entries, events=events)
+        except SQLAlchemyError as error:
+            for name, _ in entries:
+                failures[name] = error
+                with suppress(
+                    OSError
+                ):  # the next start, or submit of it, finds it as one that didn't come to count
+                    self._blobs.discard(name)
+
+    @staticmethod
+    def _submitted(arrival: Arrival, name: BlobName, *, is_new: bool) -> Submitted | Exception:
+        try:
+            arrival.part.unlink(missing_ok=True)
+        except OSError as error:
+            return error
+        return Submitted(arrival.facts, name, is_new)
