@@ -14,8 +14,9 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import Facts
+from pgo_collector.store.blob_rows import Blob, read_counting
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
-from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.catalog import Catalog, add_profiles
 from pgo_collector.store.events import Announce
 from pgo_collector.store.folder import sync_file, sync_folder, write_file
 from pgo_collector.store.series import Series
@@ -56,14 +57,13 @@ class Arrivals:
     def count(self, arrivals: Sequence[Arrival]) -> list[Submitted | Exception]:
         """Stores each, durably, and counts it, unless it is counted already; or why that failed.
 
-        Of those that are stored, the file `part` is gone. Raises SQLAlchemyError where it failed for all.
+        Of those that are stored, the file `part` is gone.
         """
         names: list[BlobName] = []
         for arrival in arrivals:
             names.append(self._name(arrival, names))
         failures: dict[BlobName, Exception] = {}
-        new = self._place(names, arrivals, failures)
-        self._add(new, failures)
+        new = self._store(names, arrivals, failures)
         return [
             failures.get(name) or self._submitted(arrival, name, is_new=new.get(name) is arrival)
             for name, arrival in zip(names, arrivals, strict=True)
@@ -83,26 +83,51 @@ class Arrivals:
             time_nanos = min(times, default=0) or time.time_ns()
         return BlobName(series, Identity(time_nanos, digest))
 
-    def _place(
+    def _store(
         self, names: Sequence[BlobName], arrivals: Sequence[Arrival], failures: dict[BlobName, Exception]
     ) -> dict[BlobName, Arrival]:
+        """Makes blobs of those that aren't counted, and counts them, all that don't fail or none; returns them."""
+        new: dict[BlobName, Arrival] = {}
+        try:
+            with self._catalog.writing() as connection:
+                counting = {name: read_counting(connection, name) for name in names}
+                new = self._place(names, arrivals, counting, failures)
+                entries = [(name, new[name].facts) for name in new if name not in failures]
+                events = [event for name, facts in entries for event in self._announce(name, facts)]
+                add_profiles(connection, entries, events)
+        except SQLAlchemyError as error:
+            for name in new.keys() - failures.keys():
+                failures[name] = error
+                with suppress(
+                    OSError
+                ):  # it stays as one that didn't come to count, which the next start counts
+                    self._blobs.discard(name)
+        return new
+
+    def _place(
+        self,
+        names: Sequence[BlobName],
+        arrivals: Sequence[Arrival],
+        counting: Mapping[BlobName, Blob | None],
+        failures: dict[BlobName, Exception],
+    ) -> dict[BlobName, Arrival]:
         """Makes blobs of those that aren't counted, and returns them; some of them may be in `failures`."""
-        counting = self._catalog.counting_each(names)
         new: dict[BlobName, Arrival] = {}
         folders: dict[Path, list[BlobName]] = {}
         for name, arrival in zip(names, arrivals, strict=True):
+            blob = counting[name]
             # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
-            is_gone = name in counting and counting[name].name == name and self._blobs.size(name) == MISSING
-            if name in new or (name in counting and not is_gone):
+            is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
+            if name in new or (blob is not None and not is_gone):
                 continue
-            if name not in counting:
+            if blob is None:
                 new[name] = arrival
             try:
                 if arrival.content is None:
                     sync_file(arrival.part)
                 else:
                     write_file(arrival.part, arrival.content)
-                if not is_gone:
+                if blob is None:
                     self._blobs.discard(name)  # what may be there of one that didn't come to count
                 folders.setdefault(self._blobs.place(arrival.part, name), []).append(name)
             except OSError as error:
@@ -113,22 +138,6 @@ class Arrivals:
             except OSError as error:
                 failures.update(dict.fromkeys(inside, error))
         return new
-
-    def _add(self, new: Mapping[BlobName, Arrival], failures: dict[BlobName, Exception]) -> None:
-        """Counts those blobs that are durable, all or none."""
-        entries = [(name, arrival.facts) for name, arrival in new.items() if name not in failures]
-        if not entries:
-            return
-        try:
-            events = [event for name, facts in entries for event in self._announce(name, facts)]
-            self._catalog.add(*entries, events=events)
-        except SQLAlchemyError as error:
-            for name, _ in entries:
-                failures[name] = error
-                with suppress(
-                    OSError
-                ):  # the next start, or submit of it, finds it as one that didn't come to count
-                    self._blobs.discard(name)
 
     @staticmethod
     def _submitted(arrival: Arrival, name: BlobName, *, is_new: bool) -> Submitted | Exception:

@@ -22,6 +22,7 @@ from pgo_collector.store.blob_rows import (
     Blob,
     count_profiles,
     put_blob,
+    put_profile,
     read_blobs,
     read_counting,
     read_in_order,
@@ -218,13 +219,8 @@ class Catalog:
 
     def counting(self, name: BlobName) -> Blob | None:
         """The blob that counts the profile of that name; None if none does."""
-        return self.counting_each([name]).get(name)
-
-    def counting_each(self, names: Iterable[BlobName]) -> dict[BlobName, Blob]:
-        """Of those profiles that are counted, the blob that counts each."""
         with self._engine.begin() as connection:
-            found = ((name, read_counting(connection, name)) for name in names)
-            return {name: blob for name, blob in found if blob is not None}
+            return read_counting(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Of the profiles that are counted, the times of those with that digest."""
@@ -269,11 +265,7 @@ class Catalog:
     def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
         """Blobs with one profile each are live and count it; and these events are to be delivered."""
         with self.writing() as connection:
-            for name, facts in blobs:
-                blob = put_blob(connection, name, facts, name.identity.time_nanos, 0)
-                count_profiles(connection, blob, name, [name])
-            for event in events:
-                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+            add_profiles(connection, blobs, events)
 
     def replace(
         self,
@@ -336,6 +328,16 @@ class Catalog:
             connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
             connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())
+
+
+def add_profiles(
+    connection: sa.Connection, profiles: Iterable[tuple[BlobName, Facts]], events: Iterable[Event]
+) -> None:
+    """As `Catalog.add`, in a transaction that does more."""
+    for name, facts in profiles:
+        put_profile(connection, name, facts)
+    for event in events:
+        connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
 
 
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
