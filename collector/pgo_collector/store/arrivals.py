@@ -86,10 +86,10 @@ class Arrivals:
     def _store(
         self, names: Sequence[BlobName], arrivals: Sequence[Arrival], failures: dict[BlobName, Exception]
     ) -> dict[BlobName, Arrival]:
-        """Makes blobs of those that aren't counted, and counts them, all that don't fail or none; returns them."""
+        """Makes blobs of those that aren't counted, counts those that didn't fail, or none; returns all."""
         new: dict[BlobName, Arrival] = {}
         try:
-            with self._catalog.writing() as connection:
+            with self._catalog.writing(*names) as connection:
                 counting = {name: read_counting(connection, name) for name in names}
                 new = self._place(names, arrivals, counting, failures)
                 entries = [(name, new[name].facts) for name in new if name not in failures]
