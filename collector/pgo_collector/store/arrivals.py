@@ -97,11 +97,9 @@ class Arrivals:
                 add_profiles(connection, entries, events)
         except SQLAlchemyError as error:
             for name in new.keys() - failures.keys():
-                failures[name] = error
-                with suppress(
-                    OSError
-                ):  # it stays as one that didn't come to count, which the next start counts
+                with suppress(OSError):  # what stays didn't come to count, and the next start counts it
                     self._blobs.discard(name)
+            failures |= {name: failures.get(name, error) for name in names}
         return new
 
     def _place(
