@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,10 +33,10 @@ from pgo_collector.store.blob_rows import (
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.database import open_database
 from pgo_collector.store.events import Event
-from pgo_collector.store.selected import mixes, reaches_over, selected, straddles
+from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.series import Series
-from pgo_collector.store.states import State, States
+from pgo_collector.store.states import State, States, read_fingerprint, read_state
 from pgo_collector.store.tables import BLOBS, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Catalog:
     def state(self, selection: Selection) -> tuple[str, list[Blob]]:
         """The fingerprint, and the blobs that it is of."""
         with self._engine.begin() as connection:
-            return _fingerprint(connection, selection), read_in_order(connection, selected(selection))
+            return read_fingerprint(connection, selection), read_in_order(connection, selected(selection))
 
     def fingerprint(self, selection: Selection) -> str:
         """One text for the same live blobs."""
@@ -141,11 +141,7 @@ class Catalog:
             return known
         changes = self._states.changes(selection)
         with self._engine.begin() as connection:
-            state = State(
-                _fingerprint(connection, selection),
-                _coarse(connection, selection),
-                _holds_until(connection, selection),
-            )
+            state = read_state(connection, selection)
         self._states.keep(selection, changes, state)
         return state
 
@@ -355,34 +351,6 @@ def add_profiles(
 
 
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
-
-
-def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
-    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
-
-
-def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
-    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars())
-    keys = {
-        matcher.key
-        for matcher in (selection.matchers if found else ())
-        if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
-    }
-    return Coarse(found, tuple(sorted(keys)))
-
-
-def _holds_until(connection: sa.Connection, selection: Selection) -> float:
-    """The latest begin with which the same blobs are selected, and the same ones reach over it: where the
-    first begins of those that don't, or the first ends of those that do.
-    """
-    begin = selection.begin
-    if begin is None:
-        return inf
-    first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
-    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles(selection, begin))
-    bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
-    return min((bound for bound in bounds if bound is not None), default=inf)
 
 
 def _batches(values: Iterable[T]) -> Iterator[list[T]]:

@@ -13,7 +13,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+import sqlalchemy as sa
+
+from pgo_collector.store.selected import mixes, reaches_over, selected, straddles
 from pgo_collector.store.selection import EVERY_SERVICE, Coarse, Selection
+from pgo_collector.store.tables import BLOBS
 
 # Selections that differ in when they begin, or in more than that.
 _MOST_BEGINS = 4
@@ -76,6 +80,44 @@ class States:
             self._kept[key] = (kept, *current[: _MOST_BEGINS - 1])
             if len(self._kept) > _MOST_SELECTIONS:
                 del self._kept[next(iter(self._kept))]
+
+
+def read_state(connection: sa.Connection, selection: Selection) -> State:
+    """The state as of a transaction."""
+    return State(
+        read_fingerprint(connection, selection),
+        _coarse(connection, selection),
+        _holds_until(connection, selection),
+    )
+
+
+def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
+    """That of the state."""
+    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
+    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
+
+
+def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
+    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars())
+    keys = {
+        matcher.key
+        for matcher in (selection.matchers if found else ())
+        if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
+    }
+    return Coarse(found, tuple(sorted(keys)))
+
+
+def _holds_until(connection: sa.Connection, selection: Selection) -> float:
+    """The latest begin with which the same blobs are selected, and the same ones reach over it: where the
+    first begins of those that don't, or the first ends of those that do.
+    """
+    begin = selection.begin
+    if begin is None:
+        return inf
+    first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles(selection, begin))
+    bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
+    return min((bound for bound in bounds if bound is not None), default=inf)
 
 
 def _beginless(selection: Selection) -> Selection:
