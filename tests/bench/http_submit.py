@@ -17,6 +17,7 @@ from tests.bench.serving import Request, Serving, ours, pgo_fleets_way, profefe
 from tests.server import Server
 
 _ROUNDS = 5
+_CLIENTS = 16
 _PATHS = {
     "ours": "/v1/submit",
     "pgo-fleet's way": "/v1/submit",
@@ -25,18 +26,30 @@ _PATHS = {
 
 
 class Case(NamedTuple):
-    """`each` round, so many profiles of a folder; `asked` is what profefe took elsewhere, of CPU."""
+    """`each` round, so many profiles of a folder from the `first` on, by so many `clients` at once; `asked`
+    is what profefe took elsewhere, of CPU.
+    """
 
     name: str
     folder: Path
     each: int
     asked: str
+    first: int = 0
+    clients: int = 1
 
 
 def sections(rig: Rig) -> list[Section]:
     """Measures the table."""
     cases = [
         Case("real, one after another", rig.real, rig.count(200), "≤ 1.96 ms"),
+        Case(
+            f"real, {_CLIENTS} clients at once",
+            rig.real,
+            rig.count(320),
+            "",
+            first=rig.count(200) * (_ROUNDS + 1),
+            clients=_CLIENTS,
+        ),
         Case(
             "the compiler's `default.pgo`", rig.compiler, max(1, rig.count(200) // (_ROUNDS + 1)), "≤ 25 ms"
         ),
@@ -57,8 +70,9 @@ def sections(rig: Rig) -> list[Section]:
             f"""{table(("profiles", "asked", *head), rows)}
 
 A submit over a connection that is kept: CPU of all processes of the server until they rest, and the clock
-until the answer. Ours is durable then (`fsync`). Pgo-fleet's way is a server in Go that parses what comes and
-writes it to a file; neither that nor profefe syncs. What is asked of CPU is what profefe took on another
+until the answer; with several clients, the clock of all divided by their submits. Ours is durable then
+(`fsync`). Pgo-fleet's way is a server in Go that parses what comes and writes it to a file; neither that nor
+profefe syncs. What is asked of CPU is what profefe took on another
 machine, where pgo-fleet took 60 ms for 475 KB; profefe itself is measured where `--profefe` names a program
 of it.""",
         )
@@ -66,11 +80,10 @@ of it.""",
 
 
 def _row(rig: Rig, case: Case, running: dict[str, Serving]) -> list[str]:
-    files = sorted(case.folder.iterdir())
+    files = sorted(case.folder.iterdir())[case.first :]
     bodies = {name: map(Path.read_bytes, files) for name in running}
     contenders = {
-        name: partial(_round, serving, _PATHS[name], bodies[name], case.each)
-        for name, serving in running.items()
+        name: partial(_round, serving, _PATHS[name], bodies[name], case) for name, serving in running.items()
     }
     for measure in contenders.values():  # the first of a kind are dearer
         measure()
@@ -82,6 +95,6 @@ def _row(rig: Rig, case: Case, running: dict[str, Serving]) -> list[str]:
     return cells
 
 
-def _round(serving: Serving, path: str, bodies: Iterator[bytes], count: int) -> Cost:
-    requests = [Request("POST", path, body, Server.submit_key) for body in islice(bodies, count)]
-    return serving.cost([[request] for request in requests])
+def _round(serving: Serving, path: str, bodies: Iterator[bytes], case: Case) -> Cost:
+    requests = [Request("POST", path, body, Server.submit_key) for body in islice(bodies, case.each)]
+    return serving.cost([[request] for request in requests], case.clients)

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -51,6 +52,7 @@ class Serving:
 
     def __init__(self, pid: int, address: str) -> None:
         self._pid = pid
+        self._address = address
         self._connection = HTTPConnection(address, timeout=_TIMEOUT)
 
     def ask(self, request: Request) -> Answer:
@@ -67,17 +69,17 @@ class Serving:
             raise RuntimeError(f"{request.method} {request.path}: {answer.status} {answer.body[:500]!r}")
         return answer
 
-    def cost(self, tasks: Sequence[Sequence[Request]]) -> Cost:
+    def cost(self, tasks: Sequence[Sequence[Request]], clients: int = 1) -> Cost:
         """What a task costs on an average, a task being requests one after another: CPU until all processes
-        rest again, the clock until the answers are there, and the most memory that they had meanwhile.
+        rest again, the clock until the answers are there, and the most memory that they had meanwhile. So
+        many clients share the tasks, each with a connection that it keeps.
         """
-        self._connection.close()  # the server may have done so, after a while without requests
+        self._connection.close()  # the server does so, after a while without requests
         before = self.settled()
         with self._watched() as sizes:
             began = time.perf_counter()
-            for task in tasks:
-                for request in task:
-                    self.ask(request)
+            with ThreadPoolExecutor(clients) as pool:
+                list(pool.map(self._work, (tasks[client::clients] for client in range(clients))))
             wall = time.perf_counter() - began
         return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes))
 
@@ -100,6 +102,14 @@ class Serving:
     def close(self) -> None:
         """Ends the connection."""
         self._connection.close()
+
+    def _work(self, tasks: Sequence[Sequence[Request]]) -> None:
+        """Does tasks as a client of its own."""
+        client = Serving(self._pid, self._address)
+        for task in tasks:
+            for request in task:
+                client.ask(request)
+        client.close()
 
     @contextmanager
     def _watched(self) -> Iterator[list[float]]:

@@ -4,10 +4,13 @@ import gzip
 import hashlib
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 
+import httpx
+
 from tests.faults.stacks import profile_of
-from tests.server import Server, fingerprint
+from tests.server import COMMAND, Server, bearer, fingerprint
 
 
 def test_every_request_is_one_line_of_json(server: Server) -> None:
@@ -65,6 +68,23 @@ def test_an_unexpected_error_is_a_problem_for_the_client_and_a_trace_in_the_log(
     assert "Traceback" not in answer.text
     assert "JSONDecodeError" in server.wait_for_log("unexpected error")["exception"]
     assert server.wait_for_log("request", 3)["status"] == 500
+
+
+def test_requests_are_answered_when_nobody_reads_the_log_any_more(server: Server) -> None:
+    server.stop()
+    command = subprocess.Popen([COMMAND, "serve"], env=server.environment, stderr=subprocess.PIPE)
+    try:
+        assert command.stderr is not None
+        line: dict[str, str] = {}
+        while line.get("event") != "listening":
+            line = json.loads(command.stderr.readline())
+        command.stderr.close()
+        with httpx.Client(base_url=f"http://{line['address']}", headers=bearer(Server.submit_key)) as client:
+            for name in "abc":
+                assert client.post("/v1/submit", content=profile_of(name)).status_code == 204
+    finally:
+        command.kill()
+        command.wait()
 
 
 def test_the_level_is_a_setting(server: Server) -> None:

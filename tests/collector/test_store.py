@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
+import sqlite3
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from pgo_collector.engine.forms import Form, format_named
 from pgo_collector.engine.tasks import Facts, receive
 from pgo_collector.engine.types import CPU
+from pgo_collector.errors import NotStored
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.server import open_store
 from pgo_collector.settings import Settings
+from pgo_collector.store.arrivals import Arrival, Submitted
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.folder import DataFolder, gzipped_part
 from pgo_collector.store.retired import delete_retired
@@ -23,7 +28,7 @@ from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pprof_merge.rules import Rules
 
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
 SERIES = Series("default", CPU)
 SELECTION = Selection.of(SERIES)
@@ -59,7 +64,7 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
             facts = await store.workers.run(receive, part, gzipped_part(part), CPU, Settings().limits)
             may_go_on = threading.Event()
             blocked = asyncio.create_task(store.write(may_go_on.wait))
-            counted = asyncio.create_task(store.write(store.count, part, SERIES, facts))
+            counted = asyncio.create_task(store.write(store.arrivals.count, [Arrival(part, SERIES, facts)]))
             await asyncio.sleep(0)
             combined = asyncio.create_task(merged(merges, combine=True))
             await asyncio.sleep(1)
@@ -68,6 +73,84 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
             assert tally(await combined) == {"a": 2, "b": 2}
             assert tally(await merged(merges)) == {"a": 2, "b": 2}
             assert tally(await merged(merges, combine=True)) == {"a": 2, "b": 2}
+
+    asyncio.run(play())
+
+
+def timeless(stack: str) -> bytes:
+    """A profile that doesn't say when it was taken."""
+    return profile_of(stack, time_nanos=0)
+
+
+async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Submitted | BaseException]:
+    """What becomes of them if all wait until the last one does."""
+    may_go_on = threading.Event()
+    blocked = asyncio.create_task(store.write(may_go_on.wait))
+    parts = [store.folder.new_part() for _ in profiles]
+    limits = Settings().limits
+    tasks = [
+        asyncio.create_task(store.submit(part, SERIES, limits, held=profile))
+        for part, profile in zip(parts, profiles, strict=True)
+    ]
+    await store.workers.answer()
+    while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
+        await asyncio.sleep(0.01)
+    may_go_on.set()
+    await blocked
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_of_the_same_profile_at_once_one_is_stored(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            sent = [profile_of("a"), timeless("b"), profile_of("a"), profile_of("c"), timeless("b")]
+            results = await submitted_at_once(store, sent)
+            stored = [result for result in results if isinstance(result, Submitted)]
+            assert sorted((result.facts.digest, result.is_new) for result in stored) == sorted(
+                (digest, is_new)
+                for digest, is_new in zip(
+                    [hashlib.sha256(gzip.decompress(profile)).hexdigest() for profile in sent],
+                    [True, True, False, True, False],
+                    strict=True,
+                )
+            )
+            assert len({result.name for result in stored}) == 3
+            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1, "c": 1}
+            assert not list(store.folder.incoming.iterdir())
+
+    asyncio.run(play())
+
+
+def test_of_those_at_once_one_fails_alone(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            await submit(store, profile_of("a"))
+            days = [EPOCH, EPOCH + DAY, EPOCH + 2 * DAY]
+            day = store.blobs.path(BlobName(SERIES, Identity(days[1], "ab" * 32))).parent
+            day.write_text("not a folder")
+            sent = [profile_of(name, time_nanos=time) for name, time in zip("bcd", days, strict=True)]
+            first, second, third = await submitted_at_once(store, sent)
+            assert isinstance(first, Submitted)
+            assert isinstance(second, NotStored)
+            assert isinstance(third, Submitted)
+            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1, "d": 1}
+
+    asyncio.run(play())
+
+
+def test_where_the_catalog_fails_all_do(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            await submit(store, profile_of("a"))
+            with closing(sqlite3.connect(store.folder.catalog)) as catalog, catalog:
+                catalog.execute("ALTER TABLE profiles RENAME TO elsewhere")
+            results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
+            assert [type(result) for result in results] == [NotStored, NotStored]
+            with closing(sqlite3.connect(store.folder.catalog)) as catalog, catalog:
+                catalog.execute("ALTER TABLE elsewhere RENAME TO profiles")
+            results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
+            assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
+            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1}
 
     asyncio.run(play())
 

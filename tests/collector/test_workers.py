@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pgo_collector.engine.tasks import inspect
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import WorkerLost
 
@@ -75,6 +76,11 @@ def ignores_ctrl_c(pid: int) -> bool:
     return bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
 
 
+def _late(answer: str) -> str:
+    time.sleep(1)
+    return answer
+
+
 def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> None:
     async def run() -> int:
         async with Workers(1, 1 << 30, tmp_path) as workers:
@@ -83,3 +89,33 @@ def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> N
             return await workers.run(os.getpid)
 
     assert asyncio.run(run()) != os.getpid()
+
+
+def test_what_nobody_waits_for_any_more_is_not_taken_for_another_answer(tmp_path: Path) -> None:
+    async def run() -> list[object]:
+        async with Workers(1, 1 << 30, tmp_path) as workers:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(workers.run(_late, "first"), 0.1)
+            return [await workers.run(str, answer) for answer in ("second", "third")]
+
+    assert asyncio.run(run()) == ["second", "third"]
+
+
+def test_arguments_and_answers_may_be_large(tmp_path: Path) -> None:
+    large = os.urandom(5_000_000)
+
+    async def run() -> list[bytes]:
+        async with Workers(2, 1 << 30, tmp_path) as workers:
+            return await asyncio.gather(*(workers.run_for(str(owner), bytes, large) for owner in range(4)))
+
+    assert asyncio.run(run()) == [large] * 4
+
+
+def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Workers(1, 1 << 30, tmp_path) as workers:
+            with pytest.raises(FileNotFoundError) as raised:
+                await workers.run(inspect, tmp_path / "nothing", "cpu")
+            assert ", in inspect\n" in raised.value.__notes__[0]
+
+    asyncio.run(run())

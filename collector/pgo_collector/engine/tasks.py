@@ -145,17 +145,26 @@ class Survey:
 
 
 def receive(part: Path, gzipped: Path, type_: str, limits: Limits) -> Facts:
-    """Checks a body as it was received, and makes gzip of a bare one, in the file `gzipped` on the way.
+    """As `receive_held`, for a body in a file; gzip is made in the file `gzipped` and takes its place.
 
-    Raises ProfileError or NotACPUProfile. A worker may die at any point here and the call be repeated.
+    A worker may die at any point here and the call be repeated.
     """
-    body = part.read_bytes()
+    facts, packed = receive_held(part.read_bytes(), type_, limits)
+    if packed is not None:
+        gzipped.write_bytes(packed)
+        gzipped.replace(part)
+    return facts
+
+
+def receive_held(body: bytes, type_: str, limits: Limits) -> tuple[Facts, bytes | None]:
+    """Checks a body as it was received; the facts of what is to be stored, and that if the body isn't gzip.
+
+    Raises ProfileError or NotACPUProfile.
+    """
     profile = decode(body, limits)
     TYPES[type_](profile.header)
-    if not body.startswith(GZIP_MAGIC):
-        gzipped.write_bytes(compress(body))
-        gzipped.replace(part)
-    return Facts.of(profile, profile.digest.hex(), part.stat().st_size)
+    packed = None if body.startswith(GZIP_MAGIC) else compress(body)
+    return Facts.of(profile, profile.digest.hex(), len(packed or body)), packed
 
 
 def inspect(blob: Path, type_: str) -> Facts:

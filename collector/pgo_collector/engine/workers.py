@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import resource
-import signal
-import threading
+import pickle
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar, cast
 from zlib import crc32
 
 import structlog
-from pprof_merge.heap import keep_heap
 
-from pgo_collector.engine.tasks import SHELF, save_rows
+from pgo_collector.engine.channel import ChannelLost, outcome
+from pgo_collector.engine.process import Process
+from pgo_collector.engine.tasks import save_rows
 from pgo_collector.errors import WorkerLost
 
 P = ParamSpec("P")
@@ -32,6 +27,8 @@ Observer = Callable[[str, float], None]
 
 # A task on which the process died may be what it died of; often it only was there.
 _ATTEMPTS = 3
+# What is larger, such as a question's answer, is unpickled on a thread.
+_SMALL_BYTES = 64 << 10
 _log = structlog.get_logger()
 
 
@@ -41,10 +38,7 @@ def unobserved(task: str, seconds: float) -> None:
 
 class Workers:
     """Processes, as an async context manager; together they keep `rows_bytes` of rows in
-    memory, and all of them in a folder.
-
-    They come from a fork server that has the engine loaded and, unlike this process, no threads: a new
-    one is there in milliseconds.
+    memory, and all of them in a folder. Each is started when it first has something to do.
     """
 
     def __init__(
@@ -96,17 +90,22 @@ class Workers:
                 _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function of the engine in the worker that has least to do; see `run_for`."""
+        """Calls a function of the engine, with small arguments, in the worker that has least to do; see
+        `run_for`.
+        """
         worker = min(self._workers, key=lambda worker: worker.waiting)
-        return await worker.run(function, *args, **kwargs)
+        return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
 
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function of the engine in the worker that has the rows of `owner`, if any has them.
+        """Calls a function of the engine, maybe with thousands of names, in the worker that has the rows of
+        `owner`, if any has them.
 
         It is called again, twice at most, if the worker is killed meanwhile. Raises what the function raises,
         and WorkerLost.
         """
-        return await self._workers[crc32(owner.encode()) % len(self._workers)].run(function, *args, **kwargs)
+        worker = self._workers[crc32(owner.encode()) % len(self._workers)]
+        task = await asyncio.to_thread(lambda: _task(function, *args, **kwargs))
+        return cast("T", await worker.run(function.__name__, task))
 
 
 class _Worker:
@@ -116,73 +115,54 @@ class _Worker:
         self.waiting = 0
         self.rows_taken = RawValue(c_int64)
         self._observe = observe
-        self._has_run = False
-        # A task that waits here isn't struck when the process dies, as one that waits in the pool is.
+        # A task that waits here isn't struck when the process dies.
         self._turn = asyncio.Lock()
         self._rows = rows_bytes, rows_folder, self.rows_taken
-        self._pool = self._new_pool()
+        self._process: Process | None = None
 
-    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, name: str, task: bytes) -> object:
         self.waiting += 1
-        self._has_run = True
         begin = time.perf_counter()
         try:
             async with self._turn:
-                return await self._run(function, *args, **kwargs)
+                answer = await self._ask(name, task)
         finally:
             self.waiting -= 1
-            self._observe(function.__name__, time.perf_counter() - begin)
+            self._observe(name, time.perf_counter() - begin)
+        if len(answer) > _SMALL_BYTES:
+            return await asyncio.to_thread(outcome, answer)
+        return outcome(answer)
 
     async def answer(self) -> None:
-        if self._has_run and not self.waiting:
+        if self._process is not None and not self.waiting:
             async with self._turn:
-                await self._run(start)
+                await self._ask(start.__name__, _task(start))
 
     async def save_rows(self) -> None:
-        if self._has_run:
-            await self.run(save_rows)
+        if self._process is not None:
+            await self.run(save_rows.__name__, _task(save_rows))
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        if self._process is not None:
+            await self._process.ended()
 
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _ask(self, name: str, task: bytes) -> bytes:
         for _ in range(_ATTEMPTS):
-            pool = self._pool
+            if self._process is None:
+                self.rows_taken.value = 0
+                self._process = await Process.started(*self._rows)
             try:
-                future = await asyncio.to_thread(pool.submit, function, *args, **kwargs)
-                return await asyncio.wrap_future(future)
-            except BrokenProcessPool:
-                if pool is self._pool:
-                    _log.error("a worker process died, starting a new one", task=function.__name__)
-                    self._pool = self._new_pool()
-                    await asyncio.to_thread(pool.shutdown, wait=False)
+                return await self._process.channel.ask(task)
+            except ChannelLost:
+                _log.error("a worker process died, starting a new one", task=name)
+                lost, self._process = self._process, None
+                await lost.ended()
         raise WorkerLost(f"the worker process died under this request, {_ATTEMPTS} times")
 
-    def _new_pool(self) -> ProcessPoolExecutor:
-        # Workers are the threads here; the libraries' own would only compete with them.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pgo_collector.engine.tasks"])
-        self.rows_taken.value = 0
-        return ProcessPoolExecutor(1, context, _set_up, self._rows)
 
-
-def _set_up(rows_bytes: int, rows_folder: Path, rows_taken: c_int64) -> None:
-    """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
-    keep_heap()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A file of rows that is mapped stays open, and there may be thousands.
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    SHELF.most_bytes, SHELF.folder, SHELF.taken = rows_bytes, rows_folder, rows_taken
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
+def _task(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> bytes:
+    """A call, as it travels."""
+    return pickle.dumps((function, args, kwargs))
 
 
 def start() -> None:

@@ -24,14 +24,15 @@ class Download(Response):
     def __init__(self, file: BinaryIO, size: int, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(None, headers={**headers, "Content-Length": str(size)}, media_type=media_type)
         self._file = file
+        self._size = size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Streams the file as an ASGI response."""
         with self._file:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            while scope["method"] != "HEAD" and (
-                chunk := await asyncio.to_thread(self._file.read, _CHUNK_BYTES)
-            ):
+            left = 0 if scope["method"] == "HEAD" else self._size
+            while left and (chunk := await asyncio.to_thread(self._file.read, min(left, _CHUNK_BYTES))):
+                left -= len(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 

@@ -12,6 +12,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
 
 from pgo_collector.engine.tasks import Facts
 from pgo_collector.store.blobs import BlobName, Identity
@@ -47,8 +48,14 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
 
 _KNOWN_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
 _NEW_SERIES = sa.insert(SERIES).returning(SERIES.c.id)
-_KNOWN_BLOB = sa.select(BLOBS.c.id).where(*_same(BLOBS, "series_id", "time_nanos", "digest"))
-_NEW_BLOB = sa.insert(BLOBS).returning(BLOBS.c.id)
+_NEW_BLOB = insert(BLOBS)
+_PUT_BLOB = _NEW_BLOB.on_conflict_do_update(
+    index_elements=("series_id", "time_nanos", "digest"),
+    set_={
+        column: _NEW_BLOB.excluded[column]
+        for column in ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
+    },
+).returning(BLOBS.c.id)
 _NEW_PROFILES = sa.insert(PROFILES)
 _COUNTING = (
     sa.select(*_BLOB_COLUMNS)
@@ -107,22 +114,35 @@ def put_blob(
     connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
 ) -> int:
     """The id of the row of that name, made or made live."""
-    named = {"series_id": _put_series(connection, name.series), **name.identity._asdict()}
-    values = {
+    series = _put_series(connection, name.series)
+    return _put_blob(connection, series, name, facts, end_nanos, inputs_size)
+
+
+def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None:
+    """A blob with one profile is live and counts it."""
+    series = _put_series(connection, name.series)
+    blob = _put_blob(connection, series, name, facts, name.identity.time_nanos, 0)
+    row = {"series_id": series, "blob_id": blob, **name.identity._asdict()}
+    connection.execute(_NEW_PROFILES, row)
+
+
+def _put_blob(  # noqa: PLR0917 - a row
+    connection: sa.Connection, series: int, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
+) -> int:
+    mark, second_mark = _marks(name)
+    row = {
+        "series_id": series,
+        **name.identity._asdict(),
         "end_nanos": end_nanos,
         "duration_nanos": facts.duration_nanos,
         "size": facts.size,
         "samples": facts.samples,
         "inputs_size": inputs_size,
         "live": True,
+        "mark": mark,
+        "second_mark": second_mark,
     }
-    known = connection.execute(_KNOWN_BLOB, named).scalar_one_or_none()
-    if known is None:
-        mark, second_mark = _marks(name)
-        row = {**named, **values, "mark": mark, "second_mark": second_mark}
-        return int(connection.execute(_NEW_BLOB, row).scalar_one())
-    connection.execute(sa.update(BLOBS).where(BLOBS.c.id == known).values(values))
-    return int(known)
+    return int(connection.execute(_PUT_BLOB, row).scalar_one())
 
 
 def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:

@@ -103,13 +103,20 @@ class Blobs:
         With `inputs` the blob is a combined one; they are written first, so that it never stands there
         without. Raises FileExistsError if the name is taken.
         """
-        path = self.path(name)
         sync_file(part)
-        self._prepare(path.parent)
+        self._prepare(self.path(name).parent)
         inputs_size = self.write_inputs(name, inputs) if inputs else 0
-        os.link(part, path)
-        sync_folder(path.parent)
+        sync_folder(self.place(part, name))
         return inputs_size
+
+    def place(self, part: Path, name: BlobName) -> Path:
+        """Links the file `part`, whose content is durable, under its name; that is durable when the folder is
+        synced which this returns. Raises FileExistsError if the name is taken.
+        """
+        path = self.path(name)
+        self._prepare(path.parent)
+        os.link(part, path)
+        return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
         """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes.

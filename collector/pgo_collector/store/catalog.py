@@ -22,6 +22,7 @@ from pgo_collector.store.blob_rows import (
     Blob,
     count_profiles,
     put_blob,
+    put_profile,
     read_blobs,
     read_counting,
     read_in_order,
@@ -32,9 +33,10 @@ from pgo_collector.store.blob_rows import (
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.database import open_database
 from pgo_collector.store.events import Event
-from pgo_collector.store.selected import mixes, reaches_over, selected
+from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.series import Series
+from pgo_collector.store.states import State, States, read_fingerprint, read_state
 from pgo_collector.store.tables import BLOBS, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 
 T = TypeVar("T")
@@ -76,6 +78,7 @@ class Catalog:
         """Opens the catalog, made if it is missing. Raises CatalogUnreadable."""
         self._engine = open_database(path)
         self._writer = self._engine.connect().execution_options(writes=True)
+        self._states = States()
 
     def close(self) -> None:
         """Closes the file."""
@@ -87,10 +90,17 @@ class Catalog:
         return self._engine.begin()
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        """A transaction on the one connection that writes: for all changes here, and for `outbox`."""
-        with self._writer.begin():
-            yield self._writer
+    def writing(self, *blobs: BlobName) -> Iterator[sa.Connection]:
+        """A transaction on the one connection that writes: for all changes here, for `arrivals` and `outbox`.
+
+        Those blobs may become live in it, or stop being so.
+        """
+        try:
+            with self._writer.begin():
+                yield self._writer
+        finally:
+            for service, type_ in {name.series[:2] for name in blobs}:
+                self._states.changed(service, type_)
 
     def made_nanos(self) -> int:
         """When it was made, in ns since 1970; what came before then was taken in from the blobs."""
@@ -117,24 +127,24 @@ class Catalog:
     def state(self, selection: Selection) -> Iterator[tuple[str, Iterator[Blob]]]:
         """The fingerprint, and the blobs that it is of in canonical order, to be read one after another."""
         with self._engine.begin() as connection:
-            yield _fingerprint(connection, selection), read_in_order(connection, selected(selection))
+            yield read_fingerprint(connection, selection), read_in_order(connection, selected(selection))
 
     def fingerprint(self, selection: Selection) -> str:
         """One text for the same live blobs."""
-        with self._engine.begin() as connection:
-            return _fingerprint(connection, selection)
+        return self._state(selection).fingerprint
 
     def coarse(self, selection: Selection) -> Coarse:
         """Where the selection is finer than what is left."""
+        return self._state(selection).coarse
+
+    def _state(self, selection: Selection) -> State:
+        if (known := self._states.find(selection)) is not None:
+            return known
+        changes = self._states.changes(selection)
         with self._engine.begin() as connection:
-            blobs = connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars()
-            found = frozenset(blobs)
-            keys = {
-                matcher.key
-                for matcher in (selection.matchers if found else ())
-                if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
-            }
-        return Coarse(found, tuple(sorted(keys)))
+            state = read_state(connection, selection)
+        self._states.keep(selection, changes, state)
+        return state
 
     def services(self) -> list[str]:
         """Those with live blobs, in the order of their names."""
@@ -265,12 +275,8 @@ class Catalog:
 
     def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
         """Blobs with one profile each are live and count it; and these events are to be delivered."""
-        with self.writing() as connection:
-            for name, facts in blobs:
-                blob = put_blob(connection, name, facts, name.identity.time_nanos, 0)
-                count_profiles(connection, blob, name, [name])
-            for event in events:
-                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+        with self.writing(*(name for name, _ in blobs)) as connection:
+            add_profiles(connection, blobs, events)
 
     def replace(
         self,
@@ -287,7 +293,7 @@ class Catalog:
         """
         inputs = list(inputs)
         end = max(each.identity.time_nanos for each in (*inputs, name))
-        with self.writing() as connection:
+        with self.writing(name) as connection:
             new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
             uncount_profiles(connection, [row["blob"] for row in every])
@@ -299,9 +305,10 @@ class Catalog:
 
     def drop(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of live blobs, and of all that they count."""
-        ids = [blob.id for blob in blobs]
+        dropped = [*blobs]
+        ids = [blob.id for blob in dropped]
         if ids:
-            with self.writing() as connection:
+            with self.writing(*(blob.name for blob in dropped)) as connection:
                 uncount_profiles(connection, ids)
                 _delete(connection, ids)
 
@@ -335,12 +342,17 @@ class Catalog:
             return set(connection.execute(gone).scalars())
 
 
+def add_profiles(
+    connection: sa.Connection, profiles: Iterable[tuple[BlobName, Facts]], events: Iterable[Event]
+) -> None:
+    """As `Catalog.add`, in a transaction that does more."""
+    for name, facts in profiles:
+        put_profile(connection, name, facts)
+    for event in events:
+        connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+
+
 _DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
-
-
-def _fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
-    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
 
 
 def _batches(values: Iterable[T]) -> Iterator[list[T]]:

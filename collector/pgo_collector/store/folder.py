@@ -45,6 +45,14 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Makes a new file, and its content durable."""
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def make_folder(path: Path) -> None:
     """Makes a folder and the ones above it, durably; nothing if it is there."""
     if path.is_dir():

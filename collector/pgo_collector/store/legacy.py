@@ -14,15 +14,14 @@ from pgo_collector.errors import Refusal
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 
-_BATCH = 64
 _log = structlog.get_logger()
 
 
 async def take_in_legacy(store: Store, series: Series) -> None:
     """Submits each of the files to `series` and removes it; one that can't be taken stays, with a warning."""
     paths = await asyncio.to_thread(lambda: list(store.folder.legacy_profiles()))
-    for start in range(0, len(paths), _BATCH):
-        await asyncio.gather(*(_take_in(store, series, path) for path in paths[start : start + _BATCH]))
+    for path in paths:
+        await _take_in(store, series, path)
 
 
 async def _take_in(store: Store, series: Series, path: Path) -> None:

@@ -21,6 +21,11 @@ def selected(selection: Selection) -> sa.ColumnElement[bool]:
     return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
 
 
+def straddles(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
+    """Whether a selected row is of a combined blob that begins before the selection does, which is then."""
+    return _combined(selection) & (BLOBS.c.time_nanos < begin)
+
+
 def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a combined blob that has profiles which aren't meant, too."""
     if not _can_be_coarse(selection):

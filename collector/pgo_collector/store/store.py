@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from pprof_merge import Limits
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import Facts, receive
+from pgo_collector.engine.tasks import receive, receive_held
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import CollectorError, NotStored
-from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
+from pgo_collector.store.arrivals import Arrival, Arrivals, Submitted
+from pgo_collector.store.blobs import MISSING, BlobName, Blobs
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.events import Announce, unannounced
 from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
@@ -27,12 +28,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Submitted(NamedTuple):
-    """A profile that is stored: its facts, the name of its blob, and whether it wasn't stored before."""
-
-    facts: Facts
-    name: BlobName
-    is_new: bool
+# So many submits share a transaction; the others don't wait for more than that.
+_MOST_AT_ONCE = 64
 
 
 class Store:
@@ -48,6 +45,8 @@ class Store:
         self.announce = announce
         self.blobs = Blobs(folder)
         self.catalog = Catalog(folder.catalog)
+        self.arrivals = Arrivals(self.blobs, self.catalog, announce)
+        self._waiting: deque[tuple[Arrival, asyncio.Future[Submitted]]] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
 
     def __enter__(self) -> Self:
@@ -81,25 +80,48 @@ class Store:
             raise
 
     async def submit(
-        self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
+        self,
+        part: Path,
+        series: Series,
+        limits: Limits,
+        created_nanos: int | None = None,
+        held: bytes | None = None,
     ) -> Submitted:
-        """Stores the profile in the file `part`, durably, and counts it, unless it is counted already. If
-        this doesn't raise, the file is gone.
+        """Stores the profile in the file `part`, or that is `held` where there is no such file, durably, and
+        counts it, unless it is counted already. If this doesn't raise, there is no file any more.
 
         A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises
         ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
-            facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
-            return await self.write(self._take, part, series, facts, created_nanos)
+            if held is None:
+                facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
+            else:
+                facts, packed = await self.workers.run(receive_held, held, series.type, limits)
+                held = packed or held
+            return await self._counted(Arrival(part, series, facts, created_nanos, held))
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
 
-    def _take(self, part: Path, series: Series, facts: Facts, created_nanos: int | None) -> Submitted:
-        """As `count`; the file is gone then."""
-        submitted = self.count(part, series, facts, created_nanos)
-        part.unlink()
-        return submitted
+    async def _counted(self, arrival: Arrival) -> Submitted:
+        """Counts it together with those that wait as it does."""
+        future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        self._waiting.append((arrival, future))
+        self._writer.submit(self._count_waiting, future.get_loop())
+        return await future
+
+    def _count_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Counts those that wait, for which there may be none left of the calls that they made."""
+        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+        if not waiting:
+            return
+        arrivals, futures = zip(*waiting, strict=True)
+        results: Sequence[Submitted | Exception]
+        try:
+            results = self.arrivals.count(arrivals)
+        except Exception as error:  # noqa: BLE001 - those who wait are told
+            results = [error] * len(futures)
+        loop.call_soon_threadsafe(_settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
         """Those of the profiles that are counted by a blob that is really there."""
@@ -108,31 +130,15 @@ class Store:
         there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
         return {name for name, blob in owners.items() if blob in there}
 
-    def count(self, part: Path, series: Series, facts: Facts, created_nanos: int | None = None) -> Submitted:
-        """Makes the file `part` the blob of a profile and counts it, unless it is counted; see `write`.
 
-        The name is the one that it has, or would have if no combined blob counted it.
-        """
-        taken_nanos = facts.time_nanos or created_nanos or self._first_time(series, facts)
-        name = BlobName(series, Identity(taken_nanos, facts.digest))
-        counting = self.catalog.counting(name)
-        if counting is not None:
-            # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
-            if counting.name == name and self.blobs.size(name) == MISSING:
-                self.blobs.keep(part, name)
-            return Submitted(facts, name, is_new=False)
-        self.blobs.discard(name)  # what may be there of one that didn't come to count
-        self.blobs.keep(part, name)
-        try:
-            self.catalog.add((name, facts), events=self.announce(name, facts))
-        except SQLAlchemyError:
-            self.blobs.discard(name)
-            raise
-        return Submitted(facts, name, is_new=True)
-
-    def _first_time(self, series: Series, facts: Facts) -> int:
-        """When a profile without a time of its own came first: the same bytes once more are a retry."""
-        return min(self.catalog.times(series, facts.digest), default=0) or time.time_ns()
+def _settle(futures: Sequence[asyncio.Future[Submitted]], results: Sequence[Submitted | Exception]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if future.done():
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 def not_stored(what: str, error: Exception) -> NotStored:

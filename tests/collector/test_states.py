@@ -1,0 +1,100 @@
+"""What a catalog remembers of selections is what another one reads, whatever was changed and asked before."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from itertools import accumulate, count
+from pathlib import Path
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pgo_collector.engine.tasks import Facts
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.selection import EVERY_SERVICE, Coarse, Matcher, Selection
+from pgo_collector.store.series import Series
+
+Change = Callable[[Catalog, BlobName, Facts], None]
+
+# Few of each, so that what is asked and what is stored meet.
+_TIMES = st.integers(0, 12)
+_BOUNDS = st.none() | _TIMES
+_SERVICES = ("s", "t")
+_SERIES = st.builds(
+    lambda service, pod: Series(service, "cpu", (("pod", pod),)),
+    st.sampled_from(_SERVICES),
+    st.sampled_from("ab"),
+)
+_SELECTIONS = st.builds(
+    Selection,
+    st.sampled_from((*_SERVICES, EVERY_SERVICE)),
+    st.just("cpu"),
+    st.sampled_from([(), (Matcher("pod", frozenset("a")),)]),
+    _BOUNDS,
+    _BOUNDS,
+)
+
+
+_SERIES_A = Series("s", "cpu", (("pod", "a"),))
+_ALL = Selection("s", "cpu")
+
+
+def _add(catalog: Catalog, name: BlobName, facts: Facts) -> None:
+    catalog.add((name, facts))
+
+
+def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
+    """All of its service that is not before it becomes one, without the label."""
+    of_service = Selection(name.series.service, "cpu", begin=name.identity.time_nanos)
+    blobs = catalog.live(of_service)
+    inside = [each for inputs in catalog.counted_by(blob.id for blob in blobs).values() for each in inputs]
+    rolled_up = name._replace(series=name.series.rolled_up(["version"]))
+    catalog.replace(rolled_up, facts, 1, [*inside, name], [blob.id for blob in blobs])
+
+
+def _drop(catalog: Catalog, name: BlobName, _: Facts) -> None:
+    catalog.drop(catalog.live(Selection.of(name.series))[:1])
+
+
+_CHANGES = st.tuples(st.sampled_from([_add, _add, _add, _combine, _drop]), _SERIES, _TIMES)
+# Asked again, also as it is some time later.
+_QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
+
+
+@given(st.lists(st.one_of(_CHANGES, _QUESTIONS, _QUESTIONS), min_size=4, max_size=16))
+@example([(_add, _SERIES_A, 5), (_ALL, []), (_drop, _SERIES_A, 0), (_ALL, [])])
+@example([
+    (_add, _SERIES_A, 1), (_add, _SERIES_A, 3), (_combine, _SERIES_A, 1), (_add, _SERIES_A, 9),
+    (replace(_ALL, begin=2), [1, 1, 1]),
+])  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_a_state_is_what_it_would_be_if_it_were_read_anew(
+    steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, closing(Catalog(Path(folder, "catalog"))) as catalog:
+        digests = (f"{number:064x}" for number in count())
+        for step in steps:
+            match step:
+                case change, Series() as series, int(time_nanos):
+                    name = BlobName(series, Identity(time_nanos, next(digests)))
+                    change(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
+                case Selection() as selection, list(delays):
+                    later = _later(selection, delays)
+                    with closing(Catalog(Path(folder, "catalog"))) as other:
+                        # The last one first, of which nothing can be told of the others.
+                        anew = [_state(other, asked) for asked in reversed(later)]
+                    assert [_state(catalog, asked) for asked in later] == anew[::-1]
+
+
+def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
+    return catalog.fingerprint(selection), catalog.coarse(selection)
+
+
+def _later(selection: Selection, delays: list[int]) -> list[Selection]:
+    """The selection, and as it begins after one delay after the other."""
+    if selection.begin is None:
+        return [selection]
+    return [replace(selection, begin=begin) for begin in accumulate([selection.begin, *delays])]
