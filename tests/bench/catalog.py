@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice, product
 from statistics import median, quantiles
 
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.types import CPU
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.catalog import Catalog

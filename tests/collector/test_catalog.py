@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.selection import Matcher, Selection

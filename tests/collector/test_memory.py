@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pgo_collector.engine.collected import SHELF, Chosen
 from pgo_collector.engine.forms import PLAIN_FORM
 from pgo_collector.engine.stored import StoredBlobs, StoredSeries
-from pgo_collector.engine.tasks import SHELF, Chosen, merge_blobs
+from pgo_collector.engine.tasks import merge_blobs
 from pprof_merge import decode
 
 from tests.faults.stacks import EPOCH, profile_of, tally

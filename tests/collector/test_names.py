@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.engine.collected import LeftOut
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
 from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.left_out import left_out_header

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.types import CPU
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.catalog import Catalog

@@ -19,8 +19,7 @@ from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.engine.row_file import RowFile
 from pgo_collector.engine.rows import Rows
 from pgo_collector.engine.shelf import Shelf
-from pgo_collector.engine.stored import StoredBlobs, StoredSeries
-from pgo_collector.engine.tasks import STORED
+from pgo_collector.engine.stored import STORED, StoredBlobs, StoredSeries
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.selection import EVERY_SERVICE, Coarse, Matcher, Selection

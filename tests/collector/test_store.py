@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import Form, format_named
-from pgo_collector.engine.tasks import Facts, receive
+from pgo_collector.engine.tasks import receive
 from pgo_collector.engine.types import CPU
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.locks import Locks

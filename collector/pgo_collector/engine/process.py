@@ -16,7 +16,7 @@ from typing import Self
 from pprof_merge.heap import keep_heap
 
 from pgo_collector.engine.channel import Channel, answer_all
-from pgo_collector.engine.tasks import SHELF
+from pgo_collector.engine.collected import SHELF
 
 
 class Process:

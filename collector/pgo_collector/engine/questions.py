@@ -16,7 +16,7 @@ from pprof_merge.timeline import Timeline
 from pprof_merge.top_table import TopTable
 from pprof_merge.weighed_stacks import WeighedStacks
 
-from pgo_collector.engine.tasks import Chosen, LeftOut, collect
+from pgo_collector.engine.collected import Chosen, LeftOut, collect
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pprof_merge import Limits
 from pprof_merge.profile import Bytes, Int32s, Int64s, Ints
 
 BLOB_SUFFIX = ".pb.gz"
+# What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
+# that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
+_DEFAULTS = Limits()
+STORED = Limits.none()._replace(
+    irregular_fields=_DEFAULTS.irregular_fields,
+    nested_messages=_DEFAULTS.nested_messages,
+    inflated_bytes=1 << 30,
+)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_NANOS = 86_400 * 10**9
 

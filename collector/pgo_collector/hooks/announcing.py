@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.questions.times import written
 from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.events import Event

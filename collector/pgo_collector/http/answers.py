@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.engine.collected import LeftOut
 from pgo_collector.http.left_out import HEADER, left_out_header
 
 

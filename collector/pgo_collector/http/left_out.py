@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.engine.collected import LeftOut
 
 HEADER = "PGO-Left-Out"
 _MOST_ENTRIES = 10

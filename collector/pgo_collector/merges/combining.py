@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
+from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import PLAIN_FORM
-from pgo_collector.engine.tasks import Facts
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.merges.live import chosen_of
 from pgo_collector.merges.making import make_merge

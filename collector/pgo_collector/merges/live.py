@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pgo_collector.engine.collected import ENGINE, Chosen
 from pgo_collector.engine.forms import Form
 from pgo_collector.engine.stored import StoredBlobs, StoredSeries
-from pgo_collector.engine.tasks import ENGINE, Chosen
 from pgo_collector.errors import NothingSelected
 from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.selection import Selection

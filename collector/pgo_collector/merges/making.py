@@ -7,8 +7,9 @@ from pathlib import Path
 
 import structlog
 
+from pgo_collector.engine.collected import Chosen
 from pgo_collector.engine.forms import Form
-from pgo_collector.engine.tasks import Chosen, Merged, merge_blobs
+from pgo_collector.engine.tasks import Merged, merge_blobs
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.store.store import Store
 

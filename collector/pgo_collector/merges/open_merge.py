@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from pgo_collector.engine.tasks import LeftOut
+from pgo_collector.engine.collected import LeftOut
 
 
 @dataclass(frozen=True, slots=True)

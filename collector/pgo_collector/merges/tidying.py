@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pgo_collector.engine.tasks import drop_rows, owner_of
+from pgo_collector.engine.collected import owner_of
+from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store

@@ -9,8 +9,8 @@ from typing import TypeVar
 from pprof_merge import ValueType
 from pprof_merge.flame_graph import FlameGraph, View
 
+from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.questions import Weighed, draw_blobs, weigh_blobs
-from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.errors import NotComparable
 from pgo_collector.questions.fleet import Fleet, Found, nothing_readable
 from pgo_collector.store.selection import Coarse, Selection

@@ -10,8 +10,8 @@ from pprof_merge.grouping import Grouping
 from pprof_merge.profile import Int64s
 from pprof_merge.top_table import TopSum, TopTable
 
+from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.questions import Tabled, table_blobs
-from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.questions.fleet import Fleet, nothing_readable
 from pgo_collector.questions.sample_types import most_common, others
 from pgo_collector.store.selection import Coarse, Selection

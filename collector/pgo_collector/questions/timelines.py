@@ -12,8 +12,8 @@ from pprof_merge import ValueType
 from pprof_merge.profile import Int64s
 from pprof_merge.shifts import share
 
+from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.questions import Timed, time_blobs
-from pgo_collector.engine.tasks import LeftOut
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.questions.answers import SampleType, SeriesPoint, TimeSeries
 from pgo_collector.questions.fleet import Fleet, Found, nothing_readable

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blob_rows import Blob, read_counting
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs, Identity
 from pgo_collector.store.catalog import Catalog, add_profiles

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blobs import BlobName, Identity
 from pgo_collector.store.series import Series
 from pgo_collector.store.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from pgo_collector.engine.tasks import Facts, LeftOut
+from pgo_collector.engine.collected import LeftOut
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blob_rows import (
     NAMED,
     NAMED_BLOBS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from pgo_collector.engine.tasks import Facts
+from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blobs import BlobName
 
 

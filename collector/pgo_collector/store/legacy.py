@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 from pprof_merge import ProfileError
 
-from pgo_collector.engine.tasks import STORED
+from pgo_collector.engine.stored import STORED
 from pgo_collector.errors import Refusal
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store

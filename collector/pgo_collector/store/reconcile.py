@@ -11,7 +11,8 @@ import asyncio
 import structlog
 from pprof_merge import ProfileError
 
-from pgo_collector.engine.tasks import Facts, inspect
+from pgo_collector.engine.facts import Facts
+from pgo_collector.engine.tasks import inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
 from pgo_collector.store.blobs import BlobName, Listing
 from pgo_collector.store.retired import delete_retired
