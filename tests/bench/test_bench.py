@@ -58,7 +58,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Scraping a fleet",
     ]
     assert text.count("| 2,000, 2 processes |") == 2
-    assert text.count("| real") == 8
+    assert text.count("| real") == 9
     assert text.count("| SIG") == 2
 
 
