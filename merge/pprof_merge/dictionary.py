@@ -248,16 +248,20 @@ class Dictionary:
         locations = self._locations.intern(Rows(fixed, [functions[function], line], offsets))
         label_sets = self._label_sets.absorb(other._label_sets, texts)
         (label_set,), (frames,), offsets = other._stacks.rows
-        stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets))
+        stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets)).astype(
+            np.int32
+        )
         (location,), columns, offsets = other._inner_columns.rows
-        inner_columns = self._inner_columns.intern(Rows([locations[location]], columns, offsets))
+        inner_columns = self._inner_columns.intern(Rows([locations[location]], columns, offsets)).astype(
+            np.int32
+        )
         return [
             replace(
                 traces,
                 headers=headers[traces.headers],
-                stacks=stacks.astype(np.int32)[traces.stacks],
+                stacks=stacks[traces.stacks],
                 mappings=translated(traces.mappings, mappings, texts),
-                inner_columns=inner_columns.astype(np.int32)[traces.inner_columns],
+                inner_columns=inner_columns[traces.inner_columns],
             )
             for traces in every
         ]

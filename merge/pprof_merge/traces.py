@@ -30,8 +30,8 @@ class Traces:
 
     Of `mappings` (q, 7), whose columns are in `used_mappings`, it has `mapping_counts` (p,): its first
     mapping, used or not, and then those that samples use, with the attributes at first use. Of
-    `inner_columns` (r,) it has `inner_counts` (p,): the dictionary's numbers for the columns of its lines,
-    at locations where they are more than the location's key has.
+    `inner_columns` (r,) it has `inner_column_counts` (p,): the dictionary's numbers for the columns of its
+    lines, at locations where they are more than the location's key has.
     """
 
     headers: Int32s

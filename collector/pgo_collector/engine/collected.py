@@ -86,12 +86,11 @@ class Collected:
 
     def merge(self, weighting: Weighting = PLAIN) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
+        if not weighting.is_plain:
+            return self.collection.merge(self.numbers.tolist(), weighting, self.labels)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
         # The merge of all is the last one, and what has come since.
-        numbers = None if is_all else self.numbers.tolist()
-        if weighting.is_plain:
-            return self.collection.merge(numbers)
-        return self.collection.merge(self.numbers.tolist(), weighting, self.labels)
+        return self.collection.merge(None if is_all else self.numbers.tolist())
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
