@@ -64,6 +64,22 @@ def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> Non
     assert digests == [decode(body.content).digest.hex() for body in bodies[:40]]
 
 
+def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
+    """Each of several senders sends its next body the moment that it has its answer."""
+
+    async def send(reception: Reception, count: int) -> None:
+        for _ in range(count):
+            await reception.receive(_BODIES[0])
+
+    async def run() -> None:
+        async with Workers(2, 1 << 30, tmp_path) as workers:
+            reception = Reception(workers, _LIMITS)
+            senders = [send(reception, 10 + number) for number in range(40)]
+            await asyncio.wait_for(asyncio.gather(*senders), 120)
+
+    asyncio.run(run())
+
+
 def test_a_body_that_kills_its_worker_is_refused_alone(tmp_path: Path) -> None:
     deadly = HeldBody(_Deadly(), "cpu")  # type: ignore[arg-type]  # no bytes are known that do it
     bodies = [*_BODIES[:3], deadly, *_BODIES[:3]]
