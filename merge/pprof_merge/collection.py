@@ -13,7 +13,7 @@ from types import MappingProxyType
 from pprof_merge.all_traces import AllTraces
 from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
-from pprof_merge.decode import decode_batch
+from pprof_merge.decode import decode_all, decode_batch
 from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
@@ -27,8 +27,6 @@ from pprof_merge.traces import Traces
 from pprof_merge.weighing import weighted_sums
 from pprof_merge.weights import PLAIN, Weighting
 
-# Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
-_BATCH_BYTES = 1 << 21
 _NOTHING: Told = MappingProxyType({})
 
 
@@ -59,20 +57,7 @@ class Collection:
 
     def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
         """Takes in many profiles, which costs less than one by one: the number of each, or what is wrong."""
-        waiting: list[bytes | ProfileError] = []
-        size = 0
-        for data in many:
-            try:
-                protobuf = inflate(data, self._limits)
-            except ProfileError as error:
-                waiting.append(error)
-                continue
-            waiting.append(protobuf)
-            size += len(protobuf)
-            if size >= _BATCH_BYTES:
-                yield from self._extend(waiting)
-                waiting, size = [], 0
-        yield from self._extend(waiting)
+        return decode_all(many, self._limits, self._take_in)
 
     def absorb(self, other: Collection) -> range:
         """Takes in all profiles of another collection, in their order; returns their numbers here."""
@@ -184,28 +169,6 @@ class Collection:
 
     def _pick(self, numbers: Iterable[int]) -> Picked:
         return self._traces.pick(numbers, self._dictionary.headers)
-
-    def _extend(self, waiting: Sequence[bytes | ProfileError]) -> Iterator[int | ProfileError]:
-        protobufs = [protobuf for protobuf in waiting if isinstance(protobuf, bytes)]
-        taken = self._try(protobufs) if protobufs else []
-        if taken is None:  # one of them can't be taken, or they don't go together
-            taken = (self._try_one(protobuf) for protobuf in protobufs)
-        numbers = iter(taken)
-        for one in waiting:
-            yield one if isinstance(one, ProfileError) else next(numbers)
-
-    def _try(self, protobufs: Sequence[bytes]) -> Iterable[int | ProfileError] | None:
-        try:
-            batch = decode_batch(protobufs, self._limits)
-        except ProfileError:
-            return None
-        return self._take_in(batch)
-
-    def _try_one(self, protobuf: bytes) -> int | ProfileError:
-        try:
-            return self._take_in(decode_batch([protobuf], self._limits))[0]
-        except ProfileError as error:
-            return error
 
     def _take_in(self, batch: Batch) -> range:
         return self._traces.add(self._dictionary.intern(batch))

@@ -7,14 +7,15 @@ formats that came before the protobuf is left out.)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from pprof_merge.batch import Batch
 from pprof_merge.compression import inflate
-from pprof_merge.errors import IncompatibleProfiles, MalformedProfile
+from pprof_merge.errors import IncompatibleProfiles, MalformedProfile, ProfileError
 from pprof_merge.fields import read_scalars
 from pprof_merge.limits import Limits
 from pprof_merge.profile import Header, Int64s, Profile, ValueType
@@ -29,6 +30,11 @@ from pprof_merge.tables import (
 )
 from pprof_merge.wire import VALUE_TYPE, StrictReader
 
+T = TypeVar("T")
+
+# Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
+_BATCH_BYTES = 1 << 21
+
 
 def decode(data: bytes, limits: Limits = Limits()) -> Profile:
     """A profile from its bytes, gzip or bare protobuf; its digest is the bare protobuf's SHA-256.
@@ -36,6 +42,51 @@ def decode(data: bytes, limits: Limits = Limits()) -> Profile:
     Raises ProfileError, by its kinds MalformedProfile and LimitExceeded, and nothing else.
     """
     return decode_batch([inflate(data, limits)], limits).single()
+
+
+def decode_all(
+    many: Iterable[bytes], limits: Limits, take: Callable[[Batch], Iterable[T]]
+) -> Iterator[T | ProfileError]:
+    """For each profile, gzip or bare protobuf, what `take` makes of it, or what is wrong with it.
+
+    `take` gets a batch of profiles that follow each other, and returns one thing for each; together they cost
+    less than one by one.
+    """
+    waiting: list[bytes] = []
+    size = 0
+    for data in many:
+        try:
+            protobuf = inflate(data, limits)
+        except ProfileError as error:
+            yield from _taken(waiting, limits, take)
+            waiting, size = [], 0
+            yield error
+            continue
+        waiting.append(protobuf)
+        size += len(protobuf)
+        if size >= _BATCH_BYTES:
+            yield from _taken(waiting, limits, take)
+            waiting, size = [], 0
+    yield from _taken(waiting, limits, take)
+
+
+def _taken(
+    protobufs: Sequence[bytes], limits: Limits, take: Callable[[Batch], Iterable[T]]
+) -> Iterator[T | ProfileError]:
+    if not protobufs:
+        return
+    try:
+        batch = decode_batch(protobufs, limits)
+    except ProfileError as error:
+        if len(protobufs) == 1:
+            yield error
+            return
+    else:
+        yield from take(batch)
+        return
+    # One of them can't be taken, or they don't go together.
+    for protobuf in protobufs:
+        yield from _taken([protobuf], limits, take)
 
 
 def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:

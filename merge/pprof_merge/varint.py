@@ -41,16 +41,14 @@ def decode_varints(run: bytes) -> tuple[Int64s, Int64s]:
     buffer = np.frombuffer(joined, np.uint8)
     if buffer[-1] >= 0x80:
         raise MalformedProfile("a varint is truncated")
-    last = (buffer[len(_BEFORE) :] < 0x80).nonzero()[0]
-    starts = np.empty(len(last) + 1, np.int64)
-    starts[0] = 0
-    np.add(last, 1, out=starts[1:])
-    offset = len(_BEFORE) - _WORD_BYTES + 1
-    words = np.ndarray((len(run),), "<u4", joined, offset, strides=(1,)).take(last)
+    # Where the byte before ends a varint.
+    starts = (buffer[len(_BEFORE) - 1 :] < 0x80).nonzero()[0]
+    ends = starts[1:]
+    words = np.ndarray((len(run) + 1,), "<u4", joined, len(_BEFORE) - _WORD_BYTES, strides=(1,)).take(ends)
     values = _VALUE_OF_PAIR.take(words >> np.uint32(16)).astype(np.int64)
     longer = (words & _GOES_ON_TWICE == _GOES_ON_TWICE).nonzero()[0]
     if longer.size:
-        values[longer] = _longer_values(words.take(longer), buffer, last.take(longer) + len(_BEFORE))
+        values[longer] = _longer_values(words.take(longer), buffer, ends.take(longer) + (len(_BEFORE) - 1))
     return values, starts
 
 

@@ -39,6 +39,11 @@ class Rig:
         return most if self.scale == 1 else 1
 
     @cached_property
+    def go(self) -> Path:
+        """The `go` command itself: the one of the environment is a script that starts it."""
+        return go_root() / "bin/go"
+
+    @cached_property
     def pprof(self) -> Path:
         """The program that `go tool pprof` runs."""
         command = [GO, "tool", "-n", "pprof"]

@@ -45,6 +45,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Warm",
         "## Another",
         "## Cold: whole processes",
+        "## Cold: whole processes, Go's as it is typed",
         "## Cold: in one process",
         "## One submit",
         "## Memory",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import Form, format_named
-from pgo_collector.engine.tasks import receive
+from pgo_collector.engine.received import receive
 from pgo_collector.engine.types import CPU
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.locks import Locks
@@ -89,10 +89,9 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
     blocked = asyncio.create_task(store.write(may_go_on.wait))
     parts = [store.folder.new_part() for _ in profiles]
     limits = Settings().limits
-    tasks = [
-        asyncio.create_task(store.submit(part, SERIES, limits, held=profile))
-        for part, profile in zip(parts, profiles, strict=True)
-    ]
+    for part, profile in zip(parts, profiles, strict=True):
+        part.write_bytes(profile)
+    tasks = [asyncio.create_task(store.submit(part, SERIES, limits)) for part in parts]
     await store.workers.answer()
     while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
         await asyncio.sleep(0.01)

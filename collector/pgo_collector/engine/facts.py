@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pprof_merge import Profile
+from pprof_merge import Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,6 @@ class Facts:
     samples: int
 
     @classmethod
-    def of(cls, profile: Profile, digest: str, size: int) -> Facts:
+    def of(cls, header: Header, digest: str, size: int, samples: int) -> Facts:
         """The facts of a profile whose bare protobuf has that digest and whose file that size."""
-        return cls(
-            profile.header.time_nanos, profile.header.duration_nanos, digest, size, len(profile.samples)
-        )
+        return cls(header.time_nanos, header.duration_nanos, digest, size, samples)

@@ -1,7 +1,6 @@
 """What worker processes do: the heavy steps on files, as functions that pickle, and what they return.
 
-Profiles travel between processes as file names; a small body that was just received, as it is. Only here are
-bodies inflated and decoded.
+Profiles travel between processes as file names. What was just received is for `received`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pprof_merge import (
-    Limits,
     Profile,
     ProfileError,
     SymbolsInvalid,
@@ -22,7 +20,6 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.compression import GZIP_MAGIC
 from pprof_merge.heap import trim_after
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
@@ -69,34 +66,11 @@ class Survey:
     overlap: float | None
 
 
-def receive(part: Path, gzipped: Path, type_: str, limits: Limits) -> Facts:
-    """As `receive_held`, for a body in a file; gzip is made in the file `gzipped` and takes its place.
-
-    A worker may die at any point here and the call be repeated.
-    """
-    facts, packed = receive_held(part.read_bytes(), type_, limits)
-    if packed is not None:
-        gzipped.write_bytes(packed)
-        gzipped.replace(part)
-    return facts
-
-
-def receive_held(body: bytes, type_: str, limits: Limits) -> tuple[Facts, bytes | None]:
-    """Checks a body as it was received; the facts of what is to be stored, and that if the body isn't gzip.
-
-    Raises ProfileError or NotACPUProfile.
-    """
-    profile = decode(body, limits)
-    TYPES[type_](profile.header)
-    packed = None if body.startswith(GZIP_MAGIC) else compress(body)
-    return Facts.of(profile, profile.digest.hex(), len(packed or body)), packed
-
-
 def inspect(blob: Path, type_: str) -> Facts:
     """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
     profile = decode(blob.read_bytes(), STORED)
     TYPES[type_](profile.header)
-    return Facts.of(profile, profile.digest.hex(), blob.stat().st_size)
+    return Facts.of(profile.header, profile.digest.hex(), blob.stat().st_size, len(profile.samples))
 
 
 @trim_after
@@ -119,7 +93,8 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
         digest = hashlib.sha256(content).hexdigest()
         etag = f"{digest}-{form.format.name}"
     _write(part, content)
-    return Merged(etag, Facts.of(profile, digest, len(content)), collected.left_out)
+    facts = Facts.of(profile.header, digest, len(content), len(profile.samples))
+    return Merged(etag, facts, collected.left_out)
 
 
 @trim_after

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
+from pgo_collector.engine.received import HeldBody, Received
+from pgo_collector.engine.reception import Reception
 from pgo_collector.http.body import take_body
 from pgo_collector.settings import Settings
-from pgo_collector.store.arrivals import Submitted
+from pgo_collector.store.arrivals import Arrival, Submitted
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.series import Series
-from pgo_collector.store.store import Store
+from pgo_collector.store.store import Store, not_stored
 
 _BODY = "a profile, gzip or bare protobuf"
 
@@ -21,20 +23,33 @@ class Intake:
         self._store = store
         self._quotas = quotas
         self._limits = settings.limits
+        self._reception = Reception(store.workers, settings.limits)
         self._largest_body = settings.largest_body
         self._body_seconds = settings.body_timeout
 
     async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
-        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `take_body` and
-        `Store.submit` do.
+        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `take_body`,
+        `Reception.receive` and `Store.add` do.
         """
         await self._quotas.check(series.service)
         async with self._store.arriving() as part:
             body = await take_body(request, part, self._largest_body, self._body_seconds, _BODY)
             request.state.bytes = body.size
-            submitted = await self._store.submit(part, series, self._limits, created_nanos, body.held)
+            if body.held is None:
+                submitted = await self._store.submit(part, series, self._limits, created_nanos)
+            else:
+                received = await self._received(HeldBody(body.held, series.type))
+                content = received.packed or body.held
+                arrival = Arrival(part, series, received.facts, created_nanos, content)
+                submitted = await self._store.add(arrival)
         if submitted.is_new:
             self._quotas.count(series.service, submitted.facts.size)
         request.state.profile = submitted.facts.digest
         request.state.submit = "stored" if submitted.is_new else "duplicate"
         return submitted
+
+    async def _received(self, body: HeldBody) -> Received:
+        try:
+            return await self._reception.receive(body)
+        except OSError as error:
+            raise not_stored("profile", error) from error

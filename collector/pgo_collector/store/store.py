@@ -14,7 +14,8 @@ from typing import ParamSpec, Self, TypeVar
 from pprof_merge import Limits
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import receive, receive_held
+from pgo_collector.engine.outcomes import settle
+from pgo_collector.engine.received import receive
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import CollectorError, NotStored
 from pgo_collector.store.arrivals import Arrival, Arrivals, Submitted
@@ -80,35 +81,31 @@ class Store:
             raise
 
     async def submit(
-        self,
-        part: Path,
-        series: Series,
-        limits: Limits,
-        created_nanos: int | None = None,
-        held: bytes | None = None,
+        self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
     ) -> Submitted:
-        """Stores the profile in the file `part`, or that is `held` where there is no such file, durably, and
-        counts it, unless it is counted already. If this doesn't raise, there is no file any more.
+        """Checks the profile in the file `part` and stores it, as `add` does.
 
-        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises
-        ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
         """
         try:
-            if held is None:
-                facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
-            else:
-                facts, packed = await self.workers.run(receive_held, held, series.type, limits)
-                held = packed or held
-            return await self._counted(Arrival(part, series, facts, created_nanos, held))
-        except (OSError, SQLAlchemyError) as error:
+            facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
+        except OSError as error:
             raise not_stored("profile", error) from error
+        return await self.add(Arrival(part, series, facts, created_nanos))
 
-    async def _counted(self, arrival: Arrival) -> Submitted:
-        """Counts it together with those that wait as it does."""
+    async def add(self, arrival: Arrival) -> Submitted:
+        """Stores a profile that was checked, durably, and counts it, unless it is counted already, together
+        with those that come as it does. If this doesn't raise, the file `part` is gone.
+
+        Raises NotStored.
+        """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._waiting.append((arrival, future))
         self._writer.submit(self._count_waiting, future.get_loop())
-        return await future
+        try:
+            return await future
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("profile", error) from error
 
     def _count_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Counts those that wait, for which there may be none left of the calls that they made."""
@@ -121,7 +118,7 @@ class Store:
             results = self.arrivals.count(arrivals)
         except Exception as error:  # noqa: BLE001 - those who wait are told
             results = [error] * len(futures)
-        loop.call_soon_threadsafe(_settle, futures, results)
+        loop.call_soon_threadsafe(settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
         """Those of the profiles that are counted by a blob that is really there."""
@@ -129,16 +126,6 @@ class Store:
         counting = self.catalog.with_ids(set(owners.values()))
         there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
         return {name for name, blob in owners.items() if blob in there}
-
-
-def _settle(futures: Sequence[asyncio.Future[Submitted]], results: Sequence[Submitted | Exception]) -> None:
-    for future, result in zip(futures, results, strict=True):
-        if future.done():
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
 
 
 def not_stored(what: str, error: Exception) -> NotStored:

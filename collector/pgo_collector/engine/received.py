@@ -1,0 +1,80 @@
+"""What worker processes do with bodies that were received: here alone are they inflated and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from pprof_merge import Header, Limits, ProfileError, compress
+from pprof_merge.batch import Batch
+from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.decode import decode_all
+
+from pgo_collector.engine.facts import Facts
+from pgo_collector.engine.types import TYPES
+from pgo_collector.errors import NotACPUProfile
+
+
+class HeldBody(NamedTuple):
+    """A body that is in memory, and the type that its profile is to be of."""
+
+    content: bytes
+    type: str
+
+
+class Received(NamedTuple):
+    """The facts of a profile that is to be stored, and its gzip, unless it is the body as it came."""
+
+    facts: Facts
+    packed: bytes | None
+
+
+class _Content(NamedTuple):
+    """What is in a profile, as far as it matters here."""
+
+    header: Header
+    digest: bytes
+    samples: int
+
+
+def receive(part: Path, gzipped: Path, type_: str, limits: Limits) -> Facts:
+    """Checks the body in a file; gzip is made in the file `gzipped` and takes its place.
+
+    A worker may die at any point here and the call be repeated. Raises ProfileError, NotACPUProfile or
+    OSError.
+    """
+    (received,) = receive_held([HeldBody(part.read_bytes(), type_)], limits)
+    if isinstance(received, Exception):
+        raise received
+    if received.packed is not None:
+        gzipped.write_bytes(received.packed)
+        gzipped.replace(part)
+    return received.facts
+
+
+def receive_held(
+    bodies: Sequence[HeldBody], limits: Limits
+) -> list[Received | ProfileError | NotACPUProfile]:
+    """Checks bodies, which together costs less than one by one; of each what came of it, or what is wrong."""
+    contents = decode_all((body.content for body in bodies), limits, _contents)
+    return [
+        content if isinstance(content, ProfileError) else _received(body, content)
+        for body, content in zip(bodies, contents, strict=True)
+    ]
+
+
+def _contents(batch: Batch) -> list[_Content]:
+    samples = np.diff(batch.sample_offsets).tolist()
+    return [*map(_Content, batch.headers, batch.digests, samples)]
+
+
+def _received(body: HeldBody, content: _Content) -> Received | NotACPUProfile:
+    try:
+        TYPES[body.type](content.header)
+    except NotACPUProfile as error:
+        return error
+    packed = None if body.content.startswith(GZIP_MAGIC) else compress(body.content)
+    size = len(packed or body.content)
+    return Received(Facts.of(content.header, content.digest.hex(), size, content.samples), packed)

@@ -1,0 +1,90 @@
+"""Bodies that are checked together: what comes of each is what would have come of it alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pgo_collector.engine.received import HeldBody, Received, receive_held
+from pgo_collector.engine.reception import Reception
+from pgo_collector.engine.workers import Workers
+from pgo_collector.errors import WorkerLost
+from pprof_merge import Limits, decode
+
+from tests.faults.stacks import profile_of
+from tests.merge.malformed import MALFORMED
+
+_LIMITS = Limits(inflated_bytes=100_000)
+_BODIES = [
+    *(HeldBody(profile_of(stack), "cpu") for stack in "abc"),
+    HeldBody(gzip.decompress(profile_of("bare")), "cpu"),
+    HeldBody(profile_of("a", type_="inuse_space"), "heap"),
+    HeldBody(profile_of("a", type_="inuse_space"), "cpu"),
+    HeldBody(gzip.compress(bytes(200_000)), "cpu"),
+    HeldBody(profile_of("a")[:-4], "cpu"),
+    *(HeldBody(malformed.profile, "other") for malformed in MALFORMED[::20]),
+]
+
+
+class _Deadly:
+    """A body of which a worker dies."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (1,)
+
+
+def said(outcome: object) -> object:
+    """Errors are the same if they say the same."""
+    return (type(outcome), str(outcome)) if isinstance(outcome, Exception) else outcome
+
+
+async def received(folder: Path, bodies: Sequence[HeldBody]) -> list[Received | BaseException]:
+    """What comes of them if the only worker is busy until all have come."""
+    async with Workers(1, 1 << 30, folder) as workers:
+        reception = Reception(workers, _LIMITS)
+        return await asyncio.gather(*map(reception.receive, bodies), return_exceptions=True)
+
+
+@given(st.lists(st.sampled_from(_BODIES), max_size=20))
+def test_together_bodies_are_received_as_they_are_alone(bodies: list[HeldBody]) -> None:
+    together = receive_held(bodies, _LIMITS)
+    assert [*map(said, together)] == [said(*receive_held([body], _LIMITS)) for body in bodies]
+
+
+def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> None:
+    bodies = [HeldBody(profile_of(f"stack {number}"), "cpu") for number in range(40)] + _BODIES
+    outcomes = asyncio.run(received(tmp_path, bodies))
+    assert [*map(said, outcomes)] == [said(*receive_held([body], _LIMITS)) for body in bodies]
+    digests = [outcome.facts.digest for outcome in outcomes[:40] if isinstance(outcome, Received)]
+    assert digests == [decode(body.content).digest.hex() for body in bodies[:40]]
+
+
+def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
+    """Each of several senders sends its next body the moment that it has its answer."""
+
+    async def send(reception: Reception, count: int) -> None:
+        for _ in range(count):
+            await reception.receive(_BODIES[0])
+
+    async def run() -> None:
+        async with Workers(2, 1 << 30, tmp_path) as workers:
+            reception = Reception(workers, _LIMITS)
+            senders = [send(reception, 10 + number) for number in range(40)]
+            await asyncio.wait_for(asyncio.gather(*senders), 120)
+
+    asyncio.run(run())
+
+
+def test_a_body_that_kills_its_worker_is_refused_alone(tmp_path: Path) -> None:
+    deadly = HeldBody(_Deadly(), "cpu")  # type: ignore[arg-type]  # no bytes are known that do it
+    bodies = [*_BODIES[:3], deadly, *_BODIES[:3]]
+    outcomes = asyncio.run(received(tmp_path, bodies))
+    assert isinstance(outcomes.pop(3), WorkerLost)
+    assert [outcome.facts.digest for outcome in outcomes if isinstance(outcome, Received)] == [
+        decode(body.content).digest.hex() for body in [*_BODIES[:3], *_BODIES[:3]]
+    ]
