@@ -136,14 +136,10 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         if begin is not None and end is not None and begin <= end:
             begin = None  # from after to is refused there
+        for sent, id_ in self.ids.items():
+            check_id(self.server, self.model, sent, id_)
         query = Query(*owner, labels, ago(begin), ago(end))
         self.ids |= check_reads(self.server, self.model, query, most)
-
-    @precondition(lambda self: self.ids)
-    @rule(data=st.data())
-    def read_an_id_of_before(self, data: st.DataObject) -> None:
-        sent = data.draw(st.sampled_from([*self.ids]))
-        check_id(self.server, self.model, sent, self.ids[sent])
 
     @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS, weight=WEIGHTS)
     def merge_weighed(self, owner: Owner, labels: str, begin: int | None, weight: Weight) -> None:
