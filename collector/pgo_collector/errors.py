@@ -4,6 +4,9 @@
     ├── Refusal                 answered with `status` and the message as problem details
     │   ├── NotACPUProfile      400
     │   ├── EmptyBody           400
+    │   ├── ParameterUnknown    400
+    │   ├── ParameterInvalid    400
+    │   │   └── LabelsInvalid
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
     │   ├── NoSuchWeighting     400
@@ -75,8 +78,14 @@ class EmptyBody(Refusal):
     status = HTTPStatus.BAD_REQUEST
 
 
+class ParameterUnknown(Refusal):
+    """A parameter of the query that the route doesn't have."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
 class ParameterInvalid(Refusal):
-    """A parameter of the query has a value that it doesn't take."""
+    """A parameter of the query has a value that it doesn't take, or more of them than it takes."""
 
     status = HTTPStatus.BAD_REQUEST
 

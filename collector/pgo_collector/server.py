@@ -65,7 +65,7 @@ async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = 
     async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store)
-            trim_heap()  # that takes a kilobyte a blob, once
+            trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
             await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, Series(settings.default_service, CPU))
             yield store

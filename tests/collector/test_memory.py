@@ -1,8 +1,10 @@
-"""What a worker's memory depends on: what profiles have in common, and not how many there are."""
+"""What memory depends on: what profiles have in common, and not how many there are."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -10,17 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pgo_collector.engine.collected import SHELF, Chosen
+from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import PLAIN_FORM
 from pgo_collector.engine.stored import StoredBlobs, StoredSeries
 from pgo_collector.engine.tasks import merge_blobs
+from pgo_collector.engine.workers import Workers
+from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.series import Series
+from pgo_collector.store.store import Store
 from pprof_merge import decode
 
-from tests.faults.stacks import EPOCH, profile_of, tally
+from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 # A profile took 2,000 bytes and more when each was an object; that much of it would be noticed.
 _MOST_BYTES = 500
+# It took 700 when their names were kept.
+_MOST_BYTES_AT_A_START = 150
 _FEW, _MANY = 1_000, 8_000
 
 
@@ -65,3 +76,28 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
                 sizes[start, count] = process.submit(memory_after, chosen, tmp_path / f"{count}").result()
     for start in ("first", "second"):
         assert (sizes[start, _MANY] - sizes[start, _FEW]) / (_MANY - _FEW) < _MOST_BYTES
+
+
+def most_at_a_start(home: Path, count: int) -> int:
+    """The most bytes that it takes to see that catalog and blobs/ agree, with ten blobs a day."""
+    with DataFolder(home) as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
+        names = [
+            BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
+            for number in range(count)
+        ]
+        store.catalog.add(*((name, Facts(name.identity.time_nanos, 0, "", 1, 1)) for name in names))
+        for name in names:
+            store.blobs.path(name).parent.mkdir(parents=True, exist_ok=True)
+            store.blobs.path(name).touch()
+        del names
+        asyncio.run(reconcile(store))  # what is made once
+        tracemalloc.start()
+        asyncio.run(reconcile(store))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return most
+
+
+def test_a_stored_profile_more_takes_next_to_no_memory_at_a_start(tmp_path: Path) -> None:
+    few, many = (most_at_a_start(tmp_path / f"{count}", count) for count in (300, 2_300))
+    assert (many - few) / 2_000 < _MOST_BYTES_AT_A_START

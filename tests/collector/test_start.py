@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.stacks import EPOCH, profile_of, tally
+from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server
 
 
@@ -111,11 +111,15 @@ def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
         folder / "core",
         folder / "1-ab.pb.gz",
         folder / blob.name.replace(".pb.gz", ".pb"),
+        folder / "below" / blob.name,
         folder.parent / blob.name,
+        folder.parent / "below" / "note",
+        folder.parent / "2000-01-01" / blob.name,
         server.data / "incoming" / "note",
         server.data / "merged" / "note",
     ]
     for path in strangers:
+        path.parent.mkdir(exist_ok=True)
         path.write_text("hello")
     assert server.merge().status_code == 200
     server.restart()
@@ -123,6 +127,27 @@ def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
     assert tally(server.combine().content) == {"a": 1}
     assert {line["file"] for line in server.events("not ours, ignored")} == {str(path) for path in strangers}
     assert {path.read_text() for path in strangers} == {"hello"}
+
+
+def test_blobs_that_were_put_there_are_counted(server: Server) -> None:
+    """On a day that its series has or hasn't; of a series that there isn't, in the folders of another too."""
+    sent = {
+        "a": ("", EPOCH), "same day": ("", EPOCH + SECOND), "other day": ("", EPOCH + DAY),
+        "other series": ("version=1", EPOCH), "series below": ("version=1,zone=2", EPOCH + DAY),
+    }  # fmt: skip
+    for name, (labels, time_nanos) in sent.items():
+        answer = server.submit(profile_of(name, time_nanos=time_nanos), query={"labels": labels})
+        assert answer.status_code == 204
+    server.stop()
+    copy = shutil.copytree(server.data / "blobs", server.home / "blobs")
+    shutil.rmtree(server.data)
+    server.start()
+    assert server.submit(profile_of("a")).status_code == 204
+    server.stop()
+    shutil.copytree(copy, server.data / "blobs", dirs_exist_ok=True)
+    server.start()
+    assert tally(server.merge().content) == dict.fromkeys(sent, 1)
+    assert not server.events("not ours, ignored")
 
 
 def test_what_was_being_received_is_swept(server: Server) -> None:

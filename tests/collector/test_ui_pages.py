@@ -14,7 +14,7 @@ from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
 from tests.oracle.oracle import go_root
-from tests.server import Server
+from tests.server import Server, bearer
 
 DAY = 86400 * 10**9
 NOW = time.time_ns() // DAY * DAY - DAY
@@ -188,6 +188,10 @@ def test_what_a_build_takes(site: Visitor, shared: Server) -> None:
     url = urlsplit(merge[-1])
     assert (f"{url.scheme}://{url.netloc}", url.path) == (shared.base_url, "/v1/merge")
     assert parse_qs(url.query) == {"service": ["shop"], "format": ["go"]}
+    of_type = site.page("/ui/services/shop/build", type="cpu")
+    for command in (*page.all("pre"), *of_type.all("pre")):
+        written = shlex.split(command.text.replace("\\\n", ""))[-1]
+        assert shared.client.get(written, headers=bearer(shared.merge_key)).status_code == 200, written
     links = [link for link in page.links() if "/merge?" in link]
     forms = {parse_qs(urlsplit(link).query)["format"][0]: site.get(link) for link in links}
     assert {"pprof", "go", "folded", "speedscope", "json", "llvm"} == {*forms}

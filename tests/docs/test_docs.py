@@ -84,6 +84,25 @@ def test_every_route_is_in_the_api_page_with_its_methods(routes: dict[str, set[s
     assert {path: set(re.findall(r"[A-Z]{3,}", methods)) or None for path, methods in table} == routes
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate Operation ID")
+def test_every_query_that_is_written_down_has_parameters_of_its_route(app: FastAPI) -> None:
+    known = {
+        path: {parameter["name"] for entry in methods.values() for parameter in entry.get("parameters", ())}
+        for path, methods in app.openapi()["paths"].items()
+    }
+    examples = [
+        path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".md", ".py", ".yml", ".yaml"}
+    ]
+    queries = [
+        (page, path, name)
+        for page in (*pages(), *examples)
+        for path, query in re.findall(r"(/v1/[a-z/]+)\?([\w=&.,%…-]+)", page.read_text())
+        for name in re.findall(r"(?:^|&)(\w+)=", query)
+    ]
+    assert len(queries) > 10
+    assert [found for found in queries if found[2] not in known[found[1]]] == []
+
+
 def test_every_page_is_in_the_table_of_pages(app: FastAPI) -> None:
     (site,) = (route for route in app.routes if isinstance(route, Mount) and route.path == "/ui")
     routes = (

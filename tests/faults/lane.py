@@ -112,6 +112,12 @@ def merged(server: Server) -> bytes:
     return response.content
 
 
+def tallied(answer: httpx.Response) -> Tally:
+    """How often it counts each profile; none if that is what it says."""
+    assert answer.status_code in {200, 404}, answer.text
+    return tally(answer.content) if answer.status_code == 200 else Counter()
+
+
 def submitted(server: Server, *stacks: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
     """Submits the profiles of these stacks, each of its own day, with the labels of those that have any."""
     for stack in stacks:

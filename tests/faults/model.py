@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,13 +17,19 @@ class Sent(NamedTuple):
     """A profile as it is submitted; its one stack has its name. `labels` as in a query."""
 
     service: str
+    type: str
     labels: str
     time_nanos: int
     name: str
 
+    @property
+    def parameters(self) -> dict[str, str]:
+        return {"service": self.service, "type": self.type, "labels": self.labels}
+
 
 class Series(NamedTuple):
     service: str
+    type: str
     labels: frozenset[str]
     dropped: frozenset[str] = frozenset()
 
@@ -47,21 +54,27 @@ class Blob:
     def end(self) -> int:
         return max(profile.time_nanos for profile in self.profiles)
 
+    @property
+    def tally(self) -> Counter[str]:
+        return Counter(sent.name for sent in self.profiles)
+
 
 class Query(NamedTuple):
-    """A selection; times in ns."""
+    """A selection; times in ns. `by_age` says its begin as `last`, as far as it is before its end."""
 
     service: str
+    type: str = "cpu"
     labels: str = ""
     begin: int | None = None
     end: int | None = None
+    by_age: bool = False
 
     def has(self, blob: Blob) -> bool:
         """A blob is had as a whole, as soon as its time and the labels of a profile inside fit."""
         fits = any(all(_fits(matcher, sent) for matcher in self._matchers) for sent in blob.profiles)
         since = self.begin is None or blob.end >= self.begin
         until = self.end is None or blob.begin < self.end
-        return blob.series.service == self.service and fits and since and until
+        return blob.series[:2] == self[:2] and fits and since and until
 
     def coarse(self, blob: Blob) -> bool:
         """Whether there is more in a blob that it has than is asked for."""
@@ -81,13 +94,21 @@ class Query(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        times = {"from": self.begin, "to": self.end}
-        written = {
-            name: datetime.fromtimestamp(nanos // SECOND, UTC).isoformat()
-            for name, nanos in times.items()
-            if nanos is not None
-        }
-        return {"service": self.service, "labels": self.labels, **written}
+        """As /v1 has them."""
+        until = time.time_ns() if self.end is None else self.end
+        times = {"from": written(self.begin), "to": written(self.end)}
+        if self.by_age and self.begin is not None and self.begin < until:
+            times = {"last": f"{(until - self.begin) // SECOND}s", "to": written(self.end)}
+        return self._with({name: text for name, text in times.items() if text})
+
+    @property
+    def profefe(self) -> dict[str, str]:
+        """As /api/0 has them, where what was taken at its `to` belongs to it."""
+        times = {"from": written(self.begin), "to": written(self.end and self.end - SECOND)}
+        return self._with({name: text for name, text in times.items() if text})
+
+    def _with(self, times: dict[str, str]) -> dict[str, str]:
+        return {"service": self.service, "type": self.type, "labels": self.labels, **times}
 
 
 class Weight(NamedTuple):
@@ -118,13 +139,16 @@ class Model:
     def submit(self, sent: Sent) -> None:
         if not any(sent in blob.profiles for blob in self.blobs):
             labels = frozenset(filter(None, sent.labels.split(",")))
-            self.blobs.append(Blob([sent], Series(sent.service, labels)))
+            self.blobs.append(Blob([sent], Series(sent.service, sent.type, labels)))
+
+    def blob_of(self, sent: Sent) -> Blob | None:
+        return next((blob for blob in self.blobs if sent in blob.profiles), None)
 
     def selected(self, query: Query) -> list[Blob]:
         return [blob for blob in self.blobs if query.has(blob)]
 
     def merge(self, query: Query) -> Counter[str]:
-        return Counter(sent.name for blob in self.selected(query) for sent in blob.profiles)
+        return sum((blob.tally for blob in self.selected(query)), Counter())
 
     def weighed(self, query: Query, weight: Weight) -> dict[str, float]:
         """How much the profiles of each name count: together as much as without weights."""
@@ -173,6 +197,11 @@ class Model:
 
     def expire(self, before: int, *, combined: bool) -> None:
         self.blobs = [blob for blob in self.blobs if blob.is_combined != combined or blob.end >= before]
+
+
+def written(nanos: int | None) -> str:
+    """A time as in a query; of no bound, nothing."""
+    return "" if nanos is None else f"{datetime.fromtimestamp(nanos // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def key_of(label: str) -> str:

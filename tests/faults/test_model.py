@@ -1,4 +1,4 @@
-"""Whatever is stored, combined, rolled up, deleted or killed: every merge is what a plain list says.
+"""Whatever is stored, combined, rolled up, deleted or killed: what is read is what a plain list says.
 
 Hypothesis makes up the steps, and plays them on a real collector, which the killer strikes, and on `Model`.
 """
@@ -6,12 +6,11 @@ Hypothesis makes up the steps, and plays them on a real collector, which the kil
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import httpx
 import pytest
@@ -25,28 +24,29 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.faults.blob_files import blob_files
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane
+from tests.faults.lane import Lane, tallied
 from tests.faults.model import Model, Query, Sent, Weight
-from tests.faults.stacks import DAY, SECOND, profile_of, tally, weighed_tally
+from tests.faults.profefe_reads import check_id, check_reads
+from tests.faults.stacks import DAY, SECOND, profile_of, weighed_tally
+from tests.faults.upkeep import NOON, Upkeep, ago, six
 
-# Profiles are taken about noon, and bounds of age are at six: steps may take hours, whenever they begin.
-TODAY: Final = time.time_ns() // DAY * DAY
-NOON: Final = TODAY + DAY // 2
-SIX: Final = TODAY + DAY // 4
-
-# Its service and labels; how many days ago, and the second.
-Place = tuple[str, str, int, int]
+# A service and a type.
+Owner = tuple[str, str]
+# Its owner and labels; how many days ago, and the second.
+Place = tuple[Owner, str, int, int]
 Strike = tuple[Mode, int]
 
 DAYS = st.integers(1, 6)
 BOUNDS = st.none() | DAYS
 # What is there twice comes twice as often, so that a series and day has several profiles.
-SERVICES = st.sampled_from(["one", "one", "one", "two"])
+OWNERS: Final[Sequence[Owner]] = (("one", "cpu"), ("two", "cpu"), ("one", "heap"))
+OWNED = st.sampled_from([OWNERS[0], OWNERS[0], OWNERS[0], *OWNERS[1:]])
 LABELS = st.sampled_from(
     ["", "version=1", "version=1", "version=2", "version=1,instance=x", "instance=x", "instance=y"]
 )
-PLACES = st.tuples(SERVICES, LABELS, DAYS, st.integers(0, 5))
+PLACES = st.tuples(OWNED, LABELS, DAYS, st.integers(0, 5))
 QUERIES = st.sampled_from(
     [
         "", "version=1", "version=2", "version!=1", "version=", "instance=x,version=1|2", "instance=",
@@ -67,34 +67,9 @@ STRIKES = st.tuples(
 ENDS = st.sampled_from(["stop", "kill", "reindex", "reindex struck", "catalog lost"])
 
 
-class Upkeep(NamedTuple):
-    """What is kept: bounds in days, None for none; the label that stays in a roll-up, all if it is empty."""
-
-    rolled_up: int | None
-    kept: str
-    single: int | None
-    combined: int | None
-
-    def apply(self, model: Model) -> None:
-        for bound, combined in ((self.single, False), (self.combined, True)):
-            if bound is not None:
-                model.expire(SIX - bound * DAY, combined=combined)
-        if self.rolled_up is not None:
-            model.roll_up(SIX - self.rolled_up * DAY, self.kept)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        now = time.time_ns()
-        bounds = {"ROLLUP": self.rolled_up, "KEEP": self.single, "KEEP_COMBINED": self.combined}
-        written = {
-            f"PGOF_{name}_DAYS": f"{(now - SIX) / DAY + bound}"
-            for name, bound in bounds.items()
-            if bound is not None
-        }
-        return {"PGOF_ROLLUP_LABELS": self.kept, **written}
-
-
-UPKEEPS = st.builds(Upkeep, BOUNDS, st.sampled_from(["", "version", "instance", "none"]), BOUNDS, BOUNDS)
+UPKEEPS = st.builds(
+    Upkeep, BOUNDS, st.sampled_from(["", "version", "instance", "none"]), BOUNDS, BOUNDS, BOUNDS, BOUNDS
+)
 
 
 class Machine(RuleBasedStateMachine):
@@ -108,6 +83,7 @@ class Machine(RuleBasedStateMachine):
         self.settings = self.server.environment
         self.model = Model()
         self.sent: list[Sent] = []
+        self.ids: dict[Sent, str] = {}  # profefe's, of those that have been listed by themselves
 
     def teardown(self) -> None:
         self.server.kill()
@@ -130,26 +106,44 @@ class Machine(RuleBasedStateMachine):
         self._submit(data.draw(st.sampled_from(self.sent)))
 
     @precondition(lambda self: self.sent)
-    @rule(data=st.data(), labels=LABELS)
-    def submit_the_same_to_another_series(self, data: st.DataObject, labels: str) -> None:
-        self._submit(data.draw(st.sampled_from(self.sent))._replace(labels=labels))
+    @rule(data=st.data(), owner=OWNED, labels=LABELS)
+    def submit_the_same_to_another_series(self, data: st.DataObject, owner: Owner, labels: str) -> None:
+        service, type_ = owner
+        sent = data.draw(st.sampled_from(self.sent))
+        self._submit(sent._replace(service=service, type=type_, labels=labels))
 
     @rule(place=PLACES, strike=STRIKES, reindex=st.booleans())
     def submit_struck(self, place: Place, strike: Strike, *, reindex: bool) -> None:
         sent = self._new(place)
         upper = self._wholes()
-        upper[sent.service] += Counter([sent.name])
+        upper[sent[:2]] += Counter([sent.name])
         self._strike(strike, lambda: self._submit(sent), reindex=reindex)
         self._check_between(self._wholes(), upper)
         self._submit(sent)
 
-    @rule(service=SERVICES, labels=QUERIES, begin=BOUNDS, end=BOUNDS)
-    def merge(self, service: str, labels: str, begin: int | None, end: int | None) -> None:
-        self._check(Query(service, labels, _ago(begin), _ago(end)))
+    @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS, end=BOUNDS)
+    def merge(self, owner: Owner, labels: str, begin: int | None, end: int | None) -> None:
+        self._check(Query(*owner, labels, ago(begin), ago(end)))
 
-    @rule(service=SERVICES, labels=QUERIES, begin=BOUNDS, weight=WEIGHTS)
-    def merge_weighed(self, service: str, labels: str, begin: int | None, weight: Weight) -> None:
-        query = Query(service, labels, _ago(begin))
+    @rule(owner=OWNED, labels=QUERIES, days=DAYS, end=BOUNDS)
+    def merge_of_the_last_days(self, owner: Owner, labels: str, days: int, end: int | None) -> None:
+        begin = six(days) if end is None else NOON - (end + days) * DAY
+        self._check(Query(*owner, labels, begin, ago(end), by_age=True))
+
+    @rule(owner=OWNED, labels=LABELS, begin=BOUNDS, end=BOUNDS, most=st.integers(1, 4))
+    def read_by_profefe(
+        self, owner: Owner, labels: str, begin: int | None, end: int | None, most: int
+    ) -> None:
+        if begin is not None and end is not None and begin <= end:
+            begin = None  # from after to is refused there
+        for sent, id_ in self.ids.items():
+            check_id(self.server, self.model, sent, id_)
+        query = Query(*owner, labels, ago(begin), ago(end))
+        self.ids |= check_reads(self.server, self.model, query, most)
+
+    @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS, weight=WEIGHTS)
+    def merge_weighed(self, owner: Owner, labels: str, begin: int | None, weight: Weight) -> None:
+        query = Query(*owner, labels, ago(begin))
         answer = self.server.merge(query=query.parameters | weight.parameters)
         expected = self.model.weighed(query, weight)
         assert answer.status_code == (200 if expected else 404), answer.text
@@ -158,32 +152,33 @@ class Machine(RuleBasedStateMachine):
             left_out = any(map(weight.leaves_out, self.model.selected(query)))
             assert ("PGO-Left-Out" in answer.headers) == left_out
 
-    @rule(service=SERVICES, labels=QUERIES, begin=BOUNDS)
-    def combine(self, service: str, labels: str, begin: int | None) -> None:
-        self._combine(Query(service, labels, _ago(begin)))
+    @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS)
+    def combine(self, owner: Owner, labels: str, begin: int | None) -> None:
+        self._combine(Query(*owner, labels, ago(begin)))
 
-    @rule(service=SERVICES, labels=QUERIES, begin=BOUNDS, strike=STRIKES, reindex=st.booleans())
+    @rule(owner=OWNED, labels=QUERIES, begin=BOUNDS, strike=STRIKES, reindex=st.booleans())
     def combine_struck(
-        self, service: str, labels: str, begin: int | None, strike: Strike, *, reindex: bool
+        self, owner: Owner, labels: str, begin: int | None, strike: Strike, *, reindex: bool
     ) -> None:
-        query = Query(service, labels, _ago(begin))
+        query = Query(*owner, labels, ago(begin))
         self._strike(strike, lambda: self._combine(query), reindex=reindex)
         self._check_between(self._wholes(), self._wholes())
         self._combine(query)
 
     @rule(upkeep=UPKEEPS)
     def keep(self, upkeep: Upkeep) -> None:
-        self._keep(upkeep)
+        self._keep(upkeep, upkeep.environment(blob_files(self.server)))
 
-    @rule(upkeep=UPKEEPS, strike=STRIKES, reindex=st.booleans())
+    @rule(upkeep=UPKEEPS.map(lambda upkeep: upkeep.repeatable), strike=STRIKES, reindex=st.booleans())
     def keep_struck(self, upkeep: Upkeep, strike: Strike, *, reindex: bool) -> None:
         assert self.server.stop() == 0
-        self.server.environment = self.settings | upkeep.environment
+        environment = upkeep.environment(blob_files(self.server))
+        self.server.environment = self.settings | environment
         self.lane.struck_start(*strike)
         if reindex:
             self.lane.killer.stand_by()
             self.server.reindex()
-        self._keep(upkeep)
+        self._keep(upkeep, environment)
 
     @rule(end=ENDS, strike=STRIKES)
     def restart(self, end: str, strike: Strike) -> None:
@@ -198,14 +193,13 @@ class Machine(RuleBasedStateMachine):
         self._check_all()
 
     def _new(self, place: Place) -> Sent:
-        service, labels, days, second = place
-        self.sent.append(Sent(service, labels, NOON - days * DAY + second * SECOND, f"{len(self.sent)}"))
+        owner, labels, days, second = place
+        self.sent.append(Sent(*owner, labels, NOON - days * DAY + second * SECOND, f"{len(self.sent)}"))
         return self.sent[-1]
 
     def _submit(self, sent: Sent) -> None:
-        profile = profile_of(sent.name, time_nanos=sent.time_nanos)
-        query = {"service": sent.service, "labels": sent.labels}
-        answer = self.server.submit(profile, query=query)
+        profile = profile_of(sent.name, time_nanos=sent.time_nanos, type_=sent.type)
+        answer = self.server.submit(profile, query=sent.parameters)
         assert answer.status_code == 204, answer.text
         self.model.submit(sent)
 
@@ -230,29 +224,29 @@ class Machine(RuleBasedStateMachine):
             self.server.reindex()
         self.lane.start()
 
-    def _keep(self, upkeep: Upkeep) -> None:
+    def _keep(self, upkeep: Upkeep, environment: dict[str, str]) -> None:
         """Once: what runs from then on has done its upkeep, and what is started after it has none."""
-        self.server.environment = self.settings | upkeep.environment
+        self.server.environment = self.settings | environment
         self.lane.start()
         self.server.environment = self.settings
         upkeep.apply(self.model)
         self._check_all()
 
-    def _wholes(self) -> dict[str, Counter[str]]:
-        return {service: self.model.merge(Query(service)) for service in ("one", "two")}
+    def _wholes(self) -> dict[Owner, Counter[str]]:
+        return {owner: self.model.merge(Query(*owner)) for owner in OWNERS}
 
-    def _check_between(self, lower: dict[str, Counter[str]], upper: dict[str, Counter[str]]) -> None:
-        for service in ("one", "two"):
-            assert lower[service] <= _tallied(self._answer(Query(service))) <= upper[service]
+    def _check_between(self, lower: dict[Owner, Counter[str]], upper: dict[Owner, Counter[str]]) -> None:
+        for owner in OWNERS:
+            assert lower[owner] <= tallied(self._answer(Query(*owner))) <= upper[owner]
 
     def _check_all(self) -> None:
-        for service in ("one", "two"):
+        for owner in OWNERS:
             for labels in ("", "version=1", "instance="):
-                self._check(Query(service, labels))
+                self._check(Query(*owner, labels))
 
     def _check(self, query: Query) -> None:
         answer = self._answer(query)
-        assert _tallied(answer) == self.model.merge(query)
+        assert tallied(answer) == self.model.merge(query)
         assert answer.headers.get("PGO-Coarse", "") == self.model.coarse(query)
 
     def _answer(self, query: Query) -> httpx.Response:
@@ -262,15 +256,7 @@ class Machine(RuleBasedStateMachine):
         return answer
 
 
-def _tallied(answer: httpx.Response) -> Counter[str]:
-    return tally(answer.content) if answer.status_code == 200 else Counter()
-
-
-def _ago(days: int | None) -> int | None:
-    return None if days is None else NOON - days * DAY
-
-
-def test_every_merge_is_what_the_model_says(tmp_path: Path, library: Path) -> None:
+def test_what_is_read_is_what_the_model_says(tmp_path: Path, library: Path) -> None:
     """A few examples, of which each takes many seconds; all that the profile of hypothesis allows by 20."""
     with Lane(tmp_path / "lane", library) as lane:
         Machine.lane = lane

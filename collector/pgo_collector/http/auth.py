@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
+from pgo_collector.http.declared_parameters import check_parameters
 from pgo_collector.http.key import Key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.selections import first
@@ -49,14 +50,15 @@ def note_key(request: Request, key: Key) -> None:
 def bearer_of(key_file: KeyFile, default_service: str) -> Dependency:
     """A dependency that leaves in the request's state also which service it is about: `service`.
 
-    That is the first `service` of the query, as it is there; or the one that the key is for, if it is for
-    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, and
-    KeyOutOfScope if that isn't for the service.
+    That is the `service` of the query, as it is there; or the one that the key is for, if it is for
+    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, as
+    `check_parameters` does, and KeyOutOfScope if the key isn't for the service.
     """
     hold = holder_of(key_file)
 
     async def check(request: Request) -> None:
         await hold(request)
+        await check_parameters(request)  # a misspelled service is not the default one
         request.state.service = (
             first(request, "service") or request.state.bearer.scope.only or default_service
         )

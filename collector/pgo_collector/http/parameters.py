@@ -18,6 +18,8 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.selections import first
 
 _TEXT = {"type": "string"}
+# It may be there several times, and all of its values count.
+_TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
 _LONGEST_CURSOR = 400
 
@@ -35,12 +37,12 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
         "service": (_TEXT, "The program; without it the default one. For questions `*` is the whole fleet."),
         "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "What was measured."),
-        "labels": (_TEXT, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
+        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
         "from": (_TEXT, "Taken from then on: a date, or RFC 3339."),
         "to": (_TEXT, "Taken before then: a date, or RFC 3339."),
         "last": (_TEXT, "In place of `from`: `7d`, up to `to` or now."),
         "base_service": (_TEXT, "The base's service, if it is another."),
-        "base_labels": (_TEXT, "The base's labels, if they are others; empty for any."),
+        "base_labels": (_TEXTS, "The base's labels, if they are others; empty for any."),
         "base_from": (_TEXT, "The base's `from`; with any of these three, the base has its own time."),
         "base_to": (_TEXT, "The base's `to`."),
         "base_last": (_TEXT, "The base's `last`."),

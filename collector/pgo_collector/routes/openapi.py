@@ -7,11 +7,12 @@ import json
 import warnings
 from functools import lru_cache
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS, OPEN, schema_of
+from pgo_collector.http.declared_parameters import check_parameters
+from pgo_collector.http.openapi import METHODS, OPEN, problems, schema_of
 
 
 def openapi_routes() -> APIRouter:
@@ -21,8 +22,12 @@ def openapi_routes() -> APIRouter:
     @router.api_route(
         "/v1/openapi.json",
         methods=METHODS,
+        dependencies=[Depends(check_parameters)],
         summary="This document",
-        responses={200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"}},
+        responses={
+            200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"},
+            **problems(400),
+        },
         openapi_extra=OPEN,
     )
     async def openapi(request: Request) -> Response:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -63,15 +62,6 @@ class BlobName(NamedTuple):
             return None
         name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
         return name if str(name) == text else None
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What is below blobs/: blobs with the size of their .inputs, or 0; .inputs without a blob; the rest."""
-
-    blobs: dict[BlobName, int]
-    orphans: list[Path]
-    strangers: list[Path]
 
 
 class Blobs:
@@ -149,29 +139,6 @@ class Blobs:
         self.path(name).unlink(missing_ok=True)
         self._inputs_path(name).unlink(missing_ok=True)
 
-    def listing(self) -> Listing:
-        """Everything below blobs/."""
-        blobs: dict[BlobName, int] = {}
-        inputs: dict[BlobName, Path] = {}
-        strangers: list[Path] = []
-        orphans: list[Path] = []
-        for path in self._files():
-            text = path.relative_to(self._root).as_posix()
-            is_inputs = text.endswith(INPUTS_SUFFIX)
-            name = BlobName.parse(text.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX if is_inputs else text)
-            if name is None:
-                strangers.append(path)
-            elif is_inputs:
-                inputs[name] = path
-            else:
-                blobs[name] = 0
-        for name, path in inputs.items():
-            if name in blobs:
-                blobs[name] = path.stat().st_size
-            else:
-                orphans.append(path)
-        return Listing(blobs, orphans, strangers)
-
     def sweep_folders(self) -> None:
         """At a start: removes folders in which nothing is any more."""
         for folder, _, _ in os.walk(self._root, topdown=False):
@@ -191,11 +158,6 @@ class Blobs:
             self._durable.add(folder)
             folder = folder.parent
             sync_folder(folder)
-
-    def _files(self) -> Iterator[Path]:
-        for folder, _, files in os.walk(self._root):
-            for file in sorted(files):
-                yield Path(folder, file)
 
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)

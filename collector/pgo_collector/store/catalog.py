@@ -156,9 +156,9 @@ class Catalog:
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[Blob]]:
-        """Every row, live or not, to be read one after another."""
+        """Every row, live or not, of one series after another and in order of time, to be read one by one."""
         with self._engine.begin() as connection:
-            yield read_blobs(connection, sa.true())
+            yield read_blobs(connection, sa.true(), BLOBS.c.series_id, BLOBS.c.time_nanos)
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
         """Of the live blobs of either kind those whose last profile was before, and the oldest of the others

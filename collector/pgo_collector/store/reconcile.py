@@ -14,9 +14,10 @@ from pprof_merge import ProfileError
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.tasks import inspect
 from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
-from pgo_collector.store.blobs import BlobName, Listing
+from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.store import Store
+from pgo_collector.store.survey import Differences, survey
 
 _BATCH = 64
 _log = structlog.get_logger()
@@ -24,52 +25,34 @@ _log = structlog.get_logger()
 
 async def reconcile(store: Store) -> None:
     """Does all of it; only blobs that the catalog doesn't know as they are get read. Raises OSError."""
-    listing = await asyncio.to_thread(_look, store)
-    unknown, inputs_sizes = await asyncio.to_thread(_compare, store, listing)
-    changed = {name: size for name, size in listing.blobs.items() if size and inputs_sizes.get(name) != size}
-    damaged = await _adopt_combined(store, changed, unknown)
-    await _adopt_profiles(
-        store, [name for name, size in listing.blobs.items() if not size and name in unknown]
-    )
+    found = await asyncio.to_thread(_look, store)
+    damaged = await _adopt_combined(store, found.combined, found.unknown)
+    await _adopt_profiles(store, found.profiles)
     for name, inputs in damaged.items():
-        await _adopt_damaged(store, name, changed[name], inputs)
+        await _adopt_damaged(store, name, found.combined[name], inputs)
     await delete_retired(store)
-    await asyncio.to_thread(_tell_missing, store, listing)
+    await asyncio.to_thread(_tell_missing, store, found.missing)
     await asyncio.to_thread(_sweep_merged, store)
 
 
-def _look(store: Store) -> Listing:
-    """What is on disk, after what was never finished is swept."""
+def _look(store: Store) -> Differences:
+    """Where disk and catalog differ, after what was never finished is swept."""
     store.folder.sweep()
     store.blobs.sweep_folders()
-    listing = store.blobs.listing()
-    for path in listing.strangers:
+    with store.catalog.rows() as rows:
+        found = survey(store.folder.blobs, rows)
+    for path in found.strangers:
         _log.warning("not ours, ignored", file=str(path))
-    for path in listing.orphans:
+    for path in found.orphans:
         path.unlink()
-    return listing
+    return found
 
 
-def _compare(store: Store, listing: Listing) -> tuple[set[BlobName], dict[BlobName, int]]:
-    """The blobs that the catalog doesn't know, and the sizes of .inputs that it knows.
-
-    Of the others, which are most, it keeps no name besides that in the listing.
-    """
-    unknown = set(listing.blobs)
-    inputs_sizes: dict[BlobName, int] = {}
-    with store.catalog.rows() as rows:
-        for row in rows:
-            unknown.discard(row.name)
-            if row.inputs_size:
-                inputs_sizes[row.name] = row.inputs_size
-    return unknown, inputs_sizes
-
-
-def _tell_missing(store: Store, listing: Listing) -> None:
-    with store.catalog.rows() as rows:
-        for row in rows:
-            if row.live and row.name not in listing.blobs:
-                _log.error("a stored profile is missing", blob=str(row.name))
+def _tell_missing(store: Store, ids: list[int]) -> None:
+    """Of blobs that weren't there. Some may no longer count, since there is one in which they are."""
+    for blob in store.catalog.with_ids(ids):
+        if blob.live:
+            _log.error("a stored profile is missing", blob=str(blob.name))
 
 
 def _sweep_merged(store: Store) -> None:

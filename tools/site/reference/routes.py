@@ -52,6 +52,8 @@ def _values(schema: dict[str, Any]) -> tuple[str, str]:
         allowed = ", ".join(code(word) for word in schema["enum"])
     elif "maximum" in schema:
         allowed = f"{schema['minimum']} to {schema['maximum']}"
+    elif schema["type"] == "array":
+        allowed = "any number of times"
     else:
         allowed = ""
     return allowed, code(schema.get("default", ""))

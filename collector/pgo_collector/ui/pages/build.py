@@ -46,8 +46,8 @@ def build_routes(sources: Sources) -> APIRouter:
             report=report,
             left_out=len(made.left_out),
             formats=list(FORMATS.values()),
-            merge_command=_command(request, "merge", what.links),
-            release_command=_command(request, "release", what.links) if is_whole else None,
+            merge_command=_command(request, "merge", what.links.service, what.links.selected),
+            release_command=_command(request, "release", what.links.service, {}) if is_whole else None,
             speedscope=_speedscope(what.links),
             most=_MOST_NAMED,
         )
@@ -55,10 +55,10 @@ def build_routes(sources: Sources) -> APIRouter:
     return router
 
 
-def _command(request: Request, route: str, links: Links) -> str:
+def _command(request: Request, route: str, service: str, selected: dict[str, str]) -> str:
     """What a pipeline runs. A quote in a URL is percent-encoded, so nothing ends the shell's."""
     scheme = "https" if is_https(request) else "http"
-    query = {"service": links.service, **links.selected, "format": "go"}
+    query = {"service": service, **selected, "format": "go"}
     host = quote(request.headers.get("Host", ""), safe=":[]")
     return _COMMAND.format(url=f"{scheme}://{host}/v1/{route}?{urlencode(query, quote_via=quote)}")
 

@@ -1,0 +1,35 @@
+"""Blobs as they lie on disk: of which kind, of which time, and how large."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.server import Server
+
+
+class BlobFile(NamedTuple):
+    """`size` in bytes, with the .inputs of a combined one; `end` is when the last profile in it was taken."""
+
+    is_combined: bool
+    end: int
+    size: int
+
+
+def blob_files(server: Server) -> list[BlobFile]:
+    """All that there are; those are the live ones, unless a combine or an upkeep is at work."""
+    inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
+    found = []
+    for path in server.blobs():
+        beside = inputs.get(path.with_name(path.name.removesuffix(".pb.gz")))
+        if beside is None:
+            time_nanos, _, _ = path.name.rpartition("-")
+            found.append(BlobFile(is_combined=False, end=int(time_nanos), size=path.stat().st_size))
+        else:
+            _, *profiles = beside.read_text().splitlines()
+            size = path.stat().st_size + beside.stat().st_size
+            found.append(BlobFile(is_combined=True, end=max(map(_time, profiles)), size=size))
+    return found
+
+
+def _time(line: str) -> int:
+    return int(line.split(maxsplit=1)[0])

@@ -1,0 +1,73 @@
+"""What profefe's routes read, held against the model: lists, merges, and profiles by their ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tests.collector.profefe import MERGE, PROFILES, assert_error, get, listed
+from tests.faults.lane import tallied
+from tests.faults.model import Blob, Model, Query, Sent, written
+from tests.faults.stacks import tally
+from tests.server import Server
+
+
+def check_reads(server: Server, model: Model, query: Query, most: int) -> dict[Sent, str]:
+    """The list, its profiles one by one, and their merge; of all, and of the first `most`.
+
+    Returns the ids of the profiles that are stored by themselves.
+    """
+    entries, blobs = listed(server, **query.profefe), model.selected(query)
+    assert Counter(map(_place, entries)) == Counter(map(_place_of, blobs))
+    times = [entry["created_at"] for entry in entries]
+    assert times == sorted(times)
+    of_any_type = listed(server, **query.profefe | {"type": ""})
+    assert [entry for entry in of_any_type if entry["type"] == query.type] == entries
+    merged = get(server, MERGE, **query.profefe)
+    assert tallied(merged) == model.merge(query)
+    assert merged.headers.get("PGO-Coarse", "") == model.coarse(query)
+    tallies = [tally(get(server, f"{PROFILES}/{entry['id']}").content) for entry in entries]
+    assert Counter(map(_frozen, tallies)) == Counter(_frozen(blob.tally) for blob in blobs)
+    _check_first(server, query, entries[:most], sum(tallies[:most], Counter()))
+    ids = {(_place(entry), _frozen(of)): entry["id"] for entry, of in zip(entries, tallies, strict=True)}
+    single = [blob for blob in blobs if not blob.is_combined]
+    return {blob.profiles[0]: ids[_place_of(blob), _frozen(blob.tally)] for blob in single}
+
+
+def check_id(server: Server, model: Model, sent: Sent, id_: str) -> None:
+    """What becomes of an id that a profile had by itself."""
+    answer, blob = get(server, f"{PROFILES}/{id_}"), model.blob_of(sent)
+    if blob is None:
+        assert_error(answer, 404, "nothing found")
+    elif blob.is_combined:
+        assert_error(answer, 404, "inside")
+        now = answer.json()["error"].split()[-1]
+        assert tallied(get(server, f"{PROFILES}/{now}")) == blob.tally
+    else:
+        assert tallied(answer) == blob.tally
+
+
+def _check_first(server: Server, query: Query, first: list[dict[str, Any]], expected: Counter[str]) -> None:
+    """The first of a list: with a `limit`, and by their ids together."""
+    if first:
+        limited = query.profefe | {"limit": f"{len(first)}"}
+        assert listed(server, **limited) == first
+        merged = get(server, MERGE, **limited)
+        assert tallied(merged) == expected
+        together = get(server, f"{PROFILES}/{'+'.join(entry['id'] for entry in first)}")
+        assert tallied(together) == expected
+        if len(first) > 1:
+            assert together.content == merged.content
+
+
+def _place(entry: dict[str, Any]) -> tuple[str, frozenset[str]]:
+    """When a profile was taken that is described so, and its labels."""
+    return entry["created_at"], frozenset(f"{label['key']}={label['value']}" for label in entry["labels"])
+
+
+def _place_of(blob: Blob) -> tuple[str, frozenset[str]]:
+    return written(blob.begin), blob.series.labels
+
+
+def _frozen(tallied: Counter[str]) -> frozenset[tuple[str, int]]:
+    return frozenset(tallied.items())

@@ -1,0 +1,71 @@
+"""An upkeep, as it is told to the collector and as the model does it; and the days that all is about."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tests.faults.blob_files import BlobFile
+from tests.faults.model import Model
+from tests.faults.stacks import DAY
+
+# Profiles are taken about noon, and bounds of age are at six: steps may take hours, whenever they begin.
+TODAY: Final = time.time_ns() // DAY * DAY
+NOON: Final = TODAY + DAY // 2
+SIX: Final = TODAY + DAY // 4
+
+
+class Upkeep(NamedTuple):
+    """What is kept: bounds in days, None for none; the label that stays in a roll-up, all if it is empty.
+
+    By size so much is kept as there is from some day on.
+    """
+
+    rolled_up: int | None
+    kept: str
+    single: int | None
+    combined: int | None
+    single_by_size: int | None
+    combined_by_size: int | None
+
+    def apply(self, model: Model) -> None:
+        for bound in filter(None, (self.single, self.single_by_size)):
+            model.expire(six(bound), combined=False)
+        for bound in filter(None, (self.combined, self.combined_by_size)):
+            model.expire(six(bound), combined=True)
+        if self.rolled_up is not None:
+            model.roll_up(six(self.rolled_up), self.kept)
+
+    def environment(self, stored: Sequence[BlobFile]) -> dict[str, str]:
+        """The settings that say so, of what is stored now."""
+        now = time.time_ns()
+        days = {"ROLLUP": self.rolled_up, "KEEP": self.single, "KEEP_COMBINED": self.combined}
+        settings = {
+            f"PGOF_{name}_DAYS": f"{(now - six(bound)) / DAY}"
+            for name, bound in days.items()
+            if bound is not None
+        }
+        sizes = {"KEEP": (False, self.single_by_size), "KEEP_COMBINED": (True, self.combined_by_size)}
+        for name, (is_combined, bound) in sizes.items():
+            if bound is not None:
+                kept = sum(
+                    blob.size for blob in stored if blob.is_combined == is_combined and blob.end >= six(bound)
+                )
+                settings[f"PGOF_{name}_MEGABYTES"] = f"{max(kept, 1) / (1 << 20)!r}"
+        return {"PGOF_ROLLUP_LABELS": self.kept, **settings}
+
+    @property
+    def repeatable(self) -> Upkeep:
+        """One that does no more if it is done again: none deletes what it rolled up itself."""
+        return self if self.rolled_up is None else self._replace(combined=None, combined_by_size=None)
+
+
+def ago(days: int | None) -> int | None:
+    """Noon, so many days ago."""
+    return None if days is None else NOON - days * DAY
+
+
+def six(days: int) -> int:
+    """Six in the morning, so many days ago."""
+    return SIX - days * DAY
