@@ -63,6 +63,7 @@ def test_the_time_is_the_profile_s_own_or_created_at(shared: Server) -> None:
         ("", "2023-11-14T22:13:21", "ab"),
         ("2023-11-14T22:13:23", "", ""),
         ("2023-11-14T22:13:20.000000001Z", "2023-11-14T22:13:21.999999999Z", "b"),
+        ("1677-09-21T00:12:43.145224192Z", "2262-04-11T23:47:16.854775807Z", "abc"),
     ],
 )
 def test_times_select(shared: Server, begin: str, end: str, stacks: str) -> None:

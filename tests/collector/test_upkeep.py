@@ -201,6 +201,15 @@ def test_the_oldest_go_while_all_are_too_large(server: Server, store: Callable[.
     assert server.merge().status_code == 404
 
 
+@pytest.mark.parametrize("bound", ["keep_days", "keep_megabytes", "keep_combined_days", "rollup_days"])
+def test_a_bound_that_nothing_reaches_is_none(server: Server, store: Callable[..., None], bound: str) -> None:
+    store("x", 90_000)
+    store("y", 1)
+    kept(server, **{bound: "1e30"})
+    assert merged(server) == {"x": 1, "y": 1}
+    assert server.run("expired").stdout == ""
+
+
 def test_a_profile_that_went_may_come_again(server: Server, store: Callable[..., None]) -> None:
     store("x", 9)
     store("y", 1)

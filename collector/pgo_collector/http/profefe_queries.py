@@ -58,7 +58,8 @@ def _selection(request: Request, type_: str) -> Selection:
     begin, end = _time_of(request, "from"), _time_of(request, "to")
     if begin is not None and end is not None and begin > end:
         raise ParameterInvalid("from: it is after to")
-    return replace(Selection.of(series), begin=begin, end=None if end is None else end + 1)
+    selection = replace(Selection.of(series), begin=begin)
+    return selection if end is None else selection.up_to(end)
 
 
 def _service_of(request: Request) -> str:
