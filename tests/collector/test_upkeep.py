@@ -103,9 +103,9 @@ def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., Non
     listed = server.ask("/v1/profiles", labels="version=2").json()["profiles"]
     assert [(entry["labels"], entry["dropped_labels"]) for entry in listed] == [({"version": "2"}, ["pod"])]
     assert server.ask("/v1/report", labels="pod=x").headers["PGO-Coarse"] == '2;labels="pod"'
-    for limit, said in (("0", 2), ("3", 2), ("2", 1)):  # that which is alone comes first
+    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # that which is alone comes first
         query = {"service": "default", "type": "cpu", "labels": "pod=x", "limit": limit}
-        assert server.ask("/api/0/profiles/merge", **query).headers["PGO-Coarse"] == f'{said};labels="pod"'
+        assert server.ask("/api/0/profiles/merge", **query).headers["PGO-Coarse"] == f'{many};labels="pod"'
 
 
 def test_what_was_rolled_up_is_known_by_its_own_labels(server: Server, store: Callable[..., None]) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.selections import first, parse_time, service_of, type_of
+from pgo_collector.http.selections import first, labels_in, parse_time, service_of, type_of
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.series import Labels, Series, parse_labels
 
@@ -79,7 +79,7 @@ def _type_of(request: Request) -> str:
 
 def _labels_of(request: Request) -> Labels:
     """Agents encode keys and values as a query's, in which a space is a plus."""
-    return parse_labels((first(request, "labels") or "").replace("+", " "))
+    return parse_labels(next(iter(labels_in(request)), "").replace("+", " "))
 
 
 def _time_of(request: Request, parameter: str) -> int | None:

@@ -23,6 +23,8 @@ _MOST_MATCHERS = 32
 _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _BASE = "base_"
 _MICROSECONDS = 10**6
+# What Starlette makes of bytes that aren't UTF-8: different labels would become the same.
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 def first(request: Request, parameter: str) -> str | None:
@@ -51,8 +53,15 @@ def type_of(request: Request) -> str:
 
 def series_of(request: Request) -> Series:
     """The series that a profile is sent to: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
-    labels = ",".join(request.query_params.getlist("labels"))
-    return Series(service_of(request), type_of(request), parse_labels(labels))
+    return Series(service_of(request), type_of(request), parse_labels(",".join(labels_in(request))))
+
+
+def labels_in(request: Request, prefix: str = "") -> list[str]:
+    """The values of the parameter `labels`. Raises ParameterInvalid."""
+    texts = request.query_params.getlist(f"{prefix}labels")
+    if any(_REPLACED in text for text in texts):
+        raise ParameterInvalid(f"{prefix}labels: not UTF-8")
+    return texts
 
 
 def selection_of(request: Request) -> Selection:
@@ -138,8 +147,7 @@ def _times(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
 
 
 def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
-    every = request.query_params.getlist(f"{prefix}labels")
-    texts = [text for listed in every for text in listed.split(",") if text]
+    texts = [text for listed in labels_in(request, prefix) for text in listed.split(",") if text]
     if len(texts) > _MOST_MATCHERS:
         raise ParameterInvalid(f"{prefix}labels: there are more than {_MOST_MATCHERS}")
     return tuple(map(_matcher, texts))
