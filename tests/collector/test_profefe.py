@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -77,6 +79,17 @@ def test_times_select(shared: Server, begin: str, end: str, stacks: str) -> None
         assert_error(get(shared, MERGE, type="cpu", **query), 404, "nothing found")
 
 
+def test_the_last_days(shared: Server) -> None:
+    now = time.time_ns()
+    for stack, days in (("a", 3), ("b", 1)):
+        stored(shared, profile_of(stack, time_nanos=now - days * DAY), service="lately")
+    until = datetime.fromtimestamp((now - 2 * DAY) // SECOND, UTC).isoformat()
+    assert merged(shared, service="lately", last="2d") == {"b": 1}
+    assert merged(shared, service="lately", last="4d") == {"a": 1, "b": 1}
+    assert len(listed(shared, service="lately", last="36h", to=until)) == 1
+    assert_error(get(shared, MERGE, service="lately", type="cpu", last="1h"), 404, "nothing found")
+
+
 def test_a_limit_takes_the_first(shared: Server) -> None:
     for number, stack in enumerate("cab"):
         stored(shared, profile_of(stack, time_nanos=EPOCH + number * SECOND), service="limited")
@@ -96,6 +109,8 @@ def test_a_limit_takes_the_first(shared: Server) -> None:
         ({"from": "yesterday"}, "not a time"),
         ({"from": "2023-01-02T00:00:00", "to": "2023-01-01T00:00:00"}, "after to"),
         ({"to": "9999-12-31T23:59:59"}, "profiles have times"),
+        ({"last": "7"}, "no age"),
+        ({"last": "7d", "from": "2023-01-02T00:00:00"}, "not both"),
         ({"limit": "-1"}, "not a whole number"),
         ({"limit": "all"}, "not a whole number"),
     ],

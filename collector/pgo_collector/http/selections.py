@@ -90,13 +90,31 @@ def base_of(request: Request, selection: Selection) -> Selection:
     if f"{_BASE}labels" in given:
         base = replace(base, matchers=_matchers(request, _BASE))
     if given & {f"{_BASE}{name}" for name in ("from", "to", "last")}:
-        begin, end = _times(request, _BASE)
+        begin, end = times_of(request, _BASE)
         base = replace(base, begin=begin, end=end)
     if base == selection:
         raise ParameterInvalid(
             "the base is the selection itself; give base_service, base_labels, base_from, base_to, base_last"
         )
     return base
+
+
+def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
+    """The time from which on, and the one before which, in ns since 1970; None for no bound.
+
+    Raises ParameterInvalid.
+    """
+    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
+    end_nanos = parse_time(end, f"{prefix}to") if end else None
+    if not last:
+        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
+    if begin:
+        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
+    try:
+        nanos = parse_half_life(last)
+    except WeightingInvalid as error:
+        raise ParameterInvalid(f"{prefix}last: {error}") from None
+    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
 
 
 def parse_time(text: str, parameter: str) -> int:
@@ -120,7 +138,7 @@ def parse_time(text: str, parameter: str) -> int:
 
 
 def _selection(request: Request, service: str) -> Selection:
-    begin, end = _times(request)
+    begin, end = times_of(request)
     return Selection(service, type_of(request), _matchers(request), begin, end)
 
 
@@ -130,20 +148,6 @@ def _service(service: str) -> str:
             f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
         )
     return service
-
-
-def _times(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
-    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
-    end_nanos = parse_time(end, f"{prefix}to") if end else None
-    if not last:
-        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
-    if begin:
-        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
-    try:
-        nanos = parse_half_life(last)
-    except WeightingInvalid as error:
-        raise ParameterInvalid(f"{prefix}last: {error}") from None
-    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
 
 
 def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
