@@ -16,6 +16,8 @@ from pgo_collector.errors import SettingsInvalid
 from pgo_collector.store.series import SERVICE_PATTERN
 
 PREFIX = "PGOF_"
+# Neither the catalog nor zlib takes a number that is larger than 63 bits.
+_MOST = 1 << 62
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -106,11 +108,12 @@ class Settings(BaseSettings):
         default=20, gt=0, description="How many releases are kept, the newest; the current one always is."
     )
     max_compressed_bytes: int = Field(
-        default=8 << 20, gt=0, description="The largest gzip body that a submit may have."
+        default=8 << 20, gt=0, le=_MOST, description="The largest gzip body that a submit may have."
     )
     max_inflated_bytes: int = Field(
         default=8 << 20,
         gt=0,
+        le=_MOST,
         description="The largest protobuf, bare or inflated; the largest list of symbols.",
     )
     workers: int = Field(
@@ -127,7 +130,10 @@ class Settings(BaseSettings):
         ),
     )
     merges_kept: int = Field(
-        default=500, gt=0, description="How many merges are kept on disk, in all their forms; the newest are."
+        default=500,
+        gt=0,
+        le=_MOST,
+        description="How many merges are kept on disk, in all their forms; the newest are.",
     )
     rollup_days: float = Field(
         default=inf,
@@ -172,7 +178,7 @@ class Settings(BaseSettings):
         default=3, gt=0, description="How long an event is tried again before it is dropped, in days."
     )
     webhook_events_kept: int = Field(
-        default=10_000, gt=0, description="How many events wait at most; the oldest are dropped."
+        default=10_000, gt=0, le=_MOST, description="How many events wait at most; the oldest are dropped."
     )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -63,6 +65,7 @@ def test_the_time_is_the_profile_s_own_or_created_at(shared: Server) -> None:
         ("", "2023-11-14T22:13:21", "ab"),
         ("2023-11-14T22:13:23", "", ""),
         ("2023-11-14T22:13:20.000000001Z", "2023-11-14T22:13:21.999999999Z", "b"),
+        ("1677-09-21T00:12:43.145224192Z", "2262-04-11T23:47:16.854775807Z", "abc"),
     ],
 )
 def test_times_select(shared: Server, begin: str, end: str, stacks: str) -> None:
@@ -74,6 +77,17 @@ def test_times_select(shared: Server, begin: str, end: str, stacks: str) -> None
         assert merged(shared, **query) == dict.fromkeys(stacks, 1)
     else:
         assert_error(get(shared, MERGE, type="cpu", **query), 404, "nothing found")
+
+
+def test_the_last_days(shared: Server) -> None:
+    now = time.time_ns()
+    for stack, days in (("a", 3), ("b", 1)):
+        stored(shared, profile_of(stack, time_nanos=now - days * DAY), service="lately")
+    until = datetime.fromtimestamp((now - 2 * DAY) // SECOND, UTC).isoformat()
+    assert merged(shared, service="lately", last="2d") == {"b": 1}
+    assert merged(shared, service="lately", last="4d") == {"a": 1, "b": 1}
+    assert len(listed(shared, service="lately", last="36h", to=until)) == 1
+    assert_error(get(shared, MERGE, service="lately", type="cpu", last="1h"), 404, "nothing found")
 
 
 def test_a_limit_takes_the_first(shared: Server) -> None:
@@ -95,6 +109,8 @@ def test_a_limit_takes_the_first(shared: Server) -> None:
         ({"from": "yesterday"}, "not a time"),
         ({"from": "2023-01-02T00:00:00", "to": "2023-01-01T00:00:00"}, "after to"),
         ({"to": "9999-12-31T23:59:59"}, "profiles have times"),
+        ({"last": "7"}, "no age"),
+        ({"last": "7d", "from": "2023-01-02T00:00:00"}, "not both"),
         ({"limit": "-1"}, "not a whole number"),
         ({"limit": "all"}, "not a whole number"),
     ],

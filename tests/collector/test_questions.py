@@ -133,6 +133,19 @@ def test_recursion_counts_once_and_services_are_added(server: Server) -> None:
     assert [(row["name"], row["flat"]) for row in rows] == [("main", ms)]
 
 
+@pytest.mark.parametrize("time_nanos", [(1 << 63) - 1, -(1 << 63)])
+def test_no_time_of_a_profile_keeps_the_others_from_being_asked_about(
+    server: Server, time_nanos: int
+) -> None:
+    store(server, stacked({"main.f": 1}, time_nanos=5), service="one")
+    store(server, stacked({"main.f": 2}, time_nanos=time_nanos), service="two")
+    (row,) = asked(server, "/v1/top", service="*")["rows"]
+    assert [part["service"] for part in row["services"]] == ["two", "one"]
+    (point,) = asked(server, "/v1/series", service="two", package="main")["points"]
+    assert point["flat_share"] == 1
+    assert asked(server, "/v1/diff", service="two", base_service="one")["now"]["profiles"] == 1
+
+
 def test_services_that_measure_something_else_are_named(server: Server) -> None:
     for service in ("one", "two"):
         store(server, profile_of("f", type_="wall"), service=service, type="other")

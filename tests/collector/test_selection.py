@@ -190,6 +190,26 @@ def test_what_nothing_can_be_selected_by_is_refused(shared: Server, query: dict[
     assert answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/submit?service=latin&"),
+        ("GET", "/v1/merge?service=latin&"),
+        ("GET", "/v1/diff?service=latin&base_"),
+        ("POST", "/api/0/profiles?service=latin&type=cpu&"),
+        ("GET", "/api/0/profiles?service=latin&"),
+    ],
+)
+def test_labels_that_are_not_utf_8_are_refused(shared: Server, method: str, path: str) -> None:
+    key = shared.submit_key if method == "POST" else shared.merge_key
+    url = f"{path}labels=name=caf%E9"
+    answer = shared.client.request(
+        method, url, content=profile_of("a"), headers={"Authorization": f"Bearer {key}"}
+    )
+    assert answer.status_code == 400
+    assert "labels: not UTF-8" in answer.text
+
+
 @pytest.mark.parametrize("text", ["2023-11-14T22:13:20", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00"])
 def test_times_are_in_utc_unless_they_say_otherwise(shared: Server, text: str) -> None:
     service = f"at-{text[19:20] or 'n'}".replace("+", "plus")

@@ -105,6 +105,10 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
             for name in ("RELEASE_DAYS", "RELEASE_CHECK_SECONDS")
             for value in ("-1", "nan", "long")
         ),
+        *(
+            (name, "9" * 20)
+            for name in ("MAX_COMPRESSED_BYTES", "MAX_INFLATED_BYTES", "MERGES_KEPT", "WEBHOOK_EVENTS_KEPT")
+        ),
         ("LOG_LEVEL", "loud"),
     ],
 )

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from pgo_collector.ui.headers import PAGES
+from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
 from tests.collector.visitor import Page, Visitor
@@ -315,6 +316,16 @@ def test_a_large_profile_is_a_small_page(shared: Server) -> None:
     zoomed = visitor.page(f"/ui/services/compiler{[*drawn.values()][-1]}")
     assert len(zoomed.answer.content) < 300_000
     assert "Zoomed to" in zoomed.text
+
+
+def test_no_duration_keeps_a_service_from_being_shown(server: Server) -> None:
+    for time_nanos in (1, 2):
+        profile = Profile.FromString(stacked({"main.main": 5}, time_nanos=time_nanos))
+        profile.duration_nanos = (1 << 63) - 1
+        assert server.submit(profile.SerializeToString(), query={"service": "shop"}).status_code == 204
+    visitor = Visitor(server)
+    for path in PATHS:
+        visitor.page(f"/ui/services/shop{path}")
 
 
 def test_a_combined_profile_tells_of_more_than_is_selected(server: Server) -> None:

@@ -103,8 +103,9 @@ def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., Non
     listed = server.ask("/v1/profiles", labels="version=2").json()["profiles"]
     assert [(entry["labels"], entry["dropped_labels"]) for entry in listed] == [({"version": "2"}, ["pod"])]
     assert server.ask("/v1/report", labels="pod=x").headers["PGO-Coarse"] == '2;labels="pod"'
-    profefe = server.ask("/api/0/profiles/merge", service="default", type="cpu", labels="pod=x")
-    assert profefe.headers["PGO-Coarse"] == '2;labels="pod"'
+    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # that which is alone comes first
+        query = {"service": "default", "type": "cpu", "labels": "pod=x", "limit": limit}
+        assert server.ask("/api/0/profiles/merge", **query).headers["PGO-Coarse"] == f'{many};labels="pod"'
 
 
 def test_what_was_rolled_up_is_known_by_its_own_labels(server: Server, store: Callable[..., None]) -> None:
@@ -199,6 +200,15 @@ def test_the_oldest_go_while_all_are_too_large(server: Server, store: Callable[.
     assert not server.events("deleted by age or size")
     kept(server, keep_days="1.5", keep_megabytes=f"{1 / (1 << 20)}")
     assert server.merge().status_code == 404
+
+
+@pytest.mark.parametrize("bound", ["keep_days", "keep_megabytes", "keep_combined_days", "rollup_days"])
+def test_a_bound_that_nothing_reaches_is_none(server: Server, store: Callable[..., None], bound: str) -> None:
+    store("x", 90_000)
+    store("y", 1)
+    kept(server, **{bound: "1e30"})
+    assert merged(server) == {"x": 1, "y": 1}
+    assert server.run("expired").stdout == ""
 
 
 def test_a_profile_that_went_may_come_again(server: Server, store: Callable[..., None]) -> None:

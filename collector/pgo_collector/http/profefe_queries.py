@@ -1,4 +1,4 @@
-"""The parameters of profefe's API: service, type, labels, from, to, limit and created_at."""
+"""The parameters of profefe's API: service, type, labels, from, to, last, limit and created_at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.selections import first, parse_time, service_of, type_of
+from pgo_collector.http.selections import first, labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.series import Labels, Series, parse_labels
 
@@ -27,7 +27,8 @@ def series_of(request: Request) -> Series:
 
 def created_nanos_of(request: Request) -> int | None:
     """`created_at` in ns since 1970, if it is given. Raises ParameterInvalid."""
-    return _time_of(request, "created_at")
+    text = first(request, "created_at")
+    return parse_time(text, "created_at") if text else None
 
 
 def selection_of(request: Request) -> Selection:
@@ -55,10 +56,11 @@ def limit_of(request: Request) -> int | None:
 def _selection(request: Request, type_: str) -> Selection:
     """Unlike elsewhere `to` belongs to the time that is meant, and labels have one value each."""
     series = Series(_service_of(request), type_, _labels_of(request))
-    begin, end = _time_of(request, "from"), _time_of(request, "to")
+    begin, end = times_of(request)
     if begin is not None and end is not None and begin > end:
         raise ParameterInvalid("from: it is after to")
-    return replace(Selection.of(series), begin=begin, end=None if end is None else end + 1)
+    selection = replace(Selection.of(series), begin=begin)
+    return selection if end is None else selection.up_to(end)
 
 
 def _service_of(request: Request) -> str:
@@ -78,9 +80,4 @@ def _type_of(request: Request) -> str:
 
 def _labels_of(request: Request) -> Labels:
     """Agents encode keys and values as a query's, in which a space is a plus."""
-    return parse_labels((first(request, "labels") or "").replace("+", " "))
-
-
-def _time_of(request: Request, parameter: str) -> int | None:
-    text = first(request, parameter)
-    return parse_time(text, parameter) if text else None
+    return parse_labels(next(iter(labels_in(request)), "").replace("+", " "))

@@ -23,6 +23,8 @@ _MOST_MATCHERS = 32
 _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _BASE = "base_"
 _MICROSECONDS = 10**6
+# What Starlette makes of bytes that aren't UTF-8: different labels would become the same.
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 def first(request: Request, parameter: str) -> str | None:
@@ -51,8 +53,15 @@ def type_of(request: Request) -> str:
 
 def series_of(request: Request) -> Series:
     """The series that a profile is sent to: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
-    labels = ",".join(request.query_params.getlist("labels"))
-    return Series(service_of(request), type_of(request), parse_labels(labels))
+    return Series(service_of(request), type_of(request), parse_labels(",".join(labels_in(request))))
+
+
+def labels_in(request: Request, prefix: str = "") -> list[str]:
+    """The values of the parameter `labels`. Raises ParameterInvalid."""
+    texts = request.query_params.getlist(f"{prefix}labels")
+    if any(_REPLACED in text for text in texts):
+        raise ParameterInvalid(f"{prefix}labels: not UTF-8")
+    return texts
 
 
 def selection_of(request: Request) -> Selection:
@@ -81,13 +90,31 @@ def base_of(request: Request, selection: Selection) -> Selection:
     if f"{_BASE}labels" in given:
         base = replace(base, matchers=_matchers(request, _BASE))
     if given & {f"{_BASE}{name}" for name in ("from", "to", "last")}:
-        begin, end = _times(request, _BASE)
+        begin, end = times_of(request, _BASE)
         base = replace(base, begin=begin, end=end)
     if base == selection:
         raise ParameterInvalid(
             "the base is the selection itself; give base_service, base_labels, base_from, base_to, base_last"
         )
     return base
+
+
+def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
+    """The time from which on, and the one before which, in ns since 1970; None for no bound.
+
+    Raises ParameterInvalid.
+    """
+    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
+    end_nanos = parse_time(end, f"{prefix}to") if end else None
+    if not last:
+        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
+    if begin:
+        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
+    try:
+        nanos = parse_half_life(last)
+    except WeightingInvalid as error:
+        raise ParameterInvalid(f"{prefix}last: {error}") from None
+    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
 
 
 def parse_time(text: str, parameter: str) -> int:
@@ -111,7 +138,7 @@ def parse_time(text: str, parameter: str) -> int:
 
 
 def _selection(request: Request, service: str) -> Selection:
-    begin, end = _times(request)
+    begin, end = times_of(request)
     return Selection(service, type_of(request), _matchers(request), begin, end)
 
 
@@ -123,23 +150,8 @@ def _service(service: str) -> str:
     return service
 
 
-def _times(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
-    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
-    end_nanos = parse_time(end, f"{prefix}to") if end else None
-    if not last:
-        return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
-    if begin:
-        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
-    try:
-        nanos = parse_half_life(last)
-    except WeightingInvalid as error:
-        raise ParameterInvalid(f"{prefix}last: {error}") from None
-    return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
-
-
 def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
-    every = request.query_params.getlist(f"{prefix}labels")
-    texts = [text for listed in every for text in listed.split(",") if text]
+    texts = [text for listed in labels_in(request, prefix) for text in listed.split(",") if text]
     if len(texts) > _MOST_MATCHERS:
         raise ParameterInvalid(f"{prefix}labels: there are more than {_MOST_MATCHERS}")
     return tuple(map(_matcher, texts))

@@ -37,7 +37,7 @@ class Found:
 
     def of(self, service: str) -> Selection:
         """What there was of one service, without what has come before or after since."""
-        return replace(self.selection, service=service, begin=self.begin, end=self.last + 1)
+        return replace(self.selection, service=service, begin=self.begin).up_to(self.last)
 
 
 class Fleet:

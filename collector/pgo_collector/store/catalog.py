@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,6 +44,8 @@ T = TypeVar("T")
 _DAY_NANOS = 86_400 * 10**9
 # So many values a statement has; there are limits.
 _BATCH = 500
+# No column has such a number.
+_BEYOND = 1 << 63
 
 
 class Extent(NamedTuple):
@@ -162,13 +163,13 @@ class Catalog:
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
         """Of the live blobs of either kind those whose last profile was before, and the oldest of the others
-        while all take more, in that order; inf as `most_bytes`, or -inf as `before_nanos`, for no bound.
+        while all take more, in that order; a time or a size that is beyond 64 bits is no bound.
         """
         of_kind = BLOBS.c.live & (IS_COMBINED if combined else BLOBS.c.inputs_size == 0)
         gone = []
-        if isfinite(before_nanos):
+        if before_nanos >= -_BEYOND:
             gone.append(BLOBS.c.end_nanos < int(before_nanos))
-        if isfinite(most_bytes):
+        if most_bytes < _BEYOND:
             size = sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size)
             with_newer = size.over(order_by=(BLOBS.c.end_nanos.desc(), BLOBS.c.id.desc()))
             sums = sa.select(BLOBS.c.id, with_newer.label("bytes")).where(of_kind).subquery()

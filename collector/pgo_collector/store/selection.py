@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pgo_collector.store.series import Series
 
 # In place of a service's name, which it can't be, for all that there are.
 EVERY_SERVICE = "*"
+# The last time that a profile can have, in ns since 1970: nothing comes after it.
+_LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Selection:
             series.type,
             tuple(Matcher(key, frozenset([value])) for key, value in series.labels),
         )
+
+    def up_to(self, last: int) -> Self:
+        """What of it was taken until then, that time included."""
+        return replace(self, end=None if last == _LAST else last + 1)
 
 
 @dataclass(frozen=True, slots=True)

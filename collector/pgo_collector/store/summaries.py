@@ -62,12 +62,13 @@ class Summaries:
 
     def of(self, selection: Selection) -> Summary | None:
         """Of a selection; None if there is nothing in it."""
+        duration = sa.cast(BLOBS.c.duration_nanos, sa.Float)  # two that clients made up may be over 64 bits
         blobs = sa.select(
             sa.func.count().label("profiles"),
             sa.func.count().filter(IS_COMBINED).label("combined"),
             sa.func.min(BLOBS.c.time_nanos).label("begin_nanos"),
             sa.func.max(BLOBS.c.end_nanos).label("end_nanos"),
-            sa.func.sum(BLOBS.c.duration_nanos).label("duration_nanos"),
+            sa.func.sum(duration).label("duration_nanos"),
             sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size).label("size"),
             sa.func.sum(BLOBS.c.samples).label("samples"),
         ).where(selected(selection))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from math import isinf
 from typing import NoReturn
 
 import structlog
@@ -18,6 +17,8 @@ from pgo_collector.upkeep.retention import Bounds, Retention
 from pgo_collector.upkeep.rollup import roll_up
 
 _DAY_NANOS = 86_400 * 10**9
+# Before this no profile can have been taken.
+_FIRST_NANOS = -(1 << 63)
 _log = structlog.get_logger()
 
 
@@ -62,7 +63,7 @@ class Upkeep:
         Raises Refusal, OSError or SQLAlchemyError.
         """
         await self._retention.enforce(self._store, self._locks, now_nanos)
-        if not isinf(self._rollup_days):
-            before = now_nanos - int(self._rollup_days * _DAY_NANOS)
-            await roll_up(self._store, self._locks, before, self._rollup_labels)
+        before = now_nanos - self._rollup_days * _DAY_NANOS
+        if before >= _FIRST_NANOS:
+            await roll_up(self._store, self._locks, int(before), self._rollup_labels)
         await self._store.workers.save_rows()

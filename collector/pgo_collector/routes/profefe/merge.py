@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -26,11 +27,13 @@ def merge_routes(merges: Merges) -> APIRouter:
         selection, most = selection_of(request), limit_of(request)
         if most is None:
             made = await merges.current(selection, PLAIN_FORM)
+            coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
         else:
             blobs = await asyncio.to_thread(live_blobs, merges.store, selection, most)
             made = await merges.of(blobs, PLAIN_FORM)
+            coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
+            coarse = replace(coarse, blobs=coarse.blobs & {blob.id for blob in blobs})
         answer = merge_download(request, made, FILENAME)
-        coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
         answer.headers.update(coarse_headers(coarse))
         return answer
 
