@@ -22,7 +22,7 @@ from pprof_merge.growing import Growing
 from pprof_merge.headers import combine_headers
 from pprof_merge.picked import Part, Picked, Place
 from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
-from pprof_merge.ragged import first_appearance, offsets_of, renumber, take_rows
+from pprof_merge.ragged import first_appearance, newly_appearing, offsets_of, renumber, take_rows
 from pprof_merge.sums import PlainSums, Sums, are_counted
 from pprof_merge.used_mappings import COLUMNS, NUMBER, mappings_of
 
@@ -85,10 +85,7 @@ class Merge:
         self._make_room(len(self._header.sample_types))
         for part in profiles.parts(self._header.sample_types):
             self._use(part)
-            stacks = part.chunk.stacks
-            new, _ = first_appearance(stacks[~self._is_in[stacks]])
-            self._is_in[new] = True
-            self._order.append(new.astype(np.int32))
+            self._order.append(newly_appearing(part.chunk.stacks, self._is_in).astype(np.int32))
             self._sums.add(part.chunk)
 
     def _use(self, part: Part) -> None:

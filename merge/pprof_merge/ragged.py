@@ -60,7 +60,18 @@ def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
     """
     size = int(sequence.max(initial=-1)) + 1
-    is_in, first = np.zeros(size, np.bool_), np.empty(size, np.int64)
+    order = newly_appearing(sequence, np.zeros(size, np.bool_))
+    renumbered = np.full(size, -1, np.int64)
+    renumbered[order] = np.arange(len(order))
+    return order, renumbered
+
+
+def newly_appearing(sequence: Ints, is_in: Bools) -> Int64s:
+    """The distinct numbers of a sequence that are not yet in, in the order in which each appears first.
+
+    `is_in` has room for all numbers, and then says of these, too, that they are in.
+    """
+    first = np.empty(len(is_in), np.int64)
     orders = [np.zeros(0, np.int64)]
     for begin in range(0, len(sequence), _CHUNK):
         chunk = sequence[begin : begin + _CHUNK]
@@ -69,7 +80,4 @@ def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
         first[new[::-1]] = places[::-1]
         orders.append(new[first.take(new) == places])
         is_in[new] = True
-    order = np.concatenate(orders)
-    renumbered = np.full(size, -1, np.int64)
-    renumbered[order] = np.arange(len(order))
-    return order, renumbered
+    return np.concatenate(orders)
