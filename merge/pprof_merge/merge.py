@@ -103,13 +103,16 @@ class Merge:
         for location, columns in self._dictionary.inner_columns(np.unique(part.inner_columns)):
             self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
 
-    def profile(self) -> Profile:
-        """The merged profile. Raises ProfileError where nothing was added."""
+    def profile(self, depth: int | None = None) -> Profile:
+        """The merged profile, with the whole stacks or so many locations of each, from the leaf on.
+
+        Raises ProfileError where nothing was added.
+        """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         dictionary = self._dictionary
         stacks, values = self._sampled()
-        label_sets, frames, frame_offsets = dictionary.stacks(stacks)
+        label_sets, frames, frame_offsets = dictionary.stacks(stacks, depth)
         location_numbers, location_rows = first_appearance(frames)
         renumber(frames, location_rows)
         locations = dictionary.locations(location_numbers)
