@@ -40,7 +40,7 @@ class Collection:
         self._limits = limits
         self._dictionary = Dictionary()
         self._traces = AllTraces()
-        # The merge of all, as of when it was asked for last.
+        # The merge of all, as of when it was asked for last, and how many that were.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
 
@@ -161,12 +161,12 @@ class Collection:
         return origins_of(self._dictionary, self._pick(numbers), labels)
 
     def _merge_all(self, depth: int | None) -> Profile:
-        """Adds what is new to the last merge of all; unless some of it belongs in between."""
-        new = self._traces.pick_since(self._n_in_all, self._dictionary.headers).in_order()
-        if not self._all.follows(new):
-            self._all, new = Merge(self._dictionary), self._pick(range(len(self))).in_order()
-        self._all.add(new)
-        self._n_in_all = len(self)
+        """Adds what is new to the last merge of all, wherever it belongs."""
+        if self._n_in_all < len(self):
+            every = self._pick(range(len(self)))
+            order = every.order()
+            self._all.add(every.take(order), order >= self._n_in_all)
+            self._n_in_all = len(self)
         return self._all.profile(depth)
 
     def _pick(self, numbers: Iterable[int]) -> Picked:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pprof_merge.headers import column_order
+from pprof_merge.headers import in_columns
 from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
 from pprof_merge.ragged import offsets_of, rows_at
 from pprof_merge.traces import RAGGED, Traces
@@ -133,14 +133,14 @@ class Picked:
         for begin, end in pairwise([*begins, len(self)]):
             runs = self._runs(begin, end)
             headers = [self._all_headers[header] for header in runs.headers.tolist()]
-            in_columns = [
-                _in_columns(flat, header, sample_types)
+            of_types = [
+                in_columns(_rows(flat, header), header.sample_types, sample_types)
                 for flat, header in zip(values.of(runs), headers, strict=True)
             ]
             yield Part(
                 chunk=Chunk(
                     np.concatenate(stacks.of(runs), dtype=np.intp),  # as NumPy would for each use
-                    np.concatenate(in_columns),
+                    np.concatenate(of_types),
                     offsets_of(n_stacks[begin:end]),
                 ),
                 mappings=np.concatenate(mappings.of(runs)),
@@ -162,8 +162,7 @@ class Picked:
         return np.concatenate(columns)[self._numbers]
 
 
-def _in_columns(values: Int64s, header: Header, sample_types: tuple[ValueType, ...]) -> Int64s:
-    """Flat values of profiles with that header as (k, n_types), in columns as the types are."""
+def _rows(values: Int64s, header: Header) -> Int64s:
+    """Flat values of profiles with that header as (k, n_types)."""
     n_types = len(header.sample_types)
-    rows = values.reshape(len(values) // max(n_types, 1), n_types)
-    return rows if header.sample_types == sample_types else rows[:, column_order(header, sample_types)]
+    return values.reshape(len(values) // max(n_types, 1), n_types)
