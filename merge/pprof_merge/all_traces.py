@@ -78,12 +78,6 @@ class AllTraces:
         """Some profiles, in that order; the headers are those of their dictionary."""
         return Picked(self.since(0), np.fromiter(numbers, np.int64), headers)
 
-    def pick_since(self, number: int, headers: Sequence[Header]) -> Picked:
-        """The profiles from that number on."""
-        kept = self._kept[max(0, bisect_right(self._kept, number, key=_first) - 1) :]
-        first = kept[0].first if kept else 0
-        return Picked([each.traces for each in kept], np.arange(number - first, len(self) - first), headers)
-
     def _add(self, traces: Traces, nbytes: int) -> range:
         numbers = range(len(self), len(self) + len(traces))
         if numbers:

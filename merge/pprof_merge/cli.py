@@ -125,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pprof_merge.report_file import write_report  # noqa: PLC0415 - only some calls need it
 
             write_report(options.report, collection, options.files, options.symbols, options.against)
-        merged = apply_rules(collection.merge(weighting=weighting), rules)
+        depth = None if rules else wanted.depth  # rules look at whole stacks
+        merged = apply_rules(collection.merge(weighting=weighting, depth=depth), rules)
         write(options.output, _formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)

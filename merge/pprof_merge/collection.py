@@ -40,7 +40,7 @@ class Collection:
         self._limits = limits
         self._dictionary = Dictionary()
         self._traces = AllTraces()
-        # The merge of all, as of when it was asked for last.
+        # The merge of all, as of when it was asked for last, and how many that were.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
 
@@ -127,15 +127,17 @@ class Collection:
         numbers: Iterable[int] | None = None,
         weighting: Weighting = PLAIN,
         labels: Sequence[Told] = (),
+        depth: int | None = None,
     ) -> Profile:
         """The merge of some profiles, or of all, each as it is or by a factor.
 
         A number may come several times. `labels` are what is known of each, in the order of the numbers,
-        besides what is in it. Raises IncompatibleProfiles where the types differ, UnfitForWeight where one
-        can't be weighed so, and ProfileError where there is none.
+        besides what is in it. For a format that needs no more, a `depth` leaves of each stack that many
+        locations, from the leaf on; samples stay apart. Raises IncompatibleProfiles where the types
+        differ, UnfitForWeight where one can't be weighed so, and ProfileError where there is none.
         """
         if weighting.is_plain and numbers is None:
-            return self._merge_all()
+            return self._merge_all(depth)
         profiles = self._pick(range(len(self)) if numbers is None else numbers)
         order = profiles.order()
         ordered = profiles.take(order)
@@ -145,7 +147,7 @@ class Collection:
             sums = weighted_sums(weighting, self._dictionary, ordered, told)
         merged = Merge(self._dictionary, sums)
         merged.add(ordered)
-        return merged.profile()
+        return merged.profile(depth)
 
     def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
         """The merge of some profiles, and what each of them has in it. Raises as `merge` does."""
@@ -158,14 +160,14 @@ class Collection:
         """Instances and versions that some profiles, which can be merged, are of; `labels` as in a merge."""
         return origins_of(self._dictionary, self._pick(numbers), labels)
 
-    def _merge_all(self) -> Profile:
-        """Adds what is new to the last merge of all; unless some of it belongs in between."""
-        new = self._traces.pick_since(self._n_in_all, self._dictionary.headers).in_order()
-        if not self._all.follows(new):
-            self._all, new = Merge(self._dictionary), self._pick(range(len(self))).in_order()
-        self._all.add(new)
-        self._n_in_all = len(self)
-        return self._all.profile()
+    def _merge_all(self, depth: int | None) -> Profile:
+        """Adds what is new to the last merge of all, wherever it belongs."""
+        if self._n_in_all < len(self):
+            every = self._pick(range(len(self)))
+            order = every.order()
+            self._all.add(every.take(order), order >= self._n_in_all)
+            self._n_in_all = len(self)
+        return self._all.profile(depth)
 
     def _pick(self, numbers: Iterable[int]) -> Picked:
         return self._traces.pick(numbers, self._dictionary.headers)

@@ -165,9 +165,9 @@ class Dictionary:
         """How many stacks there are."""
         return len(self._stacks)
 
-    def stacks(self, numbers: Ints) -> tuple[Ints, Ints, Int64s]:
-        """Of some stacks: label sets, and locations with their offsets."""
-        rows = self._stacks.take(numbers)
+    def stacks(self, numbers: Ints, depth: int | None = None) -> tuple[Ints, Ints, Int64s]:
+        """Of some stacks: label sets, and locations with their offsets; not more of each than `depth`."""
+        rows = self._stacks.take(numbers, depth)
         return rows.fixed[0], rows.ragged[0], rows.offsets
 
     def label_sets_of(self, stacks: Ints) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from pprof_merge.wire import WireType
 LONGEST_UNPACKED = 2
 
 # Samples are encoded until they have so many locations, which bounds what it takes besides the result.
-_CHUNK_LOCATIONS = 1 << 15
+_CHUNK_LOCATIONS = 1 << 16
 
 _SAMPLE = 2 << 3 | WireType.LENGTH
 _LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH
@@ -25,12 +26,26 @@ _LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH
 def encode_samples(samples: Samples, text: Int64s) -> Iterator[bytes]:
     """The records of all samples, in pieces; `text` has the written index of each string."""
     offsets = samples.location_offsets
+    ids = _Ids.upto(int(samples.locations.max(initial=-1)) + 1)
     begin = 0
     while begin < len(samples):
         end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_LOCATIONS, side="right")) - 1
         end = min(max(end, begin + 1), len(samples))
-        yield encode_codes(_codes(_part(samples, begin, end), text))
+        yield encode_codes(_codes(_part(samples, begin, end), ids, text))
         begin = end
+
+
+class _Ids(NamedTuple):
+    """The ids of all locations, one a row: their codes, and how many bytes each takes."""
+
+    codes: UInt32s
+    sizes: Bytes
+
+    @classmethod
+    def upto(cls, n_locations: int) -> Self:
+        """Those of so many locations."""
+        ids = np.arange(1, n_locations + 1, dtype=np.uint32)
+        return cls(codes_of(ids), varint_sizes(ids))
 
 
 def _part(samples: Samples, begin: int, end: int) -> Samples:
@@ -51,11 +66,10 @@ def _part(samples: Samples, begin: int, end: int) -> Samples:
     )
 
 
-def _codes(samples: Samples, text: Int64s) -> UInt32s:
+def _codes(samples: Samples, ids: _Ids, text: Int64s) -> UInt32s:
     """The codes of some samples: of each its tag and length, its locations, values and labels."""
-    ids = (samples.locations + 1).astype(np.uint32)
     n_ids = np.diff(samples.location_offsets)
-    id_sizes = _sums(varint_sizes(ids), samples.location_offsets)
+    id_sizes = _sums(ids.sizes.take(samples.locations), samples.location_offsets)
     is_packed = n_ids > LONGEST_UNPACKED
     values = _values(samples.values)
     labels = _labels(samples.labels, text)
@@ -81,7 +95,7 @@ def _codes(samples: Samples, text: Int64s) -> UInt32s:
         singles = spans(begins, counts)
         places[singles] = np.repeat(first[single] + 1, counts) + 2 * (singles - np.repeat(begins, counts))
         codes[places[singles] - 1] = _LOCATION
-    codes[places] = codes_of(ids)
+    codes[places] = ids.codes.take(samples.locations)
     codes[spans(first + n_location_codes, n_values)] = value_codes
     codes[spans(heads[1:] - n_labels, n_labels)] = label_codes
     return codes
@@ -89,8 +103,11 @@ def _codes(samples: Samples, text: Int64s) -> UInt32s:
 
 def _sums(sizes: Bytes, offsets: Int64s) -> Int64s:
     """The sum of each ragged row."""
-    ends = offsets_of(sizes)[offsets]
-    return ends[1:] - ends[:-1]
+    sums = np.zeros(len(offsets) - 1, np.int64)
+    filled = np.flatnonzero(np.diff(offsets))
+    if filled.size:
+        sums[filled] = np.add.reduceat(sizes, offsets[filled], dtype=np.int64)
+    return sums
 
 
 def _values(values: Int64s) -> Cells:

@@ -11,34 +11,30 @@ from pprof_merge.profile import Header, Int64s, ValueType
 WEIGHING_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
 
 
-def combine_headers(
-    merged: Sequence[Header], headers: Sequence[Header], times: Int64s, durations: Int64s
-) -> Header:
-    """The header of what was `merged` before, if anything was, and of profiles in the order of merging: their
-    `headers` without times, and their times and durations in ns. Sample types are in the first one's order.
+def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s) -> Header:
+    """The header of a merge of profiles, in its order: of their `headers` without times, and their times and
+    durations in ns. Sample types are in the first one's order.
 
     Raises IncompatibleProfiles where the period types or the sets of sample types differ.
     """
-    every = [*merged, *headers]
-    first = every[0]
+    first = headers[0]
     period = 0
     comments: dict[bytes, None] = {}
     default_sample_type = doc_url = b""
-    for header in every:
+    for header in headers:
         check_compatible(first, header)
         if period == 0 or header.period > period:
             period = header.period
         comments.update(dict.fromkeys(header.comments))
         default_sample_type = default_sample_type or header.default_sample_type
         doc_url = doc_url or header.doc_url
-    # As in Go, where a 0 is no time. Times that come later aren't smaller.
-    known = (*(header.time_nanos for header in merged), *times[times != 0][:1])
+    known = times[times != 0][:1]  # as in Go, where a 0 is no time; those that come later aren't smaller
     return Header(
         sample_types=first.sample_types,
         period_type=first.period_type,
         period=period,
-        time_nanos=next(filter(None, map(int, known)), 0),
-        duration_nanos=_wrapped(sum((header.duration_nanos for header in merged), int(durations.sum()))),
+        time_nanos=int(known.sum()),
+        duration_nanos=int(durations.sum()),  # wrapping at 64 bits as Go's
         comments=tuple(comments),
         default_sample_type=default_sample_type,
         doc_url=doc_url,
@@ -47,11 +43,16 @@ def combine_headers(
     )
 
 
-def column_order(header: Header, sample_types: tuple[ValueType, ...]) -> list[int]:
-    """For each of the sample types, the column of a profile with this header that holds its values."""
-    unused = list(enumerate(header.sample_types))
+def in_columns(values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> Int64s:
+    """Values (n, n_types) of these types, in columns as is wanted."""
+    return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
+
+
+def column_order(sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> list[int]:
+    """For each of the types that are wanted, the column that holds its values, of those of these types."""
+    unused = list(enumerate(sample_types))
     columns = []
-    for sample_type in sample_types:
+    for sample_type in wanted:
         entry = next(entry for entry in unused if entry[1] == sample_type)
         unused.remove(entry)
         columns.append(entry[0])
@@ -70,8 +71,3 @@ def check_compatible(first: Header, other: Header) -> None:
 
 def _listed(header: Header) -> str:
     return "(" + ", ".join(map(str, header.sample_types)) + ")"
-
-
-def _wrapped(total: int) -> int:
-    """The sum in 64 bits, as Go's int64 has it."""
-    return (total + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -18,11 +18,22 @@ import numpy as np
 from pprof_merge.batch import Batch
 from pprof_merge.dictionary import Dictionary
 from pprof_merge.errors import ProfileError
-from pprof_merge.growing import Growing
-from pprof_merge.headers import combine_headers
+from pprof_merge.headers import combine_headers, in_columns
 from pprof_merge.picked import Part, Picked, Place
-from pprof_merge.profile import Header, Int32s, Int64s, Ints, Labels, Locations, Mappings, Profile, Samples
-from pprof_merge.ragged import first_appearance, offsets_of, renumber, take_rows
+from pprof_merge.profile import (
+    Bools,
+    Header,
+    Int32s,
+    Int64s,
+    Ints,
+    Labels,
+    Locations,
+    Mappings,
+    Profile,
+    Samples,
+    ValueType,
+)
+from pprof_merge.ragged import first_appearance, newly_appearing, offsets_of, renumber, rows_at, take_rows
 from pprof_merge.sums import PlainSums, Sums, are_counted
 from pprof_merge.used_mappings import COLUMNS, NUMBER, mappings_of
 
@@ -46,73 +57,111 @@ class Contribution(NamedTuple):
     values: Int64s
 
 
-class Merge:
-    """A merge that can be added to, as long as what comes is later than what is in it.
+class _FirstUse(NamedTuple):
+    """The place of the profile that uses a mapping first, and the mapping's row there."""
 
-    It is the sum of all, unless `sums` makes it a weighted one.
-    """
+    place: Place
+    mapping: list[int]
+
+
+class Merge:
+    """A merge that can be added to: the sum of all, unless `sums` makes it a weighted one."""
 
     def __init__(self, dictionary: Dictionary, sums: Sums | None = None) -> None:
         self._dictionary = dictionary
         self._sums = sums or PlainSums()
+        # The types of what is summed, in the order of its columns.
+        self._summed: tuple[ValueType, ...] = ()
         self._header: Header | None = None
-        self._last = Place(-(1 << 63), b"")
-        self._digest = hashlib.sha256()
-        # Stacks in the order of first appearance, and which they are.
-        self._order: Growing[np.int32] = Growing(np.int32)
-        self._is_in = np.zeros(0, np.bool_)
-        # The first profile's first mapping, and those used, by number: rows as `Traces` has them.
-        self._main: dict[int, list[int]] = {}
-        self._mappings: dict[int, list[int]] = {}
+        self._digest = b""
+        # Stacks in the order of first appearance, and of how many each profile, in order, is the first.
+        self._stacks: Int32s = np.zeros(0, np.int32)
+        self._n_first: Int64s = np.zeros(0, np.int64)
+        # The first profile's first mapping; those used, by number.
+        self._main: _FirstUse | None = None
+        self._mappings: dict[int, _FirstUse] = {}
         # Those of a location's lines, by its number, where they are more than its key has.
         self._inner_columns: dict[int, tuple[int, ...]] = {}
 
-    def follows(self, profiles: Picked) -> bool:
-        """Whether all of these, which are in order, come after all that are in it."""
-        return not len(profiles) or profiles.place(0) >= self._last
-
-    def add(self, profiles: Picked) -> None:
-        """Adds profiles that are in order.
+    def add(self, profiles: Picked, is_new: Bools | None = None) -> None:
+        """Adds profiles that are in order: all, or those that are new (n,) among all that are then in it,
+        which is one at least.
 
         Raises IncompatibleProfiles where the types of one differ; then nothing is added.
         """
         if not len(profiles):
             return
-        merged = [] if self._header is None else [self._header]
-        self._header = combine_headers(merged, profiles.headers(), profiles.times, profiles.durations)
-        self._last = profiles.place(-1)
-        self._digest.update(profiles.digests.tobytes())
-        self._make_room(len(self._header.sample_types))
-        for part in profiles.parts(self._header.sample_types):
-            self._use(part)
-            stacks = part.chunk.stacks
-            new, _ = first_appearance(stacks[~self._is_in[stacks]])
-            self._is_in[new] = True
-            self._order.append(new.astype(np.int32))
-            self._sums.add(part.chunk)
+        self._header = combine_headers(profiles.headers(), profiles.times, profiles.durations)
+        self._summed = self._summed or self._header.sample_types
+        self._digest = hashlib.sha256(profiles.digests.tobytes()).digest()
+        if is_new is None:
+            self._stacks, self._n_first = self._take_in(profiles)
+        else:
+            self._insert(profiles, is_new)
 
-    def _use(self, part: Part) -> None:
+    def _insert(self, profiles: Picked, is_new: Bools) -> None:
+        """Adds the new ones. Stacks stand as before up to the first of them, and from there by their owners,
+        the profiles that have them, of which the earliest counts.
+        """
+        old, new = np.flatnonzero(~is_new), np.flatnonzero(is_new)
+        begin = new[0]
+        before, after = np.split(self._stacks, [self._n_first[:begin].sum()])
+        stacks, n_first = self._take_in(profiles.take(new))
+        owners = np.concatenate((np.repeat(old[begin:], self._n_first[begin:]), np.repeat(new, n_first)))
+        order = np.argsort(owners, kind="stable")
+        stacks, owners = np.concatenate((after, stacks))[order], owners[order]
+        is_in = np.zeros(self._dictionary.n_stacks, np.bool_)
+        is_in[before] = True
+        places = newly_appearing(stacks, is_in)
+        self._stacks = np.concatenate((before, stacks[places]))
+        n_first = np.bincount(owners[places], minlength=len(profiles))
+        n_first[:begin] = self._n_first[:begin]
+        self._n_first = n_first
+
+    def _take_in(self, profiles: Picked) -> tuple[Int32s, Int64s]:
+        """Adds profiles, all but where their stacks stand: these, and of how many each is the first."""
+        is_in = np.zeros(self._dictionary.n_stacks, np.bool_)
+        self._sums.make_room(len(is_in), len(self._summed))
+        stacks, n_first = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        n_before = 0
+        for part in profiles.parts(self._summed):
+            self._use(part, profiles, n_before)
+            n_before += len(part.mapping_offsets) - 1
+            places = newly_appearing(part.chunk.stacks, is_in)
+            stacks.append(part.chunk.stacks[places].astype(np.int32))
+            n_first.append(np.diff(np.searchsorted(places, part.chunk.offsets)))
+            self._sums.add(part.chunk)
+        return np.concatenate(stacks), np.concatenate(n_first)
+
+    def _use(self, part: Part, profiles: Picked, n_before: int) -> None:
         """Keeps the attributes at first use of mappings. Go keeps the inner columns that it sees first; the
         largest do not depend on the order.
         """
         if len(part.mappings):
-            begins = part.mapping_offsets[:-1][np.diff(part.mapping_offsets) > 0]
-            main = part.mappings[0].tolist()
-            self._main = self._main or {main[NUMBER]: main}
-            used = np.delete(part.mappings, begins, axis=0)
-            _, first_use = np.unique(used[:, NUMBER], return_index=True)
-            for mapping in used[first_use].tolist():
-                self._mappings.setdefault(mapping[NUMBER], mapping)
+            rows = np.arange(len(part.mappings))
+            owners = n_before + rows_at(part.mapping_offsets, rows)
+
+            def use(row: int) -> _FirstUse:
+                return _FirstUse(profiles.place(owners[row]), part.mappings[row].tolist())
+
+            self._main = min(self._main or use(0), use(0))
+            used = rows[np.diff(owners, prepend=-1) == 0]
+            numbers, first_use = np.unique(part.mappings[used, NUMBER], return_index=True)
+            for number, row in zip(numbers.tolist(), used[first_use].tolist(), strict=True):
+                self._mappings[number] = min(self._mappings.get(number, use(row)), use(row))
         for location, columns in self._dictionary.inner_columns(np.unique(part.inner_columns)):
             self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
 
-    def profile(self) -> Profile:
-        """The merged profile. Raises ProfileError where nothing was added."""
+    def profile(self, depth: int | None = None) -> Profile:
+        """The merged profile, with the whole stacks or so many locations of each, from the leaf on.
+
+        Raises ProfileError where nothing was added.
+        """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         dictionary = self._dictionary
-        stacks, values = self._sampled()
-        label_sets, frames, frame_offsets = dictionary.stacks(stacks)
+        stacks, values = self._sampled(self._header)
+        label_sets, frames, frame_offsets = dictionary.stacks(stacks, depth)
         location_numbers, location_rows = first_appearance(frames)
         renumber(frames, location_rows)
         locations = dictionary.locations(location_numbers)
@@ -140,42 +189,38 @@ class Merge:
             ),
             functions=dictionary.functions(function_numbers),
             strings=list(dictionary.strings),
-            digest=self._digest.digest(),
+            digest=self._digest,
         )
 
     def contributions(self, profiles: Picked) -> Iterator[Contribution]:
         """What each of these profiles, which were all added, has in `profile()`."""
         if self._header is None:
             return
-        stacks, _ = self._sampled()
-        sample_of = np.full(len(self._is_in), -1)
+        stacks, _ = self._sampled(self._header)
+        sample_of = np.full(self._dictionary.n_stacks, -1)
         sample_of[stacks] = np.arange(len(stacks))
         for part in profiles.parts(self._header.sample_types):
             samples, values = sample_of[part.chunk.stacks], part.chunk.values
             for begin, end in pairwise(part.chunk.offsets.tolist()):
                 yield Contribution(samples[begin:end], values[begin:end])
 
-    def _sampled(self) -> tuple[Int32s, Int64s]:
+    def _sampled(self, header: Header) -> tuple[Int32s, Int64s]:
         """Stacks and sums of the merged profile's samples, in its order: without those that are all 0."""
-        stacks = self._order.view
-        values = self._sums.take(stacks)
+        stacks = self._stacks
+        values = in_columns(self._sums.take(stacks), self._summed, header.sample_types)
         is_counted = are_counted(values)
         return (stacks, values) if is_counted.all() else (stacks[is_counted], values[is_counted])
-
-    def _make_room(self, n_types: int) -> None:
-        """For the stacks that have come to the dictionary since."""
-        n_stacks = self._dictionary.n_stacks
-        self._sums.make_room(n_stacks, n_types)
-        self._is_in = np.concatenate((self._is_in, np.zeros(n_stacks - len(self._is_in), np.bool_)))
 
     def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
         """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
 
         The attributes are those of the profile that uses the mapping first.
         """
-        attributes = self._mappings | self._main
-        main = np.array(list(self._main), np.int64)
-        numbers, row_of = first_appearance(np.concatenate((main, used[used >= 0])))
+        attributes = {number: use.mapping for number, use in self._mappings.items()}
+        main = [] if self._main is None else [self._main.mapping]
+        attributes.update((mapping[NUMBER], mapping) for mapping in main)
+        of_main = np.array([mapping[NUMBER] for mapping in main], np.int64)
+        numbers, row_of = first_appearance(np.concatenate((of_main, used[used >= 0])))
         rows = np.array([attributes[number] for number in numbers.tolist()], np.int64)
         return mappings_of(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pprof_merge.headers import column_order
+from pprof_merge.headers import in_columns
 from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
 from pprof_merge.ragged import offsets_of, rows_at
 from pprof_merge.traces import RAGGED, Traces
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 class Chunk(NamedTuple):
     """What is summed of p profiles: stacks (m,), values (m, n_types); `offsets` (p + 1) of each profile's."""
 
-    stacks: Int32s
+    stacks: Int64s
     values: Int64s
     offsets: Int64s
 
@@ -43,17 +43,32 @@ class Part(NamedTuple):
     inner_columns: Int32s
 
 
+class _Runs(NamedTuple):
+    """Profiles with one header that lie side by side in traces: a row a run, which are in the traces with
+    that index from one row to before another.
+    """
+
+    owners: Ints
+    begins: Ints
+    ends: Ints
+    headers: Ints
+
+
 class _Ragged:
     """A flat column of all traces, of which each profile has so many rows."""
 
     def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
         self._columns = columns
-        self._offsets = [offsets_of(of_traces) for of_traces in counts]
+        # The offsets of all, one's after another's, and where those of each begin.
+        self._offsets = np.concatenate([offsets_of(of_traces) for of_traces in counts])
+        self._firsts = offsets_of(np.array([len(of_traces) + 1 for of_traces in counts]))
 
-    def run(self, owner: int, begin: int, end: int) -> Any:
-        """That of profiles which lie side by side in the traces with that index."""
-        offsets = self._offsets[owner]
-        return self._columns[owner][offsets[begin] : offsets[end]]
+    def of(self, runs: _Runs) -> list[Any]:
+        """That of some runs, each apart."""
+        firsts = self._firsts[runs.owners]
+        begins, ends = self._offsets[firsts + runs.begins], self._offsets[firsts + runs.ends]
+        places = zip(runs.owners.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return [self._columns[owner][begin:end] for owner, begin, end in places]
 
 
 class Picked:
@@ -117,31 +132,29 @@ class Picked:
         begins = np.flatnonzero(np.diff(before, prepend=-1)).tolist()
         for begin, end in pairwise([*begins, len(self)]):
             runs = self._runs(begin, end)
+            headers = [self._all_headers[header] for header in runs.headers.tolist()]
+            of_types = [
+                in_columns(_rows(flat, header), header.sample_types, sample_types)
+                for flat, header in zip(values.of(runs), headers, strict=True)
+            ]
             yield Part(
                 chunk=Chunk(
-                    np.concatenate([stacks.run(*run) for run, _ in runs]),
-                    np.concatenate(
-                        [
-                            _in_columns(values.run(*run), self._all_headers[header], sample_types)
-                            for run, header in runs
-                        ]
-                    ),
+                    np.concatenate(stacks.of(runs), dtype=np.intp),  # as NumPy would for each use
+                    np.concatenate(of_types),
                     offsets_of(n_stacks[begin:end]),
                 ),
-                mappings=np.concatenate([mappings.run(*run) for run, _ in runs]),
+                mappings=np.concatenate(mappings.of(runs)),
                 mapping_offsets=offsets_of(n_mappings[begin:end]),
-                inner_columns=np.concatenate([inner_columns.run(*run) for run, _ in runs]),
+                inner_columns=np.concatenate(inner_columns.of(runs)),
             )
 
-    def _runs(self, begin: int, end: int) -> list[tuple[tuple[int, int, int], int]]:
-        """Those with one header that lie side by side: in which traces, from which to which; their header."""
+    def _runs(self, begin: int, end: int) -> _Runs:
+        """The runs of those from one place to before another."""
         owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))
         is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1) & (np.diff(headers) == 0)
         firsts = np.flatnonzero(np.append(True, ~is_next))
         ends = rows[np.append(firsts[1:], end - begin) - 1] + 1
-        columns = owners[firsts], rows[firsts], ends
-        runs = zip(*(column.tolist() for column in columns), strict=True)
-        return [*zip(runs, headers[firsts].tolist(), strict=True)]
+        return _Runs(owners[firsts], rows[firsts], ends, headers[firsts])
 
     def _column(self, name: str) -> Any:
         """Of each of them, what is in a column that has a row for each profile."""
@@ -149,8 +162,7 @@ class Picked:
         return np.concatenate(columns)[self._numbers]
 
 
-def _in_columns(values: Int64s, header: Header, sample_types: tuple[ValueType, ...]) -> Int64s:
-    """Flat values of profiles with that header as (k, n_types), in columns as the types are."""
+def _rows(values: Int64s, header: Header) -> Int64s:
+    """Flat values of profiles with that header as (k, n_types)."""
     n_types = len(header.sample_types)
-    rows = values.reshape(len(values) // max(n_types, 1), n_types)
-    return rows if header.sample_types == sample_types else rows[:, column_order(header, sample_types)]
+    return values.reshape(len(values) // max(n_types, 1), n_types)

@@ -60,16 +60,24 @@ def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
     (largest + 1,) with the new number of each old one, -1 where it doesn't appear.
     """
     size = int(sequence.max(initial=-1)) + 1
-    is_in, first = np.zeros(size, np.bool_), np.empty(size, np.int64)
-    orders = [np.zeros(0, np.int64)]
-    for begin in range(0, len(sequence), _CHUNK):
-        chunk = sequence[begin : begin + _CHUNK]
-        new = chunk[~is_in.take(chunk)].astype(np.int64)  # most are known after a while
-        places = np.arange(len(new))
-        first[new[::-1]] = places[::-1]
-        orders.append(new[first.take(new) == places])
-        is_in[new] = True
-    order = np.concatenate(orders)
+    order = sequence[newly_appearing(sequence, np.zeros(size, np.bool_))].astype(np.int64)
     renumbered = np.full(size, -1, np.int64)
     renumbered[order] = np.arange(len(order))
     return order, renumbered
+
+
+def newly_appearing(sequence: Ints, is_in: Bools) -> Int64s:
+    """Where in a sequence numbers that are not yet in appear first, in order.
+
+    `is_in` has room for all numbers, and then says of these, too, that they are in.
+    """
+    first = np.empty(len(is_in), np.int64)
+    found = [np.zeros(0, np.int64)]
+    for begin in range(0, len(sequence), _CHUNK):
+        chunk = sequence[begin : begin + _CHUNK]
+        places = np.flatnonzero(~is_in.take(chunk))  # most are known after a while
+        new = chunk[places]
+        first[new[::-1]] = places[::-1]
+        found.append(begin + places[first.take(new) == places])
+        is_in[new] = True
+    return np.concatenate(found)

@@ -38,10 +38,12 @@ class Rows(NamedTuple):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def take(self, numbers: Ints) -> Rows:
-        """Some of them, in the order of their numbers given."""
+    def take(self, numbers: Ints, most: int | None = None) -> Rows:
+        """Some of them, in the order of their numbers given; of ragged columns the first `most`, or all."""
         starts = self.offsets.take(numbers)
         counts = self.offsets[1:].take(numbers) - starts
+        if most is not None:
+            counts = np.minimum(counts, most)
         offsets = offsets_of(counts)
         ragged = [np.empty(offsets[-1], column.dtype) for column in self.ragged]
         if ragged:
@@ -136,9 +138,9 @@ class RowTable:
             self._ends.view,
         )
 
-    def take(self, numbers: Ints) -> Rows:
-        """Some rows, in the order of their numbers given."""
-        return self.rows.take(numbers)
+    def take(self, numbers: Ints, most: int | None = None) -> Rows:
+        """Some rows: see `Rows.take`."""
+        return self.rows.take(numbers, most)
 
     def since(self, number: int) -> Rows:
         """The rows from that number on, as they are now."""

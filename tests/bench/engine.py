@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pprof_merge import Collection, Profile, inflate
+from pprof_merge import Collection, inflate
 from pprof_merge.cli import main as pprof_merge
-from pprof_merge.formats import FORMATS
+from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
 
 from tests.oracle.builder import seeded
@@ -80,21 +80,24 @@ def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[Cost]]:
     others = iter(files[count:])
     random = seeded(1)
 
-    def one_more(write: Callable[[Profile], bytes], file: Path) -> None:
-        collection.add(file.read_bytes())
-        write(collection.merge())
+    def all_of_them(wanted: Format) -> None:
+        wanted.write(collection.merge(depth=wanted.depth))
 
-    def any_half(write: Callable[[Profile], bytes], numbers: list[int]) -> None:
-        write(collection.merge(numbers))
+    def one_more(wanted: Format, file: Path) -> None:
+        collection.add(file.read_bytes())
+        all_of_them(wanted)
+
+    def any_half(wanted: Format, numbers: list[int]) -> None:
+        wanted.write(collection.merge(numbers, depth=wanted.depth))
 
     for name in _WARM_FORMATS:
-        write = FORMATS[name].write
-        write(collection.merge())
+        wanted = FORMATS[name]
+        all_of_them(wanted)
         costs[f"one more is, then all are merged: {name}"] = [
-            _measured(partial(one_more, write, file)) for file in islice(others, repeat)
+            _measured(partial(one_more, wanted, file)) for file in islice(others, repeat)
         ]
         costs[f"any half of them is merged: {name}"] = [
-            _measured(partial(any_half, write, random.sample(range(count), count // 2)))
+            _measured(partial(any_half, wanted, random.sample(range(count), count // 2)))
             for _ in range(repeat)
         ]
     return costs

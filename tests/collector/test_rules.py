@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pprof_merge
 import pytest
+from pprof_merge.formats import FORMATS
 from pprof_merge.rules import apply_rules, parse_rules
 
 from tests.faults.stacks import profile_of, tally
@@ -83,6 +84,19 @@ def test_rules_go_before_the_format(server: Server, rules: Path) -> None:
     answer = server.merge(format_="folded")
     assert answer.content == b"DO NOT INLINE: b 10000000\n"
     assert answer.headers["ETag"].endswith('-folded"')
+
+
+@pytest.mark.parametrize("name", ["go", "llvm"])
+def test_formats_that_need_no_whole_stacks_are_of_what_rules_leave_of_them(
+    name: str, server: Server, rules: Path, go_profiles: list[bytes]
+) -> None:
+    for profile in go_profiles:
+        server.submit(profile)
+    rules.write_bytes(RULES)
+    whole = pprof_merge.merge(map(pprof_merge.decode, go_profiles))
+    expected = FORMATS[name].write(apply_rules(whole, parse_rules(RULES)))
+    assert expected != FORMATS[name].write(whole)
+    assert server.merge(format_=name).content == expected
 
 
 def test_the_file_is_the_services_own(stopped: Server, rules: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_format_that_cannot_be_made_is_refused_by_its_flag(tmp_path: Path) -> 
 RULES = b"drop runtime.mallocgc\nnoinline /crypto.*/\n"
 
 
-@pytest.mark.parametrize("name", ["pprof", "folded"])
+@pytest.mark.parametrize("name", ["pprof", "folded", "go", "llvm"])
 def test_rules_apply_to_the_merge(name: str, files: list[Path], tmp_path: Path) -> None:
     rules = tmp_path / "default.rules"
     rules.write_bytes(RULES)

@@ -131,6 +131,23 @@ def test_what_comes_later_but_is_older_is_merged_in_its_place(profiles: Path) ->
         assert encode(collection.merge()) == merged_at_once(inputs[-so_far:])
 
 
+def test_what_comes_later_but_is_older_says_in_which_order_values_are() -> None:
+    def at(time_nanos: int, sample_types: list[bytes]) -> bytes:
+        return messages.Profile(
+            time_nanos=time_nanos,
+            sample_type=[messages.ValueType(type=1 + row) for row in range(len(sample_types))],
+            sample=[messages.Sample(value=[time_nanos + len(each) for each in sample_types])],
+            string_table=[b"", *sample_types],
+        ).SerializeToString()
+
+    inputs = [at(70, [b"a", b"bb"]), at(50, [b"bb", b"a"]), at(60, [b"a", b"bb"]), at(40, [b"a", b"bb"])]
+    collection = Collection()
+    for so_far, profile in enumerate(inputs, 1):
+        collection.add(profile)
+        assert encode(collection.merge()) == merged_at_once(inputs[:so_far])
+    assert collection.merge().samples.values.tolist() == [[224, 228]]
+
+
 def test_refused_profiles_are_told_apart_and_leave_nothing(profiles: Path) -> None:
     inputs = read(profiles, "etl-*")
     flawed = [b"", inputs[0], b"no profile", inputs[1][:1000], inputs[1], BROKEN, inputs[2]]

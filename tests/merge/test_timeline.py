@@ -45,7 +45,7 @@ def check(collection: Collection, steps: list[int], by: Grouping, name: str) -> 
             assert not any(values[step].any() for values in (found.total, found.flat, found.cum))
             continue
         merged = collection.merge(own)
-        order = column_order(merged.header, found.header.sample_types)
+        order = column_order(merged.header.sample_types, found.header.sample_types)
         table = TopTable.of(merged, GROUPINGS[by])
         assert found.total[step].tolist() == table.total[order].tolist()
         assert found.flat[step].tolist() == row(table.flat[:, order], table, name)

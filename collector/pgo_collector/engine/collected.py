@@ -84,13 +84,13 @@ class Collected:
         """Their series' labels."""
         return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
 
-    def merge(self, weighting: Weighting = PLAIN) -> Profile:
+    def merge(self, weighting: Weighting = PLAIN, depth: int | None = None) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
         if not weighting.is_plain:
-            return self.collection.merge(self.numbers.tolist(), weighting, self.labels)
+            return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
         # The merge of all is the last one, and what has come since.
-        return self.collection.merge(None if is_all else self.numbers.tolist())
+        return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 
 
 def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:

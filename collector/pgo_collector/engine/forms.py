@@ -27,6 +27,11 @@ class Form:
         """Whether it is the merge itself, as it is kept."""
         return self.format.name == _PLAIN and not self.rules and self.weighting.is_plain
 
+    @property
+    def depth(self) -> int | None:
+        """How many of each stack's locations, from the leaf on, it needs; None: all, as rules do."""
+        return None if self.rules else self.format.depth
+
 
 def format_named(name: str = _PLAIN) -> Format:
     """The format of that name. Raises UnknownFormat."""

@@ -83,7 +83,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     collected = collect(chosen, form.weighting)
     if not len(collected.numbers):
         return Merged("", None, collected.left_out)
-    profile = collected.merge(form.weighting)
+    profile = collected.merge(form.weighting, form.depth)
     if form.is_plain:
         protobuf = encode(profile)
         content = compress(protobuf)

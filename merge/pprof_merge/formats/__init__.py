@@ -14,6 +14,7 @@ class Format(NamedTuple):
 
     `function` is a module of this package and a function in it, `Profile` → bytes. `media_type` and
     `suffix` are for those who hand out the bytes as a file; `binary` ones are nothing for a terminal.
+    Of each stack it reads so many locations, from the leaf on, as its `depth` is; by default all.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Format(NamedTuple):
     media_type: str
     suffix: str
     binary: bool = False
+    depth: int | None = None
 
     def write(self, profile: Profile) -> bytes:
         """The profile in this format, the same bytes for the same profile.
@@ -36,10 +38,10 @@ FORMATS = {
     known.name: known
     for known in (
         Format("pprof", "pprof:pprof", "application/octet-stream", ".pb.gz", binary=True),
-        Format("go", "go:go", "application/octet-stream", ".pgo", binary=True),
+        Format("go", "go:go", "application/octet-stream", ".pgo", binary=True, depth=2),
         Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
         Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
         Format("json", "top:top", "application/json", ".top.json"),
-        Format("llvm", "llvm:llvm_sample_profile", "text/plain; charset=utf-8", ".prof"),
+        Format("llvm", "llvm:llvm_sample_profile", "text/plain; charset=utf-8", ".prof", depth=1),
     )
 }
