@@ -1,8 +1,7 @@
-"""Weights: what each profile counts, in exact numbers, and that no value is lost on the way."""
+"""Weights: what each profile counts in a merge, and that no stack is lost on the way."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,23 +18,19 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.picked import Chunk
-from pprof_merge.sums import FACTOR_BITS, WeightedSums
-from pprof_merge.weights import WEIGHTS, Facts, factors, parse_half_life
+from pprof_merge.weights import WEIGHTS, parse_half_life
 from pprof_proto import profile_pb2
 
+from tests.faults.stacks import DAY, EPOCH, SECOND
 from tests.merge.differential import read
 from tests.merge.go_top import go_top
-from tests.oracle.builder import HUGE, World
+from tests.oracle.builder import World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from random import Random
 
-SECOND = 1_000_000_000
-DAY = 86_400 * SECOND
-EPOCH = 1_700_000_000 * SECOND
 BY = [name for name in WEIGHTS if name != "sum"]
 
 
@@ -305,110 +300,6 @@ def test_generated_profiles_keep_their_stacks_in_any_order(random: Random, by: s
     assert encode(collected(inputs[::-1]).merge(weighting=weighting)) == merged
     if not weighting.is_plain:
         assert np.abs(decode(merged).samples.values.astype(object)).sum(axis=0).max(initial=0) < 1 << 61
-
-
-MAGNITUDES = st.one_of(st.integers(0, 9), st.integers(0, HUGE), st.sampled_from([HUGE, 1 << 62]))
-FACTS = st.builds(
-    lambda total, more, time, duration, group: Facts(total, total + more, time, duration, group),
-    MAGNITUDES,
-    MAGNITUDES,
-    st.sampled_from([0, 1, EPOCH, EPOCH - DAY, EPOCH + 3 * DAY, HUGE]),
-    st.sampled_from([1, SECOND, 30 * SECOND, HUGE]),
-    st.sampled_from(["a", "b"]),
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    profiles=st.lists(FACTS, min_size=1, max_size=8),
-    by=st.sampled_from([*WEIGHTS]),
-    half_life=st.sampled_from([0, DAY, 7 * DAY]),
-    random=st.randoms(use_true_random=False),
-)
-def test_factors_are_the_formulas(profiles: list[Facts], by: str, half_life: int, random: Random) -> None:
-    """Beside a reckoning in fractions, with the powers of two by decimals."""
-    found = factors(Weighting(by, half_life), profiles)
-    order = random.sample(range(len(profiles)), len(profiles))
-    assert factors(Weighting(by, half_life), [profiles[i] for i in order]) == [found[i] for i in order]
-    assert all(factor >= 1 for factor in found)
-    largest = sum(f * profile.largest for f, profile in zip(found, profiles, strict=True))
-    assert largest >> FACTOR_BITS <= (1 << 59) + sum(profile.largest >> 31 for profile in profiles)
-    shares = [share(profile, profiles, by, half_life) for profile in profiles]
-    weighted = sum(s * profile.total for s, profile in zip(shares, profiles, strict=True))
-    if not weighted:
-        return
-    scale = min(
-        sum(profile.total for profile in profiles) / weighted,
-        Fraction(1 << 59) / sum(s * profile.largest for s, profile in zip(shares, profiles, strict=True)),
-    )
-    for factor, exact in zip(found, shares, strict=True):
-        wanted = exact * scale * (1 << FACTOR_BITS)
-        assert abs(factor - wanted) <= max(Fraction(1), wanted / 10**8)
-
-
-def share(profile: Facts, profiles: list[Facts], by: str, half_life: int) -> Fraction:
-    parts = {
-        "sum": (1, 1),
-        "duration": (profile.duration_nanos, profile.total),
-        "instance": (1, sum(each.total for each in profiles if each.group == profile.group)),
-    }
-    numerator, denominator = parts["instance" if by == "version" else by]
-    times = [each.time_nanos for each in profiles if each.time_nanos and each.total]
-    if not denominator:
-        return Fraction(0)
-    if not half_life or not times:
-        return Fraction(numerator, denominator)
-    age = max(0, max(times) - (profile.time_nanos or min(times)))
-    whole, rest = divmod(age, half_life)
-    return Fraction(2 ** -(rest / half_life)) / (1 << whole) * Fraction(numerator, denominator)
-
-
-@settings(max_examples=300, deadline=None)
-@given(random=st.randoms(use_true_random=False), n_profiles=st.integers(1, 6), bits=st.integers(1, 59))
-def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: int) -> None:
-    """Beside Python's integers: any factors and values that keep to the bound."""
-    counts = [random.randrange(6) for _ in range(n_profiles)]
-    large = [random.randrange(1, 1 << random.randrange(1, bits + 30)) for _ in range(n_profiles)]
-    stacks = [random.randrange(3) for _ in range(sum(counts))]
-    exact = [[0, 0] for _ in range(3)]
-    values = []
-    row = 0
-    for factor, count in zip(large, counts, strict=True):
-        bound = min(HUGE, (1 << (bits + FACTOR_BITS)) // (40_000 * factor))
-        for _ in range(count):
-            pair = [random.choice([0, 1, -1, bound, -bound, random.randint(-bound, bound)]) for _ in range(2)]
-            pair = [max(-bound, min(bound, value)) for value in pair]
-            values.append(pair)
-            exact[stacks[row]][0] += factor * pair[0] * 1000
-            exact[stacks[row]][1] += factor * pair[1]
-            row += 1
-    sums = WeightedSums(large, [1000, 1])
-    sums.make_room(3, 2)
-    offsets = np.concatenate(([0], np.cumsum(counts)))
-    for begin in range(0, n_profiles, 2):  # in chunks
-        end = min(begin + 2, n_profiles)
-        rows = slice(offsets[begin], offsets[end])
-        sums.add(
-            Chunk(
-                np.array(stacks[rows], np.int32),
-                np.array(values[rows], np.int64).reshape(-1, 2),
-                offsets[begin : end + 1] - offsets[begin],
-            )
-        )
-    assert sums.take(np.arange(3)).tolist() == [[rounded(value) for value in row] for row in exact]
-
-
-def test_halves_go_to_the_even_number() -> None:
-    values = np.array([[1], [3], [5], [7], [-1], [-3], [-5]])
-    sums = WeightedSums([1 << (FACTOR_BITS - 1)], [1])
-    sums.make_room(7, 1)
-    sums.add(Chunk(np.arange(7, dtype=np.int32), values, np.array([0, 7])))
-    assert sums.take(np.arange(7)).ravel().tolist() == [1, 2, 2, 4, -1, -2, -2]
-
-
-def rounded(value: int) -> int:
-    nearest = round(Fraction(value, 1 << FACTOR_BITS))  # half to even
-    return nearest or (value > 0) - (value < 0)
 
 
 def test_totals_that_would_not_fit_become_smaller_together() -> None:
