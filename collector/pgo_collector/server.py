@@ -21,6 +21,7 @@ from pgo_collector.connection import Connection, State
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import CatalogUnreadable
+from pgo_collector.followers import following
 from pgo_collector.hooks.announcing import announce
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries
 from pgo_collector.hooks.endpoint import Endpoint
@@ -98,11 +99,8 @@ async def _serve(settings: Settings) -> None:
             metrics.watch(Gauges(store, parts.warming, upkeep))
             deliveries = _deliveries(endpoint, store, settings, metrics)
             followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep, deliveries)
-            following = [asyncio.create_task(follower.follow()) for follower in followers]
-            await _Server(config).serve([listener])
-            for task in following:
-                task.cancel()
-            await asyncio.wait(following)
+            async with following(followers):
+                await _Server(config).serve([listener])
 
 
 async def _reindex(settings: Settings) -> int:
