@@ -11,6 +11,8 @@ from typing import NamedTuple
 from pprof_merge import Limits
 from pprof_merge.profile import Bytes, Int32s, Int64s, Ints
 
+from pgo_collector.days import DAY_NANOS
+
 BLOB_SUFFIX = ".pb.gz"
 # What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
 # that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
@@ -22,12 +24,11 @@ STORED = Limits.none()._replace(
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_NANOS = 86_400 * 10**9
 
 
 def blob_name(folders: str, time_nanos: int, digest: str) -> str:
     """The path of a blob below that of all: its series' folders, the day, and its time and digest in hex."""
-    return f"{folders}/{_day(time_nanos // _DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
+    return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
 
 class StoredSeries(NamedTuple):

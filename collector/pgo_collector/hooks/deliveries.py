@@ -12,6 +12,7 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.hooks.backoff import pause_seconds
 from pgo_collector.hooks.endpoint import Attempt, Endpoint
 from pgo_collector.store.outbox import Failed, Outbox, Waiting
@@ -19,7 +20,6 @@ from pgo_collector.store.store import Store
 
 _TICK_SECONDS = 1.0
 _AT_ONCE = 8
-_DAY_NANOS = 86_400 * 10**9
 _log = structlog.get_logger()
 
 
@@ -36,7 +36,7 @@ class Deliveries:
         self._store = store
         self._outbox = Outbox(store.catalog)
         self._endpoint = endpoint
-        self._most_nanos = days * _DAY_NANOS
+        self._most_nanos = days * DAY_NANOS
         self._most = most
         self._tell = tell
         self._failures = 0

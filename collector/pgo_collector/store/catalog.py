@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.facts import Facts
 from pgo_collector.store.blob_rows import (
@@ -37,11 +38,10 @@ from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Coarse, Selection
 from pgo_collector.store.series import Series
 from pgo_collector.store.states import State, States, read_fingerprint, read_state
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
+from pgo_collector.store.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 
 T = TypeVar("T")
 
-_DAY_NANOS = 86_400 * 10**9
 # So many values a statement has; there are limits.
 _BATCH = 500
 # No column has such a number.
@@ -182,9 +182,9 @@ class Catalog:
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
         """The days that were over by then, in order, and how many live blobs a series has of each."""
         query = (
-            sa.select(*NAMED, _DAY.label("day"), sa.func.count().label("blobs"))
+            sa.select(*NAMED, DAY.label("day"), sa.func.count().label("blobs"))
             .select_from(NAMED_BLOBS)
-            .where(BLOBS.c.live, before_nanos // _DAY_NANOS > _DAY)
+            .where(BLOBS.c.live, before_nanos // DAY_NANOS > DAY)
             .group_by(*NAMED, "day")
             .order_by(*NAMED, "day")
         )
@@ -196,7 +196,7 @@ class Catalog:
 
     def live_on(self, day: Day) -> list[Blob]:
         """The live blobs of a day, by time and digest."""
-        where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == _DAY)
+        where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
         with self._engine.begin() as connection:
             return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 
@@ -352,9 +352,6 @@ def add_profiles(
         put_profile(connection, name, facts)
     for event in events:
         connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
-
-
-_DAY = BLOBS.c.time_nanos // sa.literal(_DAY_NANOS)
 
 
 def _batches(values: Iterable[T]) -> Iterator[list[T]]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Selection
-from pgo_collector.store.tables import BLOBS, IS_COMBINED, LABELS, ORIGINS, SERIES
+from pgo_collector.store.tables import BLOBS, DAY, IS_COMBINED, LABELS, ORIGINS, SERIES
 
-DAY_NANOS = 86400 * 10**9
 INSTANCE, VERSION = "instance", "version"
 _MOST_VALUES = 12
 
@@ -90,12 +90,11 @@ class Summaries:
 
     def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
         """How many live blobs of each service were taken on each UTC day, by its number, from `first` on."""
-        number = BLOBS.c.time_nanos // sa.literal(DAY_NANOS, sa.BigInteger)
         query = (
-            sa.select(SERIES.c.service, number, sa.func.count())
+            sa.select(SERIES.c.service, DAY, sa.func.count())
             .join(BLOBS, BLOBS.c.series_id == SERIES.c.id)
             .where(BLOBS.c.live, BLOBS.c.time_nanos >= first * DAY_NANOS, SERIES.c.service.in_(services))
-            .group_by(SERIES.c.service, number)
+            .group_by(SERIES.c.service, DAY)
         )
         found: defaultdict[str, dict[int, int]] = defaultdict(dict)
         with self._catalog.reading() as connection:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from pgo_collector.days import DAY_NANOS
+
 METADATA = sa.MetaData()
 
 SERIES = sa.Table(
@@ -64,6 +66,10 @@ IS_LIVE = BLOBS.c.live == sa.true()
 
 # As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
 IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
+
+# The number of a blob's day. SQLite rounds a quotient towards 0, which is up before 1970.
+_IN_DAY = (BLOBS.c.time_nanos % DAY_NANOS + DAY_NANOS) % DAY_NANOS
+DAY = (BLOBS.c.time_nanos - _IN_DAY) // sa.literal(DAY_NANOS)
 
 # Of a blob that a roll-up made of several series, dropping labels: the series that its profiles were sent to.
 ORIGINS = sa.Table(

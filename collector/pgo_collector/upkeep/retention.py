@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 
 import structlog
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.tidying import tidy
 from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.store import Store
 
-_DAY_NANOS = 86_400 * 10**9
 _MEGABYTE = 1 << 20
 _log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class Retention:
         """What is to be deleted, the oldest first."""
         found: list[Expired] = []
         for is_combined, bounds in ((False, self.single), (True, self.combined)):
-            before = now_nanos - bounds.days * _DAY_NANOS
+            before = now_nanos - bounds.days * DAY_NANOS
             blobs = catalog.expired(
                 combined=is_combined, before_nanos=before, most_bytes=bounds.megabytes * _MEGABYTE
             )

@@ -9,6 +9,7 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.errors import Refusal
 from pgo_collector.merges.locks import Locks
 from pgo_collector.settings import Settings
@@ -16,7 +17,6 @@ from pgo_collector.store.store import Store
 from pgo_collector.upkeep.retention import Bounds, Retention
 from pgo_collector.upkeep.rollup import roll_up
 
-_DAY_NANOS = 86_400 * 10**9
 # Before this no profile can have been taken.
 _FIRST_NANOS = -(1 << 63)
 _log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Upkeep:
         Raises Refusal, OSError or SQLAlchemyError.
         """
         await self._retention.enforce(self._store, self._locks, now_nanos)
-        before = now_nanos - self._rollup_days * _DAY_NANOS
+        before = now_nanos - self._rollup_days * DAY_NANOS
         if before >= _FIRST_NANOS:
             await roll_up(self._store, self._locks, int(before), self._rollup_labels)
         await self._store.workers.save_rows()

@@ -11,6 +11,7 @@ from pprof_merge.grouping import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.days import DAY_NANOS
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, METHODS
@@ -20,7 +21,7 @@ from pgo_collector.questions.flames import flame_of
 from pgo_collector.questions.tables import fleet_table
 from pgo_collector.questions.times import written
 from pgo_collector.store.selection import Selection
-from pgo_collector.store.summaries import DAY_NANOS, Summary
+from pgo_collector.store.summaries import Summary
 from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.flame import view_of
