@@ -71,13 +71,13 @@ def test_old_days_of_a_series_become_one_profile_each(server: Server, store: Cal
 
 
 def test_the_days_about_1970_are_two(server: Server) -> None:
-    for time_nanos in (-DAY, -1, 1, DAY - 1):
+    for time_nanos in (-(1 << 63), 1 - (1 << 63), -DAY, -1, 1, DAY - 1):
         profile = profile_of(str(time_nanos), time_nanos=time_nanos)
         assert server.submit(profile).status_code == 204
     kept(server, rollup_days="3")
     days = sorted(blob.parent.name for blob in server.blobs())
-    assert days == ["1969-12-31", "1970-01-01"]
-    assert len(merged(server)) == 4
+    assert days == ["1677-09-21", "1969-12-31", "1970-01-01"]
+    assert len(merged(server)) == 6
 
 
 def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., None]) -> None:
