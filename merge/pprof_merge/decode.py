@@ -60,7 +60,7 @@ def decode_all(
         except ProfileError as error:
             yield from _taken(waiting, limits, take)
             waiting, size = [], 0
-            yield error
+            yield _alone(error)
             continue
         waiting.append(protobuf)
         size += len(protobuf)
@@ -79,7 +79,7 @@ def _taken(
         batch = decode_batch(protobufs, limits)
     except ProfileError as error:
         if len(protobufs) == 1:
-            yield error
+            yield _alone(error)
             return
     else:
         yield from take(batch)
@@ -87,6 +87,12 @@ def _taken(
     # One of them can't be taken, or they don't go together.
     for protobuf in protobufs:
         yield from _taken([protobuf], limits, take)
+
+
+def _alone(error: ProfileError) -> ProfileError:
+    """An error that may be kept: tracebacks would keep all that was inflated or decoded on the way."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:

@@ -110,6 +110,9 @@ def test_workers_killed_in_the_middle_of_a_merge(server: Server) -> None:
     with ThreadPoolExecutor(8) as clients:
         answers = clients.map(server.submit, map(profile_of, stacks))
         assert {answer.status_code for answer in answers} == {204}
+    server.merge()  # by the worker that is to do it again
+    stacks.append("one more")
+    assert server.submit(profile_of(stacks[-1])).status_code == 204
     workers = [pid for child in server.descendants() for pid in descendants(child)]
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)  # so that the merge is begun, and not done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_a_bomb_costs_the_limit_and_many_cost_no_more(server: Server, bomb: byte
         assert server.submit(bomb).status_code == 413
     assert memory(server, "VmHWM") - early < 8 * MIB
     assert tally(server.merge().content) == dict.fromkeys("abcdef", 1)
+
+
+def test_small_bombs_at_once_cost_no_more(server: Server) -> None:
+    """They are small enough to be held, and are checked together."""
+    bomb = gzip.compress(bytes(2 * LIMIT), mtime=0)
+    assert len(bomb) < 64 << 10
+    with ThreadPoolExecutor(32) as clients:
+        answers = [*clients.map(server.submit, [bomb] * 32)]  # any further worker is there
+        before = memory(server, "VmHWM")
+        answers += clients.map(server.submit, [bomb] * 200)
+    assert {answer.status_code for answer in answers} == {413}
+    assert memory(server, "VmHWM") - before < 2 * LIMIT + 16 * MIB
 
 
 def test_profefe_fault_3_a_merge_does_not_hold_its_inputs(server: Server, many: list[bytes]) -> None:
