@@ -53,6 +53,7 @@ async def received(folder: Path, bodies: Sequence[HeldBody]) -> list[Received | 
 @given(st.lists(st.sampled_from(_BODIES), max_size=20))
 def test_together_bodies_are_received_as_they_are_alone(bodies: list[HeldBody]) -> None:
     together = receive_held(bodies, _LIMITS)
+    assert not any(outcome.__traceback__ for outcome in together if isinstance(outcome, Exception))
     assert [*map(said, together)] == [said(*receive_held([body], _LIMITS)) for body in bodies]
 
 

@@ -74,7 +74,7 @@ def _received(body: HeldBody, content: _Content) -> Received | NotACPUProfile:
     try:
         TYPES[body.type](content.header)
     except NotACPUProfile as error:
-        return error
+        return error.with_traceback(None)  # which would keep the body
     packed = None if body.content.startswith(GZIP_MAGIC) else compress(body.content)
     size = len(packed or body.content)
     return Received(Facts.of(content.header, content.digest.hex(), size, content.samples), packed)

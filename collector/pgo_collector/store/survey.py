@@ -93,8 +93,8 @@ class _Survey:
             self._found.strangers.append(path)
         elif not has_blob:
             self._found.orphans.append(path)
-        elif row is None or row.inputs_size != path.stat().st_size:
-            self._found.combined[blob] = path.stat().st_size
+        elif (size := path.stat().st_size) != (row.inputs_size if row else None):
+            self._found.combined[blob] = size
             if row is None:
                 self._found.unknown.add(blob)
 
