@@ -47,7 +47,7 @@ START_SECONDS: Final = 60.0
 # A well-behaved client is served again after so long at the latest, where the server process itself goes on.
 GAP_SECONDS: Final = 10.0
 # All else is well again after so long.
-WELL_SECONDS: Final = 30.0
+WELL_SECONDS: Final = 20.0
 # Events of the log that no fault from outside excuses.
 _NEVER: Final = ("unexpected error", "not done any more until the next start")
 SETTINGS: Final = {
@@ -317,7 +317,9 @@ class Epoch:
         self.number, self.step = self.number + 1, step.name
         self.totals[f"steps: {step.name}"] += 1
         with (self.scratch / "steps.txt").open("a") as file:
-            file.write(f"{time.monotonic() - self.begin:7.1f} s  {self.place}, step {self.number}: {step.name}\n")
+            file.write(
+                f"{time.monotonic() - self.begin:7.1f} s  {self.place}, step {self.number}: {step.name}\n"
+            )
         step.play(self)
         self.scan_log()
         time.sleep(self.random.uniform(0.2, 1))  # in which all is calm

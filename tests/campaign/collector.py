@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from tests.server import COMMAND, Process, Server, descendants
 
-_MIB = 1 << 20
-
 
 class Usage(NamedTuple):
     """What all processes of a collector take: memory in MiB, and numbers of descriptors and threads.
@@ -75,6 +73,12 @@ class Collector(Server):
                 total["threads"] += len(os.listdir(f"/proc/{pid}/task"))
         own, resident = total["Pss_Anon:"] / 1024, total["Rss:"] / 1024
         return Usage(len(pids), own, resident, total["fds"], total["threads"])
+
+    def own_megabytes(self, pid: int) -> float:
+        """Return the memory of one process that would be free without it, in MiB; 0 if it isn't there."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return _memory(pid)["Pss_Anon:"] / 1024
+        return 0
 
     def tail(self, lines: int = 12) -> list[str]:
         """Return the last lines of the log, without those of requests that went well."""

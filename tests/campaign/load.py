@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from random import Random
@@ -94,11 +94,34 @@ class Client:
             if self._address.url is None:
                 raise httpx.ConnectError("the collector is down")
             answer = self._client.request(
-                method, f"{self._address.url}{path}", params=query, content=content, headers=bearer(key) if key else {}
+                method,
+                f"{self._address.url}{path}",
+                params=query,
+                content=content,
+                headers=bearer(key) if key else {},
             )
         except (httpx.TransportError, httpx.DecodingError) as error:
             reason = f"{type(error).__name__}: {error}"
             return Answer(0, b"", reason, httpx.Headers(), time.monotonic() - begin)
+        text = "" if answer.is_success else answer.text[:300]
+        return Answer(answer.status_code, answer.content, text, answer.headers, time.monotonic() - begin)
+
+    def sign_in(self, key: str) -> str:
+        """Return the cookie of a new session of the pages; empty if there is none."""
+        with suppress(httpx.TransportError):
+            form = {"key": key, "next": "/ui/"}
+            answer = self._client.post(f"{self._address.url}/ui/sign-in", data=form)
+            self._client.cookies.clear()
+            return str(answer.headers.get("Set-Cookie", "")).partition(";")[0]
+        return ""
+
+    def page(self, path: str, cookie: str) -> Answer:
+        """Asks for a page, with a session's cookie."""
+        begin = time.monotonic()
+        try:
+            answer = self._client.get(f"{self._address.url}{path}", headers={"Cookie": cookie})
+        except httpx.TransportError as error:
+            return Answer(0, b"", str(error), httpx.Headers(), time.monotonic() - begin)
         text = "" if answer.is_success else answer.text[:300]
         return Answer(answer.status_code, answer.content, text, answer.headers, time.monotonic() - begin)
 
