@@ -278,6 +278,7 @@ def _check_one_serves(epoch: Epoch, second: Collector) -> None:
             taken.append(client.ask("POST", "/v1/submit", Server.submit_key, query, content).status)
     if taken == [204, 204]:
         epoch.fault("with its lock deleted, two servers take submits to one folder")
+        epoch.is_broken = True  # what it has lost by that would be told again and again
 
 
 # Disk, clock, backups.

@@ -128,6 +128,7 @@ class Ledger:
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
+        self._told: set[int] = set()
         self._of_owner: dict[Owner, set[int]] = {}
 
     def send(self, marked: Marked, body: Body) -> None:
@@ -161,7 +162,10 @@ class Ledger:
             return {number for number in self._of_owner.get(owner, ()) if self._is_kept(number)}
 
     def wrong(self, owner: Owner, must: Collection[int], counts: Counter[int]) -> Iterator[str]:
-        """Yield what is wrong with a merge's counts, where `must` is what had to be in it when it was asked for."""
+        """Yield what is wrong with a merge's counts, where `must` is what had to be in it when it was asked for.
+
+        Of a profile that is told once.
+        """
         with self._lock:
             lost = sorted(number for number in must if not counts[number] and self._is_kept(number))
             doubled = sorted(number for number, times in counts.items() if times > 1)
@@ -169,9 +173,11 @@ class Ledger:
                 number for number in counts if number not in self.sent or self.sent[number].owner != owner
             )
             for name, numbers in (("lost", lost), ("doubled", doubled), ("never sent there", foreign)):
-                if numbers:
-                    shown = [self.sent.get(number, number) for number in numbers[:3]]
-                    yield f"{'/'.join(owner)}: {len(numbers)} of {len(counts)} profiles {name}, such as {shown}"
+                new = [number for number in numbers if number not in self._told]
+                self._told.update(new)
+                if new:
+                    shown = [self.sent.get(number, number) for number in new[:3]]
+                    yield f"{'/'.join(owner)}: {len(new)} of {len(counts)} profiles {name}, such as {shown}"
 
     def _is_kept(self, number: int) -> bool:
         return number not in self.excused and self.sent[number].time_nanos >= self.horizon

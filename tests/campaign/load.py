@@ -151,6 +151,7 @@ class Load:
     questions: Sequence[Callable[[Random], tuple[str, str, dict[str, str]]]]
     seed: int = 0
     senders: int = 3
+    askers: int = 1
     pause_seconds: float = 0.03
     numbers: Iterator[int] = field(default_factory=count)
     answers: Counter[str] = field(default_factory=Counter)
@@ -166,7 +167,7 @@ class Load:
 
     def __enter__(self) -> Self:
         self._going.set()
-        actions = [self._send] * self.senders + [self._ask]
+        actions = [self._send] * self.senders + [self._ask] * self.askers
         for number, action in enumerate(actions):
             thread = Thread(target=self._repeat, args=(action, Random(f"{self.seed}/{number}")), daemon=True)
             thread.start()
