@@ -20,10 +20,13 @@ Genes = tuple[int, ...]
 
 
 class Kind(NamedTuple):
-    """A kind of input: the largest value of each gene, by name, and what makes the input of them."""
+    """A kind of input: the largest value of each gene by name, what makes the input of them, and the genes of
+    a harmless one, from which a search begins.
+    """
 
     genes: Mapping[str, int]
     make: Callable[[Genes], bytes]
+    harmless: Genes
 
     def any(self, random: Random) -> Genes:
         """Return genes that are drawn, small ones far more often than large ones."""
@@ -159,7 +162,12 @@ def text_kind(fragments: Sequence[bytes], before: bytes = b"", after: bytes = b"
             return b""
         return before + b"".join(fragment * times for fragment, times in pieces) * max(chosen[-1], 1) + after
 
-    return Kind(genes, make)
+    return Kind(genes, make, (0, 1) * 8 + (1,))
 
 
-PROFILE = Kind(_PROFILE_GENES, profile)
+_HARMLESS = {
+    "names": 20, "name_length": 20, "locations": 40, "lines": 1, "start_line": 1, "samples": 40, "depth": 20,
+    "stacks": 40, "step": 3, "types": 2, "labels": 1, "label_length": 5, "mappings": 1, "file_length": 10,
+    "gzipped": 1,
+}  # fmt: skip
+PROFILE = Kind(_PROFILE_GENES, profile, tuple(_HARMLESS.get(name, 0) for name in _PROFILE_GENES))
