@@ -1,9 +1,9 @@
-"""Chaos: a collector under load, to which everything happens that happens to servers, and what must hold then.
+"""Chaos: a collector under load, to which everything happens that happens to servers.
 
-Submitters, combines, roll-ups, retention that deletes, merges, questions and releases go on while, step by step,
-processes are killed, stopped and told to end, the disk fills up, files are damaged and the clock jumps. What
-was acknowledged counts in merges once, whatever happens, unless retention or the campaign itself deleted it;
-a well-behaved client is served again within seconds; and no task in the background ends for good.
+Submitters, combines, roll-ups, retention that deletes, merges, questions and releases go on while, step by
+step, processes are killed, stopped and told to end, the disk fills up, files are damaged and the clock jumps.
+What was acknowledged counts in merges once, whatever happens, unless retention or the campaign itself deleted
+it; a well-behaved client is served again within seconds; and no task in the background ends for good.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
     totals: Counter[str] = Counter()
     slowest: dict[str, float] = {}
     for number in count():
-        epoch = Epoch(Random(f"{seed}/{number}"), f"--seed {seed}, data folder {number}", scratch, findings)
+        random = Random(f"{seed}/{number}")  # noqa: S311 - nothing secret
+        epoch = Epoch(random, f"--seed {seed}, data folder {number}", scratch, findings)
         length = min(_EPOCH_SECONDS, end - time.monotonic())
         epoch.play(length)
         totals += epoch.totals
@@ -345,10 +346,11 @@ class Epoch:
     def _what_is_wrong(self) -> str:
         with Client(self.address, timeout=5) as client:
             ready = client.ask("GET", "/readyz", "")
-        return f"/readyz {ready.status} {(ready.text or ready.content.decode())[:300]}; {dict(self.probe.failures)}"
+        said = ready.text or ready.content.decode()
+        return f"/readyz {ready.status} {said[:300]}; {dict(self.probe.failures)}"
 
     def _check_deeply(self) -> None:
-        """With nothing sent meanwhile: all is there once, retention did its work, and a re-send changes nothing."""
+        """With nothing sent meanwhile: all is there once, and a re-send changes nothing."""
         if self.clock is not None:
             self.clock.jump(0)
         with self.load.paused():
@@ -397,7 +399,7 @@ class Epoch:
         self._check_restored(backed_up)
 
     def reindexed(self) -> None:
-        """Makes the catalog anew, after which nobody knows what was in combined blobs whose .inputs is bad."""
+        """Makes the catalog anew; nobody knows then what was in combined blobs whose .inputs is bad."""
         self.ledger.excuse(self.inputs_victims)
         finished = self.collector.run("reindex")
         if finished.returncode:

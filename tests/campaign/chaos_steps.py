@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 

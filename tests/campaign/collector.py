@@ -18,7 +18,7 @@ from tests.server import COMMAND, Process, Server, descendants
 class Usage(NamedTuple):
     """What all processes of a collector take: memory in MiB, and numbers of descriptors and threads.
 
-    `own` is the memory that would be free without them, `resident` counts shared memory once for each process.
+    `own` is the memory that would be free without them; `resident` counts shared memory for each process.
     """
 
     processes: int
@@ -29,7 +29,7 @@ class Usage(NamedTuple):
 
 
 class Collector(Server):
-    """`pgo-collector serve` as the leader of a session; `kill` ends all of its processes, stopped ones too."""
+    """`pgo-collector serve` as the leader of a session; `kill` ends all its processes, stopped ones too."""
 
     def kill(self) -> None:
         if self._process is not None:
@@ -47,7 +47,7 @@ class Collector(Server):
             os.killpg(self.process.pid, number)
 
     def is_running(self) -> bool:
-        """Whether the server process is there; it isn't reaped before `kill` or `stop`, so its id stays its own."""
+        """Whether the server process is there; its id stays its own until `kill` or `stop` reaps it."""
         return self._process is not None and _state(self.process.pid) not in {"Z", ""}
 
     def members(self) -> list[int]:
@@ -69,8 +69,8 @@ class Collector(Server):
         for pid in pids:
             with suppress(FileNotFoundError, ProcessLookupError):
                 total.update(_memory(pid))
-                total["fds"] += len(os.listdir(f"/proc/{pid}/fd"))
-                total["threads"] += len(os.listdir(f"/proc/{pid}/task"))
+                total["fds"] += len([*Path(f"/proc/{pid}/fd").iterdir()])
+                total["threads"] += len([*Path(f"/proc/{pid}/task").iterdir()])
         own, resident = total["Pss_Anon:"] / 1024, total["Rss:"] / 1024
         return Usage(len(pids), own, resident, total["fds"], total["threads"])
 
@@ -113,10 +113,10 @@ def _is_routine(line: dict[str, object]) -> bool:
 
 
 def _groups() -> Iterator[tuple[int, int]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):
-                yield int(name), int(_stat(int(name))[2])
+                yield int(path.name), int(_stat(int(path.name))[2])
 
 
 def _stat(pid: int) -> list[str]:

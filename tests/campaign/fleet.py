@@ -1,5 +1,5 @@
-"""Profiles that a merge can be asked about: each has a function of its own, so that a merge tells how often it
-counts it; and the ledger of what was sent, what was acknowledged, and what may be gone.
+"""Profiles that a merge can be asked about, each with a function of its own, by which a merge tells how
+often it counts them; and the ledger of what was sent, what was acknowledged, and what may be gone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Owner = tuple[str, str]
 class Marked(NamedTuple):
     """A profile with a mark: function `mark:<number>`, sampled once.
 
-    `base` is the number of the real profile that the mark is added to, -1 for none. One that is `undated` says
-    in the request and not in its bytes when it was taken.
+    `base` is the number of the real profile that the mark is added to, -1 for none. When it was taken, one
+    that is `undated` says in the request and not in its bytes.
     """
 
     number: int
@@ -116,8 +116,9 @@ def marks_of(merged: bytes) -> Counter[int]:
 class Ledger:
     """What was sent, by number, and what of it must be in merges; safe to use from all threads.
 
-    Must be: what was acknowledged (204), unless it is excused, as after its blob was damaged, or was taken before
-    `horizon`, in ns, from where on retention keeps all. May be, but once at most: whatever else was sent.
+    Must be: what was acknowledged (204), unless it is excused, as after its blob was damaged, or was taken
+    before `horizon`, in ns, from where on retention keeps all. All else that is sent
+    may be there, once at most.
     """
 
     horizon: int
@@ -162,7 +163,7 @@ class Ledger:
             return {number for number in self._of_owner.get(owner, ()) if self._is_kept(number)}
 
     def wrong(self, owner: Owner, must: Collection[int], counts: Counter[int]) -> Iterator[str]:
-        """Yield what is wrong with a merge's counts, where `must` is what had to be in it when it was asked for.
+        """Yield what is wrong with a merge's counts, where `must` had to be in it when it was asked for.
 
         Of a profile that is told once.
         """

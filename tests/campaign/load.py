@@ -1,7 +1,7 @@
 """Load for a campaign: threads that send, combine and ask, and what of their answers is a fault.
 
-An answer is held against the collector only if it was calm from before the request until after it: whoever does
-it harm says so with `Calm.disturbed`.
+An answer is held against the collector only if it was calm from before the request until after it: whoever
+does it harm says so with `Calm.disturbed`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Address:
 
 
 class Answer(NamedTuple):
-    """What came of a request: `status` is 0 where there was no answer, for which `text` then gives the reason."""
+    """What came of a request: `status` is 0 where there was no answer, and `text` then says why."""
 
     status: int
     content: bytes
@@ -169,7 +169,8 @@ class Load:
         self._going.set()
         actions = [self._send] * self.senders + [self._ask] * self.askers
         for number, action in enumerate(actions):
-            thread = Thread(target=self._repeat, args=(action, Random(f"{self.seed}/{number}")), daemon=True)
+            random = Random(f"{self.seed}/{number}")  # noqa: S311 - nothing secret
+            thread = Thread(target=self._repeat, args=(action, random), daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
@@ -234,7 +235,7 @@ class Load:
         service, type_ = owner
         answer = client.ask("GET", "/v1/merge", Server.merge_key, {"service": service, "type": type_})
         self.count("merge", answer)
-        if answer.status == 404 or answer.status == 200:
+        if answer.status in {200, 404}:
             try:
                 counts = marks_of(answer.content) if answer.status == 200 else Counter()
             except ValueError as error:
@@ -272,7 +273,7 @@ class Load:
                         if self._going.is_set() and not self._over.is_set():
                             action(client, random)
                     time.sleep(self.pause_seconds * random.uniform(0.5, 1.5))
-        except Exception as error:  # noqa: BLE001 - a campaign whose load is gone finds nothing, and has to say so
+        except Exception as error:  # noqa: BLE001 - without its load a campaign finds nothing
             self.fault(f"the campaign's own thread ended: {type(error).__name__}: {error}")
 
     @contextmanager
@@ -343,7 +344,7 @@ class Probe:
         return False
 
     def _run(self) -> None:
-        random = Random(f"{self._load.seed}/probe")
+        random = Random(f"{self._load.seed}/probe")  # noqa: S311 - nothing secret
         with Client(self._load.address, PROBE_TIMEOUT) as client:
             while not self._over.is_set():
                 self._submit(client, random)

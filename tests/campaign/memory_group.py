@@ -98,7 +98,7 @@ def _made(limit_bytes: int) -> MemoryGroup:
 
 
 def _candidates() -> Iterator[tuple[Path, str, str, str]]:
-    """Where a group may be made: below one's own, or where that has processes, as version 2 has it, beside it."""
+    """Where a group may be made: below one's own; in version 2, where that has processes, beside it."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         relative = path.lstrip("/")

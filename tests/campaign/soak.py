@@ -1,9 +1,9 @@
 """Soak: an hour of a fleet's life shortened by settings, in which nothing that the collector takes may grow.
 
 Services come, send for some seconds and are never heard of again; each process has labels of its own; merges,
-pages, questions, releases and combines are asked for; profiles are rolled up and deleted within seconds; and there
-are bad keys, malformed bodies and clients that go away. After a warm-up, memory, descriptors, threads, files,
-folders and the catalog are flat: see `Trend`.
+pages, questions, releases and combines are asked for; profiles are rolled up and deleted within seconds; and
+there are bad keys, malformed bodies and clients that go away. After a warm-up, memory, descriptors, threads,
+files, folders and the catalog are flat: see `Trend`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.campaign.collector import Collector, Usage
 from tests.campaign.fleet import Maker, Marked
 from tests.campaign.load import Address, Answer, Client
 from tests.campaign.report import Findings
+from tests.faults.connections import head
 from tests.faults.mounts import small_disk
 from tests.faults.stacks import DAY, SECOND
 from tests.server import Server
@@ -63,8 +64,9 @@ SETTINGS: Final = {
 class Trend(NamedTuple):
     """How a quantity changes in the second half of a run, by a straight line fitted to its samples.
 
-    It is flat unless the line rises, over that half, by more than `allowed` and by more than three times the line's
-    standard error. A run of a minute shows large leaks, an hour small ones: `allowed` is the same for both.
+    It is flat unless the line rises, over that half, by more than `allowed` and by more than three times the
+    line's standard error. A run of a minute shows large leaks, an hour small ones:
+    `allowed` is the same for both.
     """
 
     name: str
@@ -220,7 +222,8 @@ class Soak:
 
     def _visit(self, number: int) -> None:
         with Client(self.address, 60) as client:
-            visitor = Visitor(self, client, Random(f"{self.seed}/{number}"), number)
+            random = Random(f"{self.seed}/{number}")  # noqa: S311 - nothing secret
+            visitor = Visitor(self, client, random, number)
             weights = [weight for weight, _ in self.actions]
             while not self._over.is_set():
                 ((_, action),) = visitor.random.choices(self.actions, weights)
@@ -268,9 +271,8 @@ def quantities(collector: Collector) -> dict[str, float]:
     """Return what a collector takes now, by the names in `_QUANTITIES`."""
     usage: Usage = collector.usage()
     files: Counter[str] = Counter()
-    for name in os.listdir(collector.data):
-        top = collector.data / name
-        place = "blobs/" if name == "blobs" else "elsewhere"
+    for top in collector.data.iterdir():
+        place = "blobs/" if top.name == "blobs" else "elsewhere"
         if not top.is_dir():
             files[f"files {place}"] += 1
             continue
@@ -377,13 +379,13 @@ def go_away(visitor: Visitor) -> None:
     """In the middle of a body, or of an answer."""
     url = urlsplit(visitor.soak.address.url or "")
     assert url.port is not None
-    submit = f"POST /v1/submit HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {Server.submit_key}\r\nContent-Length: 90000\r\n\r\n"
-    ask = f"GET /v1/merge?service=steady HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {Server.merge_key}\r\n\r\n"
+    submit = head("POST", "/v1/submit", Server.submit_key, "Content-Length: 90000")
+    ask = head("GET", "/v1/merge?service=steady", Server.merge_key)
     with suppress(OSError), socket.create_connection(("127.0.0.1", url.port), 10) as connection:
         if visitor.random.random() < 0.5:
-            connection.sendall(submit.encode() + bytes(visitor.random.randrange(80_000)))
+            connection.sendall(submit + bytes(visitor.random.randrange(80_000)))
         else:
-            connection.sendall(ask.encode())
+            connection.sendall(ask)
             time.sleep(visitor.random.uniform(0, 0.05))
     with visitor.soak.lock:
         visitor.soak.operations += 1

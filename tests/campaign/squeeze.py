@@ -66,7 +66,7 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
 
 
 class Attack(NamedTuple):
-    """What is done to it; with `fails_all` no submit can succeed meanwhile, and only what comes after counts."""
+    """What is done; with `fails_all` no submit can succeed meanwhile, and only what comes after counts."""
 
     name: str
     play: Callable[[Squeeze], None]
@@ -88,7 +88,8 @@ def squeezed(seed: int, scratch: Path, group: MemoryGroup, findings: Findings) -
         collector.group = group
         stack.callback(collector.kill)
         collector.start()
-        squeeze = Squeeze(collector, Random(seed), findings, f"--seed {seed}", ballast)
+        random = Random(seed)  # noqa: S311 - nothing secret
+        squeeze = Squeeze(collector, random, findings, f"--seed {seed}", ballast)
         squeeze.address.url = collector.base_url
         load = Load(
             squeeze.address, Ledger(0), Maker(), Calm(), squeeze.fault, _probed, (), seed, senders=0, askers=0
@@ -110,17 +111,17 @@ class Squeeze:
     address: Address = field(default_factory=Address)
     longest: dict[str, float] = field(default_factory=dict)
     attack: str = "start"
+    gap_seconds: float = GAP_SECONDS
+    deaths: int = 0
 
     def __post_init__(self) -> None:
         self.probe: Probe
         self.load: Load
 
     def play(self, attacks: Sequence[Attack], seconds: float) -> None:
-        """Plays the attacks in an order that the seed gives, again and again for so long; each one at least once
-        if there are minutes.
-        """
+        """Plays the attacks in an order that the seed gives, again and again for so long."""
         end = time.monotonic() + seconds
-        rounds = deaths = kills = 0
+        rounds = kills = 0
         if not self.probe.wait_for_success(_WELL_SECONDS):
             self.fault("not even without an attack a submit succeeds")
         while time.monotonic() < end and len(self.findings.faults) < 20:
@@ -133,11 +134,7 @@ class Squeeze:
                 if new_kills:
                     kills += new_kills
                     self.fault(f"the kernel ended {new_kills} processes for want of memory")
-                if not self.collector.is_running():
-                    deaths += 1
-                    self.fault("the server died")
-                    self._start_anew()
-        self._note(rounds, deaths, kills)
+        self._note(rounds, kills)
 
     def fault(self, what: str) -> None:
         """Notes a fault of the attack that goes on."""
@@ -162,12 +159,16 @@ class Squeeze:
         attack.play(self)
         if attack.fails_all:
             begin = time.monotonic()
-        if not self.probe.wait_for_success(_WELL_SECONDS):
+        if not self.collector.is_running():
+            self.deaths += 1
+            self.fault("the server died")
+            self._start_anew()
+        elif not self.probe.wait_for_success(_WELL_SECONDS):
             self.fault(f"no submit has succeeded for {_WELL_SECONDS:.0f} s since the attack ended")
             self._start_anew()  # so that what comes next is tried on one that works
         gap = self.probe.gap(begin, time.monotonic())
         self.longest[attack.name] = max(gap, self.longest.get(attack.name, 0))
-        if gap > GAP_SECONDS:
+        if gap > self.gap_seconds:
             self.fault(f"a well-behaved client's submits failed for {gap:.1f} s")
 
     def _start_anew(self) -> None:
@@ -176,7 +177,7 @@ class Squeeze:
         self.address.url = self.collector.base_url
         self.probe.wait_for_success(_WELL_SECONDS)
 
-    def _note(self, rounds: int, deaths: int, kills: int) -> None:
+    def _note(self, rounds: int, kills: int) -> None:
         with Client(self.address) as client:
             self.attack = "none any more"
             if not self.load.check_merge(client, _OWNER):
@@ -188,7 +189,7 @@ class Squeeze:
             "submits of the well-behaved client", f"{acknowledged:,}, slowest {self.probe.slowest:.1f} s"
         )
         self.findings.figure("attacks", rounds)
-        self.findings.figure("deaths of the server", deaths)
+        self.findings.figure("deaths of the server", self.deaths)
         self.findings.figure("processes ended for want of memory", kills)
         peak = self.collector.group.peak_bytes / _MIB
         self.findings.figure(
