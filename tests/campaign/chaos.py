@@ -44,6 +44,8 @@ _LAST_CHECKS_SECONDS: Final = 20.0
 _MOST_FAULTS: Final = 20
 # A start, on a machine that does much else, of a folder that is small.
 START_SECONDS: Final = 60.0
+# An end by SIGTERM; what is on its way then may take the grace of 15 s and PGOF_BODY_TIMEOUT.
+END_SECONDS: Final = 60.0
 # A well-behaved client is served again after so long at the latest, where the server process itself goes on.
 GAP_SECONDS: Final = 10.0
 # All else is well again after so long.
@@ -225,7 +227,7 @@ class Epoch:
         self.address.url = None
         pid = self.collector.process.pid
         begin = time.monotonic()
-        found = self.collector.process.wait(100) if code is not None else None
+        found = self.collector.process.wait(END_SECONDS) if code is not None else None
         if code is not None:
             self.note_slowest("slowest end after SIGTERM", time.monotonic() - begin)
             if found != code:

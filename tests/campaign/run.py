@@ -25,6 +25,7 @@ PARTS = {
     "wire": "tests.campaign.wire",
     "chaos": "tests.campaign.chaos",
     "soak": "tests.campaign.soak",
+    "squeeze": "tests.campaign.squeeze",
 }
 
 
