@@ -13,11 +13,14 @@ from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
+from pgo_collector.resources import memory_bytes
 from pgo_collector.store.series import SERVICE_PATTERN
 
 PREFIX = "PGOF_"
 # Neither the catalog nor zlib takes a number that is larger than 63 bits.
 _MOST = 1 << 62
+# What the server and two workers take when nothing is stored: docs/capacity.md.
+_IDLE_MEGABYTES = 160
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -39,6 +42,21 @@ def _check_address(address: str) -> str:
 def default_workers() -> int:
     """As many as there are cores, and two on one core: a merge must not hold up the submits."""
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def default_rows_megabytes() -> int:
+    """A quarter of the memory that there is, and 1 GiB at most."""
+    return max(1, min(1024, (memory_bytes() >> 20) // 4))
+
+
+def default_worker_megabytes() -> int:
+    """What is left for each worker of four fifths of the memory, and from 64 MiB to 4 GiB.
+
+    Gone are what the processes take without a task, and the default of all rows.
+    """
+    total = (memory_bytes() >> 20) * 4 // 5
+    left = total - _IDLE_MEGABYTES - default_rows_megabytes()
+    return min(max(left // default_workers(), 64), 4096)
 
 
 class Settings(BaseSettings):
@@ -122,12 +140,37 @@ class Settings(BaseSettings):
         description="Processes that decode and merge. Default: the number of cores, at least 2.",
     )
     rows_megabytes: int = Field(
-        default=1024,
+        default_factory=default_rows_megabytes,
         gt=0,
+        le=1 << 30,
         description=(
             "How much memory the workers may use, together, between merges to keep what they have decoded, in"
-            " MiB. What it bounds, and what not: docs/capacity.md."
+            " MiB. What it bounds, and what not: docs/capacity.md. Default: 1024, or a quarter of the memory"
+            " if that is less."
         ),
+    )
+    worker_megabytes: int = Field(
+        default_factory=default_worker_megabytes,
+        gt=0,
+        le=1 << 30,
+        description=(
+            "How much memory one worker may use for a task, besides its rows, in MiB; a task that needs more"
+            " is refused. Default: what four fifths of the memory leave for each worker, from 64 to 4096."
+        ),
+    )
+    task_seconds: float = Field(
+        default=600,
+        gt=0,
+        le=86_400,
+        description=(
+            "How long a worker may take for one task, and a task may wait for its turn, in seconds; a worker"
+            " that takes longer is replaced, and the request refused."
+        ),
+    )
+    min_free_megabytes: float = Field(
+        default=64,
+        ge=0,
+        description="`/readyz` fails while less is free on the data folder's disk, in MiB.",
     )
     merges_kept: int = Field(
         default=500,

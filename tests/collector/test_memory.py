@@ -24,6 +24,7 @@ from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pprof_merge import decode
 
+from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -80,7 +81,7 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 def most_at_a_start(home: Path, count: int) -> int:
     """The most bytes that it takes to see that catalog and blobs/ agree, with ten blobs a day."""
-    with DataFolder(home) as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
+    with DataFolder(home) as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
             for number in range(count)

@@ -43,6 +43,11 @@ async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     request.state.problem = type(error).__name__
+    return error_answer(request, error)
+
+
+def error_answer(request: Request, error: Exception) -> Response:
+    """Return what a client is told of an error, in the form that clients of its path know."""
     status, detail, headers = explained(request, error)
     if is_profefe(request.url.path):
         return ErrorEnvelope(error, status, detail, headers)

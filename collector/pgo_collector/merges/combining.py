@@ -29,7 +29,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
 
     They are of one series, or become so with what a roll-up leaves of them: see `Series.rolled_up`. To be
     called with the lock of the service and type. What was replaced is retired, and still to be deleted.
-    Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:

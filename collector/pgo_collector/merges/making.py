@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 async def make_merge(store: Store, chosen: Chosen, form: Form, part: Path) -> Merged:
     """Writes the merge of some blobs to the file `part`.
 
-    Raises NothingToMerge where none can be taken, NotOfThisProfile, WorkerLost or OSError.
+    Raises NothingToMerge where none can be taken, NotOfThisProfile, WorkerUnavailable or OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
     merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, form, part)

@@ -42,7 +42,7 @@ class Merges:
     async def current(self, selection: Selection, form: Form) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
-        Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerLost.
+        Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerUnavailable.
         """
         found = await asyncio.to_thread(self._find, selection, form)
         if found is not None:

@@ -32,7 +32,7 @@ class Flame:
 async def flame_of(fleet: Fleet, selection: Selection, view: View, base: Selection | None = None) -> Flame:
     """The flame graph of a selection of one service, beside that of a base if there is one.
 
-    Raises NothingToMerge, NotComparable or WorkerLost.
+    Raises NothingToMerge, NotComparable or WorkerUnavailable.
     """
     weighed = None if base is None else await _weighed(fleet, base)
     found = await fleet.find(selection)

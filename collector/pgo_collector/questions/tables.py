@@ -55,7 +55,7 @@ class FleetTable:
 
 
 async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
-    """The table of a selection. Raises NothingToMerge or WorkerLost."""
+    """The table of a selection. Raises NothingToMerge or WorkerUnavailable."""
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}

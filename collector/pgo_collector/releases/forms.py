@@ -46,7 +46,7 @@ class ReleaseForms:
     async def open(self, release: Release, wanted: Format) -> OpenRelease:
         """The release in a format.
 
-        Raises NoSuchRelease if it is deleted, NotOfThisProfile, ReleaseDamaged, WorkerLost or OSError.
+        Raises NoSuchRelease if it is deleted, NotOfThisProfile, ReleaseDamaged, WorkerUnavailable or OSError.
         """
         form = Form(wanted, Rules())  # the rules of its day were applied on that day
         if form.is_plain:

@@ -30,7 +30,7 @@ class Reports:
     async def make(self, selection: Selection, symbols: Path | None = None) -> Reported:
         """The report as of now; `symbols` is a file with the functions of a program.
 
-        Raises SymbolsUnreadable, NothingToMerge, NotStored or WorkerLost.
+        Raises SymbolsUnreadable, NothingToMerge, NotStored or WorkerUnavailable.
         """
         try:
             blobs = await asyncio.to_thread(live_blobs, self.store, selection)

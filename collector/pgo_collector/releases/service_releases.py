@@ -55,7 +55,8 @@ class ServiceReleases:
     async def current(self, wanted: Format) -> OpenRelease:
         """What to build with; made first if there is none yet, or if a bound is passed.
 
-        Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or WorkerLost.
+        Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or
+        WorkerUnavailable.
         """
         with _refusals():
             if await asyncio.to_thread(self._is_check_due):

@@ -13,7 +13,7 @@ from pprof_merge import ProfileError
 
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.tasks import inspect
-from pgo_collector.errors import InputsDamaged, NotACPUProfile, WorkerLost
+from pgo_collector.errors import InputsDamaged, NotACPUProfile, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.store import Store
@@ -140,7 +140,7 @@ async def _read(store: Store, name: BlobName) -> Facts | None:
     """The facts of a blob, None if it can't be read or isn't what its name says."""
     try:
         facts = await store.workers.run(inspect, store.blobs.path(name), name.series.type)
-    except (ProfileError, NotACPUProfile, WorkerLost, OSError) as error:
+    except (ProfileError, NotACPUProfile, TaskOutOfMemory, WorkerUnavailable, OSError) as error:
         _log.warning("stored profile can't be read", blob=str(name), reason=str(error))
         return None
     if facts.digest != name.identity.digest or facts.time_nanos not in {0, name.identity.time_nanos}:

@@ -85,7 +85,7 @@ class Store:
     ) -> Submitted:
         """Checks the profile in the file `part` and stores it, as `add` does.
 
-        Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        Raises ProfileError, NotACPUProfile, NotStored or WorkerUnavailable.
         """
         try:
             facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)

@@ -56,7 +56,7 @@ class Retention:
         return found
 
     async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
-        """Deletes it. Raises SQLAlchemyError or WorkerLost."""
+        """Deletes it. Raises SQLAlchemyError or WorkerUnavailable."""
         expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
         ordered = sorted(expired, key=lambda each: _owner(each.blob))
         for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):

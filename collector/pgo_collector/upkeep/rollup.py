@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Collection[str]) -> None:
     """Combines, day by day (in UTC), what was taken before a time; all labels stay if none are named.
 
-    Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     groups = await asyncio.to_thread(_crowded, store.catalog, before_nanos, kept_labels)
     for (service, type_), of_owner in groupby(groups, key=lambda days: days[0].series[:2]):
