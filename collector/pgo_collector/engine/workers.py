@@ -279,8 +279,10 @@ class _Worker:
         if code == -signal.SIGKILL and await asyncio.to_thread(oom_kills) > self._oom_kills:
             _log.error("the kernel ended a worker process for want of memory", task=name)
             raise TaskOutOfMemory.over(self._bounds.task_bytes)
-        tell = _log.info if code in _TERMINATED else _log.error
-        tell("a worker process died, starting a new one", task=name, code=code)
+        if code in _TERMINATED:
+            _log.info("a worker process was terminated, starting a new one", task=name)
+        else:
+            _log.error("a worker process died, starting a new one", task=name, code=code)
 
     async def _kill(self, process: Process, reason: Replacement) -> None:
         process.kill()

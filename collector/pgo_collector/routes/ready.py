@@ -27,8 +27,8 @@ def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> AP
         openapi_extra=OPEN,
     )
     async def ready() -> Response:
-        fails = await readiness.faults()
         tasks = {"oldest_seconds": round(workers.oldest_task_seconds, 1), "waiting": workers.queued}
+        fails = await readiness.faults()
         rows = {"read": warming.read, "of": warming.total}
         return ready_answer(fails, tasks=tasks, rows=rows)
 
