@@ -130,7 +130,7 @@ def test_the_age_of_the_oldest_task_is_shown(tmp_path: Path) -> None:
 
     def oldest_seconds(server: Server) -> float:
         found = re.search(
-            r"^pgo_collector_oldest_task_seconds (\S+)$", server.client.get("/metrics").text, re.M
+            r"^pgo_collector_oldest_task_seconds (\S+)$", server.client.get("/metrics").text, re.MULTILINE
         )
         assert found
         return float(found[1])
