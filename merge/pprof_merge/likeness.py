@@ -39,13 +39,15 @@ def likenesses(header: Header, traced: TracedEdges, profiles: Sequence[Contribut
     """Of the profiles in a merge, from its header, its edges, and what each profile has in it."""
     column = weighing_column(header)
     total = np.maximum(traced.edges.weight, 0).astype(np.float64)
-    found = [_overlaps(total, traced, column, chunk) for chunk in _chunks(profiles)]
+    of_none = np.zeros(0), np.zeros(0)
+    found = [of_none, *(_overlaps(total, traced, column, chunk) for chunk in _chunks(profiles))]
     overlap, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
     unit = _unit(header, column)
     return Likenesses(overlap, _expected(total, weight / unit, float(total.sum()) / unit), weight / unit)
 
 
 def _chunks(profiles: Sequence[Contribution]) -> Iterator[list[Contribution]]:
+    """Yield the profiles in chunks that end once they have enough traces; no chunk is empty."""
     chunk: list[Contribution] = []
     size = 0
     for profile in profiles:
@@ -54,7 +56,8 @@ def _chunks(profiles: Sequence[Contribution]) -> Iterator[list[Contribution]]:
         if size >= _CHUNK_TRACES:
             yield chunk
             chunk, size = [], 0
-    yield chunk
+    if chunk:
+        yield chunk
 
 
 def _overlaps(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import pytest
@@ -99,6 +103,48 @@ def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
         start = code_of(process.pid, binary)
         unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
         assert layouts.frames(unseen, (), (start,)) == (Frame(start, None, ""),)
+
+
+def test_a_file_that_is_called_as_a_line_looks_is_no_code(tmp_path: Path) -> None:
+    """A process maps what it wants, and so chooses what its layout says."""
+    forged = tmp_path / f"10-{'f' * 17} r-xp 0 00:00 1 [vdso]"
+    forged.write_bytes(bytes(4096))
+    with forged.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ):
+        layouts = Layouts()
+        layouts.look(os.getpid())
+        assert "r-xp 0 00:00 1 [vdso]" in Path("/proc/self/maps").read_text()
+        assert layouts.frames(os.getpid(), (), (0x18,)) == (Frame(0x18, None, ""),)
+
+
+FORKS = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    if os.fork():
+        os.wait()
+        os._exit(0)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_any_number_of_forks_is_looked_at() -> None:
+    """A process that forks a process that forks: each has the layout of the one before it."""
+    command = (sys.executable, "-c", FORKS, "60")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        last = int(process.stdout.readline())
+        allowed = sys.getrecursionlimit()
+        layouts = Layouts()
+        sys.setrecursionlimit(len(inspect.stack()) + 50)
+        try:
+            layouts.look(last)
+        finally:
+            sys.setrecursionlimit(allowed)
+        text = Path(f"/proc/{process.pid}/maps").read_text()
+        process.communicate()
+    (start,) = re.findall(r"^(\w+)-\w+ r-xp .*/libc\.so", text, flags=re.MULTILINE)
+    (frame,) = layouts.frames(process.pid, (), (int(start, 16),))
+    assert frame.mapping is not None  # so the first of them was looked at too
 
 
 def test_the_kernel_is_said_once_and_its_callers_are_calls() -> None:

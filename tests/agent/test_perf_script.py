@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pgo_agent.errors import NotReadable, ToolFailed
-from pgo_agent.native.perf_script import Sample, parse, read_recording
-from pgo_agent.native.recording import Frame, Mapping
+from pgo_agent.native.native_profile import native_profile
+from pgo_agent.native.perf_script import Sample, parse, read_recording, whole_recording
+from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.native.symbols import demangled
 
 PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
 KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
@@ -82,6 +88,89 @@ def test_a_sample_has_the_name_of_its_process_as_it_was_then() -> None:
 def test_what_is_not_understood_is_refused(printed: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         samples_in(printed)
+
+
+BEYOND = "f" * 17
+LAST = "f" * 16
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        f"json  1/1  2.000000000:     1 cpu-clock: \n\t {BEYOND} main (/a)\n",
+        "json  1/1  2.000000000:     9999999999999 cpu-clock: \n\t 10 main (/a)\n",
+        f"json  1/1  {'9' * 5000}.000000000:     1 cpu-clock: \n\t 10 main (/a)\n",
+        f"json  {'9' * 5000}/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n",
+    ],
+)
+def test_numbers_that_perf_would_not_print_are_refused(printed: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        samples_in(printed)
+
+
+@pytest.mark.parametrize(("start", "size"), [(BEYOND, "1"), ("1", BEYOND), (LAST, "1"), ("1", LAST)])
+def test_a_mapping_beyond_all_addresses_is_none(start: str, size: str) -> None:
+    """A thread or file may be called as a line of perf looks."""
+    printed = (
+        f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x{start}(0x{size}) @ 0 00:00 0 0]: r-xp /a\n"
+        "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n"
+    )
+    assert [sample.stack.frames for sample in samples_in(printed)] == [(Frame(0x10, None, "main"),)]
+
+
+def test_a_caller_at_the_first_byte_of_a_file_has_an_address() -> None:
+    """Programs choose what is on their stacks."""
+    printed = "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n\t 0 main (/a)\n"
+    ((leaf, caller),) = (sample.stack.frames for sample in samples_in(printed))
+    assert (leaf.address, caller.address) == (0x10, 0)
+
+
+def test_times_add_up_to_no_more_than_a_profile_has_room_for() -> None:
+    stack = Stack("x", 1, 1, ())
+    recording = Recording.of(1, 2, 3, [(stack, 1 << 62, (1 << 63) - 1)] * 3)
+    assert recording.stacks == {stack: ((1 << 63) - 1, (1 << 63) - 1)}
+
+
+numbers = st.integers(0, 1 << 70) | st.sampled_from([0, (1 << 63) - 1, (1 << 64) - 1, 1 << 64])
+
+
+@given(
+    changed=st.lists(
+        st.tuples(st.integers(0, 200), numbers.map("{:x}".format) | st.text("0f9:/x(", max_size=9))
+    ),
+    lines=st.permutations(range(12)),
+)
+def test_changed_lines_are_read_or_refused(changed: list[tuple[int, str]], lines: list[int]) -> None:
+    """Numbers are exchanged, and the first lines stand in another order."""
+    pieces = re.split(r"((?<![a-z])[0-9a-f]{2,}|\d+)", PRINTED)
+    for at, text in changed:
+        pieces[(2 * at + 1) % (len(pieces) - 1)] = text
+    every = "".join(pieces).split("\n")
+    every[: len(lines)] = [every[line] for line in lines]
+    with suppress(ValueError):
+        for frame in (frame for sample in parse(every) for frame in sample.stack.frames):
+            assert 0 <= frame.address < 1 << 64
+            if frame.mapping:
+                assert 0 <= frame.mapping.start + frame.mapping.size < 1 << 64
+
+
+@pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
+def test_the_largest_numbers_that_are_read_go_into_a_profile() -> None:
+    printed = (
+        f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x{'f' * 15}e) @ 0x{LAST} 00:00 0 0]: r-xp /a\n"
+        f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x{'f' * 15}d) @ 0 00:00 0 0]: r-xp /a\n"
+        f"x  -1/9999999999  999999999.000000000: 999999999999 cpu-clock: \n\t {LAST} a (/a)\n\t 0 a (/a)\n\n"
+    )
+    assert native_profile(whole_recording(samples_in(printed), 1))
+
+
+@pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
+def test_a_name_of_several_lines_stays_as_it_is() -> None:
+    assert demangled(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
+        "_Z1fv": "f()",
+        "_Z1gv\n_Z1hv": "_Z1gv\n_Z1hv",
+        "plain": "plain",
+    }
 
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")

@@ -8,12 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
-from pprof_merge import Collection, decode
+from pprof_merge import Collection, compress, decode
+from pprof_merge.likeness import _CHUNK_TRACES
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, Subject, report
+from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.conftest import PROFILES
-from tests.faults.stacks import profile_of
+from tests.collector.visitor import Visitor
+from tests.faults.stacks import SECOND, profile_of
+from tests.merge.stacked import stacked
 from tests.server import Server, bearer
 
 SYMBOLS = b"  4d53a0 T main.main\n  4d5400       1189 t runtime.mallocgc\n"
@@ -163,3 +167,18 @@ def test_a_profile_without_calls_is_reported_as_what_it_is(shared: Server) -> No
     found = ask(shared).json()
     assert found["go"]["verdict"] == "ignored"
     assert found["times"]["days"] == {"2023-11-14": found["profiles"]}
+
+
+def test_where_the_last_profile_fills_a_chunk(server: Server) -> None:
+    """The report takes so many stacks at once, and here there are just as many."""
+    for profile in (1, 2):
+        message = Profile.FromString(stacked({"main.main;main.run": 1}, time_nanos=profile * SECOND))
+        message.sample.extend([message.sample[0]] * (_CHUNK_TRACES // 2 - 1))
+        assert len(message.sample) * 2 == _CHUNK_TRACES
+        assert server.submit(compress(message.SerializeToString())).status_code == 204
+    found = ask(server)
+    assert found.status_code == 200, found.text
+    assert (found.json()["profiles"], found.json()["outliers"]["compared"]) == (2, 2)
+    assert Visitor(server).page("/ui/services/default/build").all("h1")
+    assert server.release().status_code == 200
+    assert server.releases(method="POST").status_code in {200, 201}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pgo_collector.engine import row_file
+from pgo_collector.engine import row_file, shelf
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.engine.row_file import RowFile
 from pgo_collector.engine.rows import Rows
@@ -66,6 +66,27 @@ def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
     file = RowFile(path, engine, rows)
     file.read()
     return rows, file
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_blobs_are_taken_in_segment_by_segment(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    for module in (row_file, shelf):
+        monkeypatch.setattr(module, "SEGMENT", size)
+    paths = [path for path in PROFILES if path.name.startswith("apisvc")]
+    assert len(paths) > 2 * size + 1
+    for count in (0, 1, size - 1, size, size + 1, 2 * size, 2 * size + 1):
+        kept = Shelf(STORED, "1")
+        kept.folder, kept.most_bytes = tmp_path / str(count), 1 << 30
+        kept.folder.mkdir(exist_ok=True)
+        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
+        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
+        numbers = kept.rows("x/cpu").numbers(stored(folder, paths[:count])).tolist()
+        assert numbers == [*range(count)]
+        if count:
+            expected = encode(merge(decode(path.read_bytes()) for path in paths[:count]))
+            assert merged(kept.rows("x/cpu")) == expected
 
 
 def test_a_file_has_all_that_a_merge_needs(

@@ -35,7 +35,7 @@ _ENVIRONMENT = {
 _KEY = re.compile(
     r"(?P<pid>\d+),(?P<thread>\d+),(?P<kernel>(?:\n\t.*)*)\n?,(?P<user>(?:\n\t.*)*)\n?,(?P<comm>(?s:.*))"
 )
-_ADDRESS = re.compile(r"\n\t([0-9a-f]+) ")
+_ADDRESS = re.compile(r"\n\t([0-9a-f]{1,16}) ")
 _BTF = Path("/sys/kernel/btf/vmlinux")
 
 

@@ -5,16 +5,27 @@ The layout is that of elf(5), for 64 bits and little-endian.
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, NamedTuple, Self
 
 from pgo_agent.errors import NotReadable
 
 _MAGIC = b"\x7fELF\x02\x01"
 _LOADED, _NOTE = 1, 4
 _BUILD_ID = (b"GNU\0", 3)
+_HEAD = struct.Struct("<32xQ14xHH4x")
+_ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
+# Whoever runs a program chooses all that is in its file. The kernel runs none with more segments,
+# and linkers write notes of some hundred bytes, with build ids of 8 to 20.
+_MOST_TABLE_BYTES = 64 << 10
+_MOST_NOTE_BYTES = 64 << 10
+_LONGEST_BUILD_ID = 64
+_ADDRESSES = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +48,34 @@ class Elf:
     def read(cls, path: Path) -> Self:
         """The binary at a path. Raises NotReadable, also if it isn't one."""
         try:
-            with path.open("rb") as file:
-                head = file.read(64)
-                if not head.startswith(_MAGIC):
-                    raise NotReadable(path, "not an ELF file of 64 bits, little-endian")
-                table, entry_size, entries = struct.unpack_from("<32xQ14xHH", head)
-                build_id, segments = "", []
-                for entry in range(entries):
-                    file.seek(table + entry * entry_size)
-                    kind, offset, address, size, alignment = struct.unpack("<I4xQQ8xQ8xQ", file.read(56))
-                    if kind == _LOADED:
-                        segments.append(Segment(offset, address, size))
-                    elif kind == _NOTE:
-                        file.seek(offset)
-                        build_id = build_id or build_id_of_notes(file.read(size), max(alignment, 4))
+            # Nobody may ever write to what has the file's name by now, a FIFO say.
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+                return cls._of(file)
         except OSError as error:
             raise NotReadable(path, error.strerror or str(error)) from error
         except struct.error as error:
             raise NotReadable(path, "an ELF file that is cut off") from error
+        except ValueError as error:
+            raise NotReadable(path, str(error)) from error
+
+    @classmethod
+    def _of(cls, file: BinaryIO) -> Self:
+        """Read what is there of a file. Raises ValueError, struct.error if it is cut off, and OSError."""
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        build_id, segments, note_bytes = "", [], 0
+        for entry in _entries(file, status.st_size):
+            if entry.kind == _LOADED:
+                if max(entry.offset, entry.address) + entry.size > _ADDRESSES:
+                    raise ValueError("an ELF file with a segment beyond the end of all addresses")
+                segments.append(Segment(entry.offset, entry.address, entry.size))
+            elif entry.kind == _NOTE and not build_id:
+                note_bytes += entry.size
+                if note_bytes > _MOST_NOTE_BYTES:
+                    raise ValueError(f"an ELF file with notes of more than {_MOST_NOTE_BYTES} bytes")
+                notes = _part(file, status.st_size, entry.offset, entry.size)
+                build_id = build_id_of_notes(notes, 8 if entry.alignment == 8 else 4)
         return cls(build_id, tuple(segments))
 
     def address_of(self, offset: int) -> int | None:
@@ -65,17 +86,54 @@ class Elf:
         return None
 
 
+class _Entry(NamedTuple):
+    """A row of the table of segments; numbers are of 64 bits, and may be any."""
+
+    kind: int
+    offset: int
+    address: int
+    size: int
+    alignment: int
+
+
+def _entries(file: BinaryIO, file_size: int) -> Iterator[_Entry]:
+    head = _part(file, file_size, 0, min(file_size, _HEAD.size))
+    if not head.startswith(_MAGIC):
+        raise ValueError("not an ELF file of 64 bits, little-endian")
+    table, entry_size, count = _HEAD.unpack(head)
+    if count and entry_size != _ENTRY.size:
+        raise ValueError(f"an ELF file whose segments take {entry_size} bytes each, not {_ENTRY.size}")
+    if count * _ENTRY.size > _MOST_TABLE_BYTES:
+        raise ValueError(f"an ELF file with {count} segments")
+    return map(_Entry._make, _ENTRY.iter_unpack(_part(file, file_size, table, count * _ENTRY.size)))
+
+
+def _part(file: BinaryIO, file_size: int, offset: int, size: int) -> bytes:
+    """So many bytes of a file. Raises struct.error if there are less, before any memory is taken for them."""
+    if offset + size > file_size:
+        raise struct.error
+    file.seek(offset)
+    part = file.read(size)
+    if len(part) < size:  # it has just become shorter
+        raise struct.error
+    return part
+
+
 def build_id_of_notes(notes: bytes, alignment: int = 4) -> str:
     """The GNU build id among notes, hexadecimal; empty if there is none. Raises struct.error if they are cut.
 
-    Each note is the sizes of its name and description, its type, and those two.
+    Each note is the sizes of its name and description, its type, and those two. One of no byte, or of more
+    than 64, is no build id.
     """
     position = 0
     while position < len(notes):
         name_size, size, kind = struct.unpack_from("<III", notes, position)
         name_at = position + 12
         at = name_at + -(-name_size // 4) * 4
-        if (notes[name_at : name_at + name_size], kind) == _BUILD_ID:
+        is_build_id = (notes[name_at : name_at + name_size], kind) == _BUILD_ID
+        if is_build_id and 0 < size <= _LONGEST_BUILD_ID:
+            if at + size > len(notes):
+                raise struct.error
             return notes[at : at + size].hex()
         position = at + -(-size // alignment) * alignment
     return ""

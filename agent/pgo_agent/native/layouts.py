@@ -16,9 +16,11 @@ from pgo_agent.native.elf import Elf
 from pgo_agent.native.kernel import Kernel
 from pgo_agent.native.recording import Frame, Mapping
 
+# A file may be called as a line looks, so that only whole lines count.
 _EXECUTABLE = re.compile(
-    r"(?P<range>(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+)) ..x. (?P<offset>[0-9a-f]+) \S+ (?P<inode>\d+) *"
-    r"(?P<file>.*)"
+    r"^(?P<range>(?P<start>[0-9a-f]{1,16})-(?P<end>[0-9a-f]{1,16})) ..x. (?P<offset>[0-9a-f]{1,16}) \S+ "
+    r"(?P<inode>\d{1,20}) *(?P<file>.*)$",
+    re.MULTILINE,
 )
 _DELETED = " (deleted)"
 
@@ -43,19 +45,28 @@ class Layouts:
         self._mappings: dict[tuple[str, str, int, int], Mapping] = {}
 
     def look(self, pid: int) -> None:
-        """Reads the layout of a process; if it is gone, that which was read before stays."""
+        """Reads the layout of a process; if it is gone, that which was read before stays.
+
+        Of one that was forked, those before it are read too, as far as they weren't: any number of them.
+        """
+        unread: int | None = pid
+        while unread is not None:
+            unread = self._look_at(unread)
+
+    def _look_at(self, pid: int) -> int | None:
+        """Read the layout of one process; return the one it was forked from if that is to be read next."""
         try:
             text = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
             parent = _parent(pid)
             forked = _executable(pid) == _executable(parent)
         except OSError:
-            return
+            return None
         if text:  # a process that is ending has none any more
             self._texts[pid] = text
             if forked:
                 self._forked[pid] = parent
-                if parent not in self._texts:
-                    self.look(parent)
+                return None if parent in self._texts else parent
+        return None
 
     def look_again(self) -> None:
         """Reads all of them once more: they may have loaded libraries since."""
@@ -68,7 +79,7 @@ class Layouts:
         kernel = kernel[1:] if kernel[:1] == kernel[1:2] else kernel
         # A caller's address is where it goes on; the call is before that. pprof's tools expect the call.
         # What the kernel interrupted, by a fault or the clock, made no call.
-        frames = [self._kernel.frame(address - (place > 0)) for place, address in enumerate(kernel)]
+        frames = [self._kernel.frame(max(address - (place > 0), 0)) for place, address in enumerate(kernel)]
         areas = self._areas_of(pid)
         for place, address in enumerate(user):
             frames.extend(self._frame(areas, address - (place > 0), leaf=not frames))
@@ -100,7 +111,11 @@ class Layouts:
             servers = {self._forked.get(known, known) for known in self._texts}
             text = self._texts.get(servers.pop(), "") if self._forked and len(servers) == 1 else ""
         if text not in self._areas:
-            self._areas[text] = [self._area(pid, found) for found in _EXECUTABLE.finditer(text)]
+            self._areas[text] = [
+                self._area(pid, found)
+                for found in _EXECUTABLE.finditer(text)
+                if int(found["start"], 16) < int(found["end"], 16)
+            ]
         return self._areas[text]
 
     def _area(self, pid: int, found: re.Match[str]) -> _Area:

@@ -28,21 +28,25 @@ _SCRIPT = (
 )
 # Their period is CPU time, in ns; that of others counts something else.
 _CLOCKS = frozenset({"cpu-clock", "task-clock"})
+# Programs choose what threads and files are called, and so may forge a line; numbers have as many digits as
+# they can have.
 _MAPPED = re.compile(
-    r"PERF_RECORD_MMAP2? -?\d+/\d+: \[0x(?P<start>[0-9a-f]+)\(0x(?P<size>[0-9a-f]+)\) @ (?P<offset>\S+)"
+    r"PERF_RECORD_MMAP2? -?\d+/\d+: \[0x(?P<start>[0-9a-f]{1,16})\(0x(?P<size>[0-9a-f]{1,16})\)"
+    r" @ (?P<offset>(?:0x)?[0-9a-f]{1,16})"
     r"(?: <(?P<build_id>[0-9a-f]+)>| [^\]]*)?\]: \S+ (?P<file>.*)"
 )
 _SAMPLE = re.compile(
-    r"(?P<comm>.*?) +(?P<pid>-?\d+)/(?P<thread>-?\d+) +(?P<time>\d+\.\d{9}): +(?P<period>\d+) "
-    r"(?P<event>\S+?)(?::[a-zA-Z]*)?: *(?P<frame>\S.*)?"
+    r"(?P<comm>.*?) +(?P<pid>-?\d{1,10})/(?P<thread>-?\d{1,10}) +(?P<time>\d{1,9}\.\d{9}): +"
+    r"(?P<period>\d{1,12}) (?P<event>\S+?)(?::[a-zA-Z]*)?: *(?P<frame>\S.*)?"
 )
-_FRAME = re.compile(r"\s+(?P<at>[0-9a-f]+) (?P<symbol>.*?) \((?P<file>.*)\)")
+_FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)")
 # What a task is called, and which task it was forked from; other events of tasks are of no use here.
 _NAMED = re.compile(r"PERF_RECORD_COMM(?: exec)?: (?P<comm>.*):(?P<pid>\d+)/(?P<thread>\d+)$")
 _FORKED = re.compile(r"PERF_RECORD_FORK\((?P<pid>\d+):(?P<thread>\d+)\):\((?P<parent>\d+):\d+\)$")
 _EVENT = re.compile(r" PERF_RECORD_[A-Z0-9]+\b")
 _KERNEL = "[kernel.kallsyms]"
 _KERNEL_STARTS = 1 << 63
+_ADDRESSES = 1 << 64
 _UNKNOWN = "[unknown]"
 
 
@@ -115,7 +119,8 @@ def _follow(line: str, mappings: dict[str, list[Mapping]], processes: dict[str, 
     """Keeps up with what lies where in memory, and with the names of main threads, by their ids."""
     if mapped := _MAPPED.search(line):
         mapping = _mapping(mapped)
-        mappings.setdefault(mapping.file, []).insert(0, mapping)
+        if mapping.start + mapping.size < _ADDRESSES:
+            mappings.setdefault(mapping.file, []).insert(0, mapping)
     elif (named := _NAMED.search(line)) and named["pid"] == named["thread"]:
         processes[named["pid"]] = named["comm"]
     elif (forked := _FORKED.search(line)) and forked["pid"] == forked["thread"]:
@@ -144,7 +149,7 @@ def _frame(line: str, mappings: dict[str, list[Mapping]], called: Sequence[Frame
     # A caller's frame is where it goes on; the call is before that. pprof's tools expect the call. What the
     # kernel interrupted, by a fault or the clock, made no call.
     if called and (at >= _KERNEL_STARTS or called[-1].address < _KERNEL_STARTS):
-        at -= 1
+        at = max(at - 1, 0)
     symbol = "" if parts["symbol"] == _UNKNOWN else parts["symbol"]
     # The latest comes first: a file may have been replaced while perf recorded.
     for mapping in mappings.get(parts["file"], ()):

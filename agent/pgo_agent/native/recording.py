@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+# What a profile has room for.
+_MOST = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
@@ -55,5 +58,5 @@ class Recording:
         stacks: dict[Stack, tuple[int, int]] = {}
         for stack, count, cpu in samples:
             counted, taken = stacks.get(stack, (0, 0))
-            stacks[stack] = counted + count, taken + cpu
+            stacks[stack] = min(counted + count, _MOST), min(taken + cpu, _MOST)
         return cls(began, duration, period, stacks)

@@ -35,10 +35,14 @@ def symbolize(binary: Path, addresses: Sequence[int]) -> list[tuple[Line, ...]]:
 
 
 def demangled(names: Iterable[str]) -> dict[str, str]:
-    """What people call functions with these linkage names. Raises ToolFailed as `symbolize`."""
-    linkage = list(names)
+    """What people call functions with these linkage names. Raises ToolFailed as `symbolize`.
+
+    No compiler writes a name of several lines, but debug information may have one; that stays as it is.
+    """
+    every = list(names)
+    linkage = [name for name in every if "\n" not in name]
     readable = run_tool("llvm-cxxfilt", given="".join(f"{name}\n" for name in linkage))
-    return dict(zip(linkage, readable, strict=True))
+    return dict(zip(every, every, strict=True)) | dict(zip(linkage, readable, strict=True))
 
 
 def _lines(symbols: Iterable[dict[str, str | int]]) -> Iterable[Line]:

@@ -1,0 +1,300 @@
+"""What bombs are thrown at: every parser, and after it every output that is made of what was parsed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pgo_agent.errors import AgentError
+from pgo_agent.native.elf import Elf
+from pgo_agent.native.perf_script import parse
+from pgo_agent.scrape.fetch import check_pprof
+from pgo_agent.scrape.pod import PodLabels, target_of
+from pgo_agent.scrape.static import read_targets
+from pgo_agent.scrape.target import Wanted
+from pgo_agent.serve.order import Order
+from pgo_agent.serve.refusal import Refusal as AgentRefusal
+from pgo_agent.spooled import unpack
+from pgo_collector.engine import questions, tasks
+from pgo_collector.engine.collected import SHELF, Chosen
+from pgo_collector.engine.forms import Form, format_named
+from pgo_collector.engine.received import HeldBody, receive, receive_held
+from pgo_collector.engine.stored import STORED, StoredBlobs, StoredSeries
+from pgo_collector.errors import Refusal
+from pgo_collector.questions.flames import Flame
+from pgo_collector.settings import Settings
+from pgo_collector.store.selection import Coarse
+from pgo_collector.ui.flame_drawing import drawing_of
+from pprof_merge import ProfileError, Weighting
+from pprof_merge.errors import RulesInvalid, SymbolsInvalid
+from pprof_merge.flame_graph import View
+from pprof_merge.formats import FORMATS
+from pprof_merge.rules import Rules, parse_rules
+from pprof_merge.symbols import parse_symbols
+
+from tests.campaign.bomb_inputs import PROFILE, Kind, text_kind
+from tests.merge.stacked import stacked
+
+DOCUMENTED = (
+    ProfileError,
+    RulesInvalid,
+    SymbolsInvalid,
+    Refusal,
+    AgentError,
+    AgentRefusal,
+)
+_TYPE = "other"
+_LARGEST_SCRAPE = 8 << 20
+_NOW = 1_700_000_000_000_000_000
+
+Work = Callable[[bytes, Path], int]
+
+
+class Target(NamedTuple):
+    """A parser and what comes after it: the kind of its inputs, and what is done with one in a folder, which
+    returns the size of the output.
+    """
+
+    kind: Kind
+    work: Work
+
+
+class _Engine:
+    """The collector's engine on one profile in a folder, with the settings of a server."""
+
+    def __init__(self, body: bytes, folder: Path) -> None:
+        """Check the body as that of a submit is, and store it."""
+        settings = Settings()
+        (received,) = receive_held([HeldBody(body, _TYPE)], settings.limits)
+        if isinstance(received, Exception):
+            raise received
+        self._folder = folder
+        # What an answer may take, where the engine has a bound on that.
+        self.budget: tuple[Any, ...] = (
+            (budget,) if (budget := getattr(settings, "output_budget", None)) else ()
+        )
+        blobs = StoredBlobs(
+            str(folder),
+            (StoredSeries("service"),),
+            np.zeros(1, np.int32),
+            np.array([_NOW]),
+            np.frombuffer(bytes.fromhex(received.facts.digest), np.uint8).reshape(1, 32),
+        )
+        blobs.path(0).parent.mkdir(parents=True, exist_ok=True)
+        blobs.path(0).write_bytes(received.packed or body)
+        SHELF.folder, SHELF.most_bytes = folder, 64 << 20
+        self.chosen = Chosen("service", _TYPE, blobs)
+
+    def merged(self, form: Form) -> int:
+        """The size of the merge in a form."""
+        part = self._folder / "part"
+        tasks.merge_blobs(self.chosen, form, part, *self.budget)
+        return part.stat().st_size
+
+    def reported(self, symbols: Path | None) -> int:
+        """The size of the report, also beside the same profile as the release."""
+        released = self.chosen.blobs.path(0)
+        return len(tasks.report_blobs(self.chosen, symbols, released, _NOW, *self.budget).report or b"")
+
+
+def _format(name: str, weighting: Weighting) -> Work:
+    return lambda body, folder: _Engine(body, folder).merged(Form(format_named(name), Rules(), weighting))
+
+
+def _ruled(body: bytes, folder: Path) -> int:
+    rules = parse_rules(b"drop /.*a{20}.*/\nnoinline /[0-9]*.*/\ndrop 1a\n")
+    return _Engine(body, folder).merged(Form(format_named("go"), rules))
+
+
+def _report(body: bytes, folder: Path) -> int:
+    return _Engine(body, folder).reported(None)
+
+
+def _report_with_symbols(body: bytes, folder: Path) -> int:
+    (folder / "symbols").write_bytes(body)
+    parse_symbols(body)
+    return _Engine(stacked({"main.main;main.run": 100}), folder).reported(folder / "symbols")
+
+
+def _table(body: bytes, folder: Path) -> int:
+    engine = _Engine(body, folder)
+    return sum(
+        len(pickle.dumps(questions.table_blobs(engine.chosen, grouping, *engine.budget)))
+        for grouping in ("function", "package", "file")
+    )
+
+
+def _timeline(body: bytes, folder: Path) -> int:
+    engine = _Engine(body, folder)
+    steps = {engine.chosen.blobs.name(0): 999}
+    return len(
+        pickle.dumps(questions.time_blobs(engine.chosen, steps, "function", "main.run", *engine.budget))
+    )
+
+
+def _flame(body: bytes, folder: Path) -> int:
+    """The graph, and what the page draws of it, in which all is found that is sought."""
+    engine = _Engine(body, folder)
+    view = View(least=0, search="1")
+    drawn = questions.draw_blobs(engine.chosen, view, None, *engine.budget)
+    size = len(pickle.dumps(drawn))
+    if drawn.graph is not None and drawn.sample_type is not None:
+        flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, Coarse(), drawn.left_out)  # type: ignore[arg-type]
+        size += len(repr(drawing_of(flame, view.search)))
+    return size
+
+
+def _legacy(body: bytes, folder: Path) -> int:
+    """A file of pgo-fleet's, that only an operator can put there, is taken without most limits."""
+    part = folder / "part"
+    part.write_bytes(body)
+    receive(part, folder / "gzipped", _TYPE, STORED)
+    return part.stat().st_size
+
+
+def _rules(body: bytes, folder: Path) -> int:
+    rules = parse_rules(body)
+    return _Engine(stacked({"main.main;main.run": 100}), folder).merged(Form(format_named("go"), rules))
+
+
+def _scraped(body: bytes, _: Path) -> int:
+    check_pprof(body, _LARGEST_SCRAPE)
+    return 0
+
+
+def _order(body: bytes, _: Path) -> int:
+    return len(repr(Order.parse(body, ())))
+
+
+def _targets(body: bytes, folder: Path) -> int:
+    (folder / "targets.toml").write_bytes(body)
+    return len(repr(read_targets(folder / "targets.toml", Wanted(("cpu",), 10))))
+
+
+def _pod(body: bytes, _: Path) -> int:
+    """What is no JSON is refused by the client of Kubernetes."""
+    try:
+        pod = json.loads(body)
+    except (ValueError, RecursionError):
+        return 0
+    return len(repr(target_of(pod, Wanted(("cpu",), 10), PodLabels({"pod": "pod"}))))
+
+
+def _perf(body: bytes, _: Path) -> int:
+    try:
+        return sum(len(sample.stack.frames) for sample in parse(body.decode(errors="replace").split("\n")))
+    except ValueError:  # documented there: it becomes NotReadable
+        return 0
+
+
+def _elf(body: bytes, folder: Path) -> int:
+    (folder / "elf").write_bytes(body)
+    return len(Elf.read(folder / "elf").build_id)
+
+
+def _spooled(body: bytes, folder: Path) -> int:
+    return len(unpack(folder, body).body)
+
+
+_SYMBOLS = text_kind(
+    (b"4d53a0 T main.main\n", b"a", b" ", b"\n", b"0", b"\xff", b"\x85", b"T ", b".abi0", b"\r")
+)
+_RULES = text_kind(
+    (
+        b"drop ",
+        b"noinline ",
+        b"main.run\n",
+        b"/",
+        b"(",
+        b")",
+        b"a",
+        b"{9}",
+        b"[a-z]",
+        b"|",
+        b".*",
+        b"\\",
+        b"\n",
+        b"\xff",
+    )
+)
+_JSON = text_kind(
+    (
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b'"a"',
+        b":",
+        b",",
+        b"9",
+        b"1e9",
+        b"-",
+        b'"',
+        b"\\u0041",
+        b'"timeout_seconds"',
+        b"\xff",
+    )
+)
+_POD = text_kind(
+    (
+        b"profefe.com/enable",
+        b"profiles.grafana.com/cpu.scrape",
+        b'":"',
+        b'","',
+        b"9",
+        b"a",
+        b"{",
+        b"[",
+        b"\\ud800",
+    ),
+    b'{"status":{"podIP":"10.0.0.1","phase":"Running"},"metadata":{"name":"x","annotations":{"a":"',
+    b'"}}}',
+)
+_TOML = text_kind(
+    (b"[[target]]\n", b"url='http://a'\n", b"service='a'\n", b"seconds=", b"9", b"a.", b"a", b"=", b"[", b"]",
+     b"{", b"'", b"\n", b"0x", b"labels={}\n")
+)  # fmt: skip
+_PERF = text_kind(
+    (b"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x1) @ 0 00:00 0 0]: r-xp /a\n",
+     b"x 1/1 0.0: PERF_RECORD_COMM: x:1/1\n", b"x  1/1  2.000000000:     1 cpu-clock: \n",
+     b"\t 10 main (/a)\n", b"\n", b"x", b" ", b"1/1 ", b"9", b"(", b")", b": ", b"PERF_RECORD_")
+)  # fmt: skip
+_ELF = text_kind(
+    (b"\1\0\0\0\4\0\0\0", b"\4\0\0\0\4\0\0\0", bytes(8), b"\xff" * 8, b"\x40" + bytes(7), b"\4\0\0\0",
+     b"GNU\0", b"\x10\0\0\0"),
+    b"\x7fELF\2\1\1".ljust(16, b"\0") + b"\3\0>\0\1\0\0\0" + bytes(8) + b"\x40" + bytes(7 + 8 + 4)
+    + b"\x40\0\x38\0\x80\0" + bytes(6),
+)  # fmt: skip
+
+TARGETS: Mapping[str, Target] = {
+    **{f"pprof, format {name}": Target(PROFILE, _format(name, Weighting())) for name in FORMATS},
+    "pprof, weighted": Target(PROFILE, _format("pprof", Weighting("instance"))),
+    "pprof, by rules": Target(PROFILE, _ruled),
+    "pprof, report": Target(PROFILE, _report),
+    "pprof, tables": Target(PROFILE, _table),
+    "pprof, timeline": Target(PROFILE, _timeline),
+    "pprof, flame graph": Target(PROFILE, _flame),
+    "legacy .pgo": Target(PROFILE, _legacy),
+    "symbols": Target(_SYMBOLS, _report_with_symbols),
+    "rules": Target(_RULES, _rules),
+    "agent, scraped pprof": Target(PROFILE, _scraped),
+    "agent, order": Target(_JSON, _order),
+    "agent, targets": Target(_TOML, _targets),
+    "agent, pod": Target(_POD, _pod),
+    "agent, perf script": Target(_PERF, _perf),
+    "agent, ELF": Target(_ELF, _elf),
+    "agent, spooled": Target(_JSON, _spooled),
+}
+
+
+def warm_up(folder: Path) -> None:
+    """Do all once that is done once in a process, as imports are: a child is to take what its input takes."""
+    folder.mkdir()
+    for target in TARGETS.values():
+        with suppress(*DOCUMENTED):
+            target.work(stacked({"main.main;main.run": 100}), folder)

@@ -1,0 +1,64 @@
+"""The command of the campaign: `make campaign ARGS="bombs --seconds 60 --seed 2"`.
+
+Each part tries for some seconds to break something. It prints its seed, its figures and its faults; the exit
+status is 1 if there are faults. What reproduces a fault is kept in a folder whose name is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from tests.campaign.report import Findings
+
+# The module of each part, which is imported when it is run.
+PARTS = {
+    "merges": "tests.campaign.merges",
+    "bombs": "tests.campaign.bombs",
+    "wire": "tests.campaign.wire",
+    "chaos": "tests.campaign.chaos",
+    "soak": "tests.campaign.soak",
+}
+
+
+class Part(Protocol):
+    """A module of the campaign."""
+
+    def run(self, seed: int, seconds: float, scratch: Path) -> Findings: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a part; return the exit status."""
+    described = argparse.ArgumentParser(prog="make campaign ARGS=", description=__doc__)
+    described.add_argument("part", choices=PARTS, help="what to try")
+    described.add_argument("--seconds", type=float, default=60.0, help="for how long (default: %(default)s)")
+    described.add_argument("--seed", type=int, default=1, help="what all choices are drawn from")
+    options = described.parse_args(arguments)
+    return run_part(options.part, options.seed, options.seconds)
+
+
+def run_part(name: str, seed: int, seconds: float) -> int:
+    """Run the part of that name in a new folder, which stays if there are faults, and print its findings."""
+    scratch = Path(tempfile.mkdtemp(prefix=f"campaign-{name}-"))
+    print(f"campaign {name}: seed {seed}, {seconds:g} s, files in {scratch}", flush=True)  # noqa: T201
+    began = time.monotonic()
+    part = cast("Part", import_module(PARTS[name]))
+    findings = part.run(seed, seconds, scratch)
+    print(*findings.lines(), sep="\n")  # noqa: T201
+    took = time.monotonic() - began
+    print(f"campaign {name}: {len(findings.faults)} faults; seed {seed}, {took:.0f} s", flush=True)  # noqa: T201
+    if findings.faults:
+        return 1
+    shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""A loop over chunks gives the same whatever a chunk's size, and with no, one, or one more or less to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pprof_merge
+import pytest
+from pprof_merge import Collection, ProfileError, encode
+from pprof_merge.formats import FORMATS, Format
+from pprof_merge.formats.call_edges import traced_edges
+from pprof_merge.likeness import likenesses
+from pprof_merge.ragged import newly_appearing, parts_of_spans, renumber, spans
+from pprof_merge.report import Questions, Subject, report
+from pprof_merge.row_table import Rows, RowTable
+from pprof_merge.weights import Weighting
+from pprof_proto.profile_pb2 import Profile
+
+from tests.merge.stacked import stacked
+from tests.oracle.builder import World, seeded
+
+# Every constant that says how much a loop takes at once.
+CHUNKED = (
+    "pprof_merge.cells:_CHUNK_ROWS",
+    "pprof_merge.decode:_BATCH_BYTES",
+    "pprof_merge.encode_samples:_CHUNK_LOCATIONS",
+    "pprof_merge.fields:_CHUNK_BYTES",
+    "pprof_merge.likeness:_CHUNK_TRACES",
+    "pprof_merge.picked:_PART_TRACES",
+    "pprof_merge.ragged:_CHUNK",
+    "pprof_merge.ragged:_CHUNK_ROWS",
+    "pprof_merge.row_table:_PART_WORDS",
+    "pprof_merge.sums:_CACHED_ROWS",
+)
+_ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)
+
+
+def test_all_of_them_are_tested() -> None:
+    (folder,) = map(Path, pprof_merge.__path__)
+    found = [
+        f"{'.'.join(file.relative_to(folder.parent).with_suffix('').parts)}:{name}"
+        for file in sorted(folder.rglob("*.py"))
+        for name in _ITS_NAME.findall(file.read_text())
+    ]
+    assert found == [*CHUNKED]
+
+
+def patch_size(patch: pytest.MonkeyPatch, constant: str, size: int) -> None:
+    module, _, name = constant.partition(":")
+    patch.setattr(import_module(module), name, size)
+
+
+def worked_through(profiles: Sequence[bytes]) -> list[Any]:
+    """What the engine makes of profiles: what it takes, merges of all kinds, every format, the report."""
+    collection = Collection()
+    found: list[Any] = [str(taken) for taken in collection.extend(profiles)]
+    other, numbers = Collection(), [*range(len(collection))]
+    other.absorb(collection)
+
+    def written(of: Format) -> Callable[[], bytes]:
+        return lambda: of.write(collection.merge(depth=of.depth))
+
+    asked: list[Callable[[], bytes]] = [
+        lambda: encode(collection.merge()),
+        lambda: encode(other.merge()),
+        lambda: encode(collection.merge([*reversed(numbers), *numbers[:1]])),
+        lambda: encode(collection.merge(numbers, Weighting("instance"))),
+        lambda: report(collection, [Subject(n, str(n)) for n in numbers], 0, Questions()).json(),
+        *map(written, FORMATS.values()),
+    ]
+    for make in asked:
+        try:
+            found.append(make())
+        except ProfileError as error:
+            found.append(str(error))
+    return found
+
+
+def sizes_about(profiles: Iterable[bytes]) -> list[int]:
+    """Sizes of chunks about those at which the profiles, or their tables, fill one to the brim."""
+    messages = [Profile.FromString(profile) for profile in profiles]
+    samples = [sample for message in messages for sample in message.sample]
+    counted = [
+        [len(profile.SerializeToString()) for profile in messages],
+        [len(message.sample) for message in messages],
+        [len(sample.location_id) for sample in samples],
+        [sample.ByteSize() for sample in samples],
+        [location.ByteSize() for message in messages for location in message.location],
+        [function.ByteSize() for message in messages for function in message.function],
+    ]
+    brims = {total for column in counted for total in [*accumulate(column)][-1:]}
+    return sorted({*range(1, 7), *(brim + more for brim in brims for more in (-1, 0, 1))} - {-1, 0})
+
+
+NAMED = [f"main.main;main.run;main.{name}" for name in "abcdefg"]
+LISTS = {
+    "none": [],
+    "one without samples": [stacked({})],
+    "one": [stacked(dict.fromkeys(NAMED, 60))],
+    "three": [stacked(dict.fromkeys(NAMED[:n], 60 + n), time_nanos=n) for n in (2, 5, 7)],
+    "made-up": [World(seeded(seed)).profile() for seed in (2, 2, 5)],
+}
+
+
+@pytest.mark.parametrize("constant", CHUNKED)
+@pytest.mark.parametrize("name", LISTS)
+def test_the_same_at_every_boundary(constant: str, name: str) -> None:
+    profiles = LISTS[name]
+    expected = worked_through(profiles)
+    for size in sizes_about(profiles):
+        with pytest.MonkeyPatch.context() as patch:
+            patch_size(patch, constant, size)
+            assert worked_through(profiles) == expected, size
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_likenesses_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = Collection()
+    numbers = list(collection.extend(stacked({NAMED[0]: 3, NAMED[n % 7]: 50 + n}) for n in range(1, 8)))
+    merged, contributions = collection.merge_traced(map(int, numbers))  # type: ignore[arg-type]
+    traced = traced_edges(merged)
+    expected = likenesses(merged.header, traced, contributions[:count])
+    for size in range(1, 18):  # each profile has two stacks
+        patch_size(monkeypatch, "pprof_merge.likeness:_CHUNK_TRACES", size)
+        found = likenesses(merged.header, traced, contributions[:count])
+        assert [*map(np.ndarray.tolist, found)] == [*map(np.ndarray.tolist, expected)], size
+        assert len(found.overlap) == count
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.array([3, 1, 3, 0, 2, 2, 5, 1][:count], np.int64)
+    words = np.arange(30)
+    for size in range(1, count + 3):
+        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK", size)
+        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK_ROWS", size)
+        patch_size(monkeypatch, "pprof_merge.row_table:_PART_WORDS", size)
+        renumbered = numbers.copy()
+        renumber(renumbered, 10 - np.arange(6))
+        assert renumbered.tolist() == (10 - numbers).tolist()
+        first = [numbers.tolist().index(number) for number in dict.fromkeys(numbers.tolist())]
+        assert newly_appearing(numbers, np.zeros(6, np.bool_)).tolist() == first
+        parts = [*parts_of_spans(words[:count], numbers)]
+        joined = [index for _, part in parts for index in part.tolist()]
+        assert joined == spans(words[:count], numbers).tolist()
+        assert [part.stop - part.start for part, _ in parts] == [len(part) for _, part in parts]
+        rows = Rows([], [words[: numbers.sum()]], np.append(0, np.cumsum(numbers)))
+        table = RowTable([], [np.int64])
+        interned = table.intern(rows)
+        assert (table.take(interned).ragged[0] == rows.ragged[0]).all()
+        assert (table.take(interned).offsets == rows.offsets).all()
+        assert (table.intern(rows) == interned).all()
