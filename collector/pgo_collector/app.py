@@ -83,7 +83,9 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     intake = Intake(store, quotas, settings)
     app.include_router(submit_routes(intake, parts.submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, parts.locks, settings.merges_kept), Reports(store)
+    budget = settings.output_budget
+    merges = Merges(store, parts.locks, settings.merges_kept, budget)
+    reports = Reports(store, budget)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)
@@ -93,7 +95,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
         profefe_routes(intake, merges, parts.submit_keys, merge_keys, is_open=settings.profefe_open)
     )
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
-    fleet = Fleet(store)
+    fleet = Fleet(store, budget)
     app.include_router(question_routes(fleet, merge_keys, settings.default_service))
     app.include_router(openapi_routes())
     sources = Sources(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from pprof_merge import Limits
+from pprof_merge import Budget, Limits
 from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -116,6 +116,21 @@ class Settings(BaseSettings):
         le=_MOST,
         description="The largest protobuf, bare or inflated; the largest list of symbols.",
     )
+    max_name_bytes: int = Field(
+        default=32 << 10,
+        gt=0,
+        le=_MOST,
+        description="The longest name, or other text, that a submitted profile may have in it.",
+    )
+    max_output_bytes: int = Field(
+        default=256 << 20,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The largest answer that is made of profiles, as a merge in some format, a table or a report, in bytes."
+            " What is larger is refused before it is made. A worker may take three times as much for one."
+        ),
+    )
     workers: int = Field(
         default_factory=default_workers,
         gt=0,
@@ -190,7 +205,16 @@ class Settings(BaseSettings):
     @property
     def limits(self) -> Limits:
         """What one submitted profile may be."""
-        return Limits(compressed_bytes=self.max_compressed_bytes, inflated_bytes=self.max_inflated_bytes)
+        return Limits(
+            compressed_bytes=self.max_compressed_bytes,
+            inflated_bytes=self.max_inflated_bytes,
+            name_bytes=self.max_name_bytes,
+        )
+
+    @property
+    def output_budget(self) -> Budget:
+        """How large an answer that is made of profiles may be."""
+        return Budget(self.max_output_bytes)
 
     @property
     def has_metrics(self) -> bool:

@@ -27,15 +27,15 @@ class Budget(NamedTuple):
     What is made besides, on the way, stays within three times as much.
     """
 
-    bytes: int = _LARGEST
+    most_bytes: int = _LARGEST
 
     def check(self, size: int, advice: str = "ask for less") -> None:
         """Raises OutputTooLarge, which gives the advice, if so many bytes are more than this."""
-        if size > self.bytes:
-            raise OutputTooLarge(size, self.bytes, advice)
+        if size > self.most_bytes:
+            raise OutputTooLarge(size, self.most_bytes, advice)
 
     def check_rows(self, count: int, row_bytes: int, advice: str = "ask for less") -> None:
-        """Raises OutputTooLarge if so many rows of an array or table are too many; each takes so many bytes."""
+        """Raises OutputTooLarge if so many rows, each of so many bytes in memory, are more than this."""
         self.check(count * row_bytes, advice)
 
     def within(self, pieces: Iterable[bytes], advice: str = "ask for less") -> Iterator[bytes]:

@@ -151,7 +151,11 @@ def _check_names(strings: list[bytes], limits: Limits) -> None:
     """Raises LimitExceeded where a string is longer than a name may be."""
     longest = max(map(len, strings), default=0)
     if longest > limits.name_bytes:
-        limits.check("name_bytes", longest, f"string {next(row for row, string in enumerate(strings) if len(string) == longest)}")
+        limits.check(
+            "name_bytes",
+            longest,
+            f"string {next(row for row, string in enumerate(strings) if len(string) == longest)}",
+        )
 
 
 def _other_bytes(protobuf: bytes, records: Records) -> int:

@@ -20,6 +20,8 @@ Order = Literal["flat", "cum"]
 
 # Two values, which are there twice while the table is cut to what is in it.
 _CELL_BYTES = 16
+# What a name takes besides its letters.
+_NAME_BYTES = 64
 _ADVICE = "select fewer profiles, or profiles with fewer sample types"
 
 
@@ -79,9 +81,12 @@ class TopTable:
             is_seen[name] = True
         seen = np.flatnonzero(is_seen)
         names = list(numbers)
-        return cls(
-            [names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, values.sum(axis=0)
-        )
+        return cls([names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, values.sum(axis=0))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that names and values take, about."""
+        return sum(map(len, self.names)) + _NAME_BYTES * len(self.names) + self.flat.nbytes + self.cum.nbytes
 
     def only(self, column: int) -> TopTable:
         """The table of one sample type alone."""
@@ -96,16 +101,22 @@ class TopTable:
 
 
 class TopSum:
-    """A sum of tables, all of so many sample types, to which more can be added."""
+    """A sum of tables, all of so many sample types, to which more can be added.
+
+    `nbytes` is the memory, about, that its names and the values of all tables take.
+    """
 
     def __init__(self, n_types: int) -> None:
         self._rows: dict[str, int] = {}
+        self.nbytes = 0
         self._flat: Int64s = np.zeros((0, n_types), np.int64)
         self._cum: Int64s = self._flat
         self._total: Int64s = np.zeros(n_types, np.int64)
 
     def add(self, table: TopTable) -> Int64s:
         """Adds a table; the row of the sum to which each of its rows (n_names) belongs."""
+        new = [name for name in table.names if name not in self._rows]
+        self.nbytes += sum(map(len, new)) + _NAME_BYTES * len(new) + table.flat.nbytes + table.cum.nbytes
         rows = np.array([self._rows.setdefault(name, len(self._rows)) for name in table.names], np.int64)
         room = np.zeros((len(self._rows) - len(self._flat), len(self._total)), np.int64)
         self._flat, self._cum = np.concatenate((self._flat, room)), np.concatenate((self._cum, room))

@@ -13,8 +13,9 @@ from pprof_merge.profile import Profile
 class Format(NamedTuple):
     """A way to write a profile.
 
-    `function` is a module of this package and a function in it, `Profile` and `Budget` → pieces of bytes. `media_type` and
-    `suffix` are for those who hand out the bytes as a file; `binary` ones are nothing for a terminal.
+    `function` is a module of this package and a function in it, `Profile` and `Budget` → pieces of bytes.
+    `media_type` and `suffix` are for those who hand out the bytes as a file; `binary` ones are nothing for a
+    terminal.
     Of each stack it reads so many locations, from the leaf on, as its `depth` is; by default all.
     """
 
@@ -46,10 +47,10 @@ FORMATS = {
     known.name: known
     for known in (
         Format("pprof", "pprof:pprof", "application/octet-stream", ".pb.gz", binary=True),
-        Format("go", "go:go", "application/octet-stream", ".pgo", binary=True, depth=2),
+        Format("go", "go:pieces", "application/octet-stream", ".pgo", binary=True, depth=2),
         Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
         Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
         Format("json", "top:top", "application/json", ".top.json"),
-        Format("llvm", "llvm:llvm_sample_profile", "text/plain; charset=utf-8", ".prof", depth=1),
+        Format("llvm", "llvm:pieces", "text/plain; charset=utf-8", ".prof", depth=1),
     )
 }

@@ -94,9 +94,10 @@ def _names(frames: list[str]) -> _Names:
     texts = list(numbers)
     encoded = [text.encode() for text in texts]
     # UTF-8 sorts as its letters do.
-    order = sorted([(text, False, row) for row, text in enumerate(encoded)] + [
-        (text + b";", True, row) for row, text in enumerate(encoded)
-    ])
+    order = sorted(
+        [(text, False, row) for row, text in enumerate(encoded)]
+        + [(text + b";", True, row) for row, text in enumerate(encoded)]
+    )
     inner, last = np.empty(len(texts), np.int64), np.empty(len(texts), np.int64)
     by_rank: list[bytes] = []
     for rank, (_, is_inner, row) in enumerate(order):

@@ -32,11 +32,18 @@ from pprof_merge.ragged import offsets_of
 _START_LINE = 1
 
 
-def go(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """The reduced profile as a gzipped pprof file. Raises UnfitForFormat where the compiler would fail."""
+def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
+    """As `go`, in one piece: it is never large."""
+    yield go(profile, budget)
+
+
+def go(profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
+    """The reduced profile as a gzipped pprof file. Raises UnfitForFormat where the compiler would fail, and
+    OutputTooLarge.
+    """
     protobuf = encode(reduced(profile, budget))
     budget.check(len(protobuf), ADVICE)
-    yield compress(protobuf)
+    return compress(protobuf)
 
 
 def reduced(profile: Profile, budget: Budget = UNBOUNDED) -> Profile:

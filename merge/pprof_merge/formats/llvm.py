@@ -16,7 +16,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from pprof_merge.budget import Budget
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.profile import Header, Profile
 
@@ -46,7 +46,7 @@ class _FunctionSamples:
     inlined: dict[tuple[int, bytes], _FunctionSamples] = field(default_factory=dict)
 
 
-def llvm_sample_profile(profile: Profile, budget: Budget) -> Iterator[bytes]:
+def llvm_sample_profile(profile: Profile) -> bytes:
     """The text sample profile of a CPU profile, the same bytes as `llvm-profdata merge --sample -text` of it.
 
     Counts are samples; CPU time where there are none. A sample counts where it was taken, in its leaf:
@@ -61,6 +61,11 @@ def llvm_sample_profile(profile: Profile, budget: Budget) -> Iterator[bytes]:
 
     Raises UnfitForFormat if the profile isn't of CPU time, or nothing of it is left.
     """
+    return b"".join(pieces(profile, UNBOUNDED))
+
+
+def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
+    """As `llvm_sample_profile`, piece by piece. Raises OutputTooLarge, too."""
     samples = _samples_of_leaves(profile, _value_column(profile.header))
     n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
     budget.check_rows(int(n_lines[n_lines <= _DEEPEST].sum()), _LINE_BYTES, _ADVICE)
