@@ -127,8 +127,8 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST,
         description=(
-            "The largest answer that is made of profiles, as a merge in some format, a table or a report, in bytes."
-            " What is larger is refused before it is made. A worker may take three times as much for one."
+            "The largest answer that is made of profiles, as a merge in some format, a table or a report, in"
+            " bytes. What is larger is refused before it is made. A worker may take three times that for one."
         ),
     )
     workers: int = Field(

@@ -35,7 +35,7 @@ class Timeline:
         budget: Budget = UNBOUNDED,
     ) -> Timeline:
         """Of some profiles, which are in these steps. Raises as `Collection.merge_traced` does, and
-        OutputTooLarge where it can't be made within the budget.
+        OutputTooLarge where there are too many functions.
         """
         merged, contributions = collection.merge_traced(numbers)
         is_flat, is_cum = _meant(merged, is_meant, budget)

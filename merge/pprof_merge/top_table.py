@@ -60,6 +60,7 @@ class TopTable:
     def _of_stacks(
         cls, stacks: Stacks, values: Int64s, name_of: Callable[[Frame], str], budget: Budget
     ) -> TopTable:
+        stacks.check(budget)
         numbers: dict[str, int] = {}
         number_of = np.array(
             [numbers.setdefault(name_of(frame), len(numbers)) for frame in stacks.frames], np.int64

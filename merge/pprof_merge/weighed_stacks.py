@@ -34,6 +34,7 @@ class WeighedStacks:
         OutputTooLarge where the stacks are more than the budget.
         """
         stacks = stacks_of(profile, budget)
+        stacks.check(budget)
         numbers: dict[str, int] = {}
         number_of = np.array(
             [numbers.setdefault(frame.name, len(numbers)) for frame in stacks.frames], np.int32

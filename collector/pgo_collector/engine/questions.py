@@ -144,7 +144,7 @@ def draw_blobs(chosen: Chosen, view: View, base: Path | None, budget: Budget) ->
         if base is not None:
             stacks = stacks.beside(_read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
-        for_the_server(budget).check(sum(map(len, graph.names)), _ADVICE)
+        for_the_server(budget).check(sum(map(len, {*graph.names})), _ADVICE)
     return Drawn(sample_type, graph, len(collected.numbers), collected.left_out)
 
 

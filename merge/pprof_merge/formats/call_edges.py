@@ -21,7 +21,7 @@ from pprof_merge.ragged import offsets_of, take_rows
 _MOST_KEYS = 1 << 63
 # What the nodes of a pair of locations take on the way to their edges, a third of it in each of the arrays
 # that are there at once; and each edge of a sample.
-_NODE_BYTES = 32
+_NODE_BYTES = 40
 _EDGE_BYTES = 16
 ADVICE = "select fewer profiles: calls that are inlined in one another hundredfold make too many edges"
 

@@ -43,6 +43,7 @@ class _Names(NamedTuple):
 def folded(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """Lines in the order of their stacks, each stack once, without those that add up to 0; UTF-8."""
     stacks = stacks_of(profile, budget)
+    stacks.check(budget)
     values = profile.samples.values[:, default_column(profile.header)]
     names = _names([frame.name for frame in stacks.frames])
     # A name is in the output once at least; how often, the stacks tell.

@@ -39,6 +39,7 @@ class _Paths(NamedTuple):
 def speedscope(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """The file's JSON; the sample type that it opens with is the one that `go tool pprof` shows."""
     stacks = stacks_of(profile, budget)
+    stacks.check(budget)
     used = _used(stacks)
     texts = sum(len(stacks.frames[row].name) + len(stacks.frames[row].file) for row in used.tolist())
     budget.check(texts, _ADVICE)

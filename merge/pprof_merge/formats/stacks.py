@@ -62,6 +62,10 @@ class Stacks:
         """How many frames all stacks have together."""
         return int(self.depths.sum())
 
+    def check(self, budget: Budget) -> None:
+        """Raises OutputTooLarge if there are too many frames to be spelled out."""
+        budget.check_rows(self.n_frames, FRAME_BYTES, _ADVICE)
+
     def chunks(self) -> Iterator[StackRows]:
         """All stacks, in the profile's order, a bounded number of frames at a time."""
         n_samples = len(self.depths)
@@ -104,14 +108,12 @@ class Stacks:
 
 
 def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
-    """Return the stacks of all samples. Raises OutputTooLarge where they have too many frames."""
+    """Return the stacks of all samples. Raises OutputTooLarge where there are too many functions."""
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _ADVICE)
     frames: dict[Frame, int] = {}
     location_frames, location_offsets = _locations(profile, frames)
     depths = _depths(profile.samples, np.diff(location_offsets))
-    stacks = Stacks(list(frames), depths, profile.samples, location_frames, location_offsets)
-    budget.check_rows(stacks.n_frames, FRAME_BYTES, _ADVICE)
-    return stacks
+    return Stacks(list(frames), depths, profile.samples, location_frames, location_offsets)
 
 
 def _depths(samples: Samples, counts: Int64s) -> Int64s:
