@@ -161,8 +161,9 @@ def _weighed(collected: Collected, budget: Budget) -> tuple[ValueType | None, We
 
 def _read_stacks(part: Path) -> WeighedStacks:
     """Raises OSError, also where the file isn't what was written: another process has done that."""
-    with part.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        unpacked = unpack(memoryview(mapped))
+    with part.open("rb") as file:
+        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # open as long as the arrays that lie there
+    unpacked = unpack(memoryview(mapped))
     if unpacked is None or not isinstance(unpacked.content, WeighedStacks):
         raise OSError(EIO, "the stacks of the base are damaged")
     return unpacked.content
