@@ -80,7 +80,9 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     intake = Intake(store, quotas, settings)
     app.include_router(submit_routes(intake, submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, parts.locks, settings.merges_kept), Reports(store)
+    budget = settings.output_budget
+    merges = Merges(store, parts.locks, settings.merges_kept, budget)
+    reports = Reports(store, budget)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)
@@ -88,7 +90,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(intake, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
-    fleet = Fleet(store)
+    fleet = Fleet(store, budget)
     app.include_router(question_routes(fleet, merge_keys, settings.default_service))
     app.include_router(openapi_routes())
     sources = Sources(

@@ -22,6 +22,7 @@
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
     │   ├── NotOfThisProfile    422
+    │   ├── AnswerTooLarge      422
     │   ├── NotComparable       422
     │   ├── TaskOutOfMemory     422
     │   ├── QuotaUsedUp         429
@@ -188,6 +189,12 @@ class BodyTooLarge(Refusal):
 
 class NotOfThisProfile(Refusal):
     """The merge lacks what the format can't do without."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class AnswerTooLarge(Refusal):
+    """The answer, or what it is made from, would take more memory than the settings allow."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 

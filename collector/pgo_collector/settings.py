@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from pprof_merge import Limits
+from pprof_merge import Budget, Limits
 from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -57,6 +57,11 @@ def default_worker_megabytes() -> int:
     total = (memory_bytes() >> 20) * 4 // 5
     left = total - _IDLE_MEGABYTES - default_rows_megabytes()
     return min(max(left // default_workers(), 64), 4096)
+
+
+def default_output_bytes() -> int:
+    """256 MiB, or as much as a worker has room for where the machine is small."""
+    return min(256 << 20, (default_worker_megabytes() << 20) // 3)
 
 
 class Settings(BaseSettings):
@@ -133,6 +138,22 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST,
         description="The largest protobuf, bare or inflated; the largest list of symbols.",
+    )
+    max_name_bytes: int = Field(
+        default=32 << 10,
+        gt=0,
+        le=_MOST,
+        description="The longest name, or other text, that a submitted profile may have in it.",
+    )
+    max_output_bytes: int = Field(
+        default_factory=default_output_bytes,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The largest answer that is made of profiles, as a merge in some format, a table or a report, in"
+            " bytes. What is larger is refused before it is made. A worker may take three times that for one."
+            " Default: 256 MiB, or a third of the default of `PGOF_WORKER_MEGABYTES` if that is less."
+        ),
     )
     workers: int = Field(
         default_factory=default_workers,
@@ -233,7 +254,16 @@ class Settings(BaseSettings):
     @property
     def limits(self) -> Limits:
         """What one submitted profile may be."""
-        return Limits(compressed_bytes=self.max_compressed_bytes, inflated_bytes=self.max_inflated_bytes)
+        return Limits(
+            compressed_bytes=self.max_compressed_bytes,
+            inflated_bytes=self.max_inflated_bytes,
+            name_bytes=self.max_name_bytes,
+        )
+
+    @property
+    def output_budget(self) -> Budget:
+        """How large an answer that is made of profiles may be."""
+        return Budget(self.max_output_bytes)
 
     @property
     def has_metrics(self) -> bool:

@@ -22,7 +22,7 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
-from pprof_merge import decode
+from pprof_merge import Budget, decode
 
 from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
@@ -60,7 +60,7 @@ def memory_after(chosen: Chosen, folder: Path) -> int:
     """The bytes that a worker has of its own after a merge: without the pages of files."""
     SHELF.most_bytes, SHELF.folder = 1 << 30, folder
     merged = folder / "merged"
-    assert merge_blobs(chosen, PLAIN_FORM, merged).left_out == ()
+    assert merge_blobs(chosen, PLAIN_FORM, merged, Budget()).left_out == ()
     assert tally(merged.read_bytes()) == {"same": len(chosen.blobs)}
     lines = Path("/proc/self/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))

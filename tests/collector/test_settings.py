@@ -42,6 +42,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "releases_kept": 1,
         "max_compressed_bytes": 1,
         "max_inflated_bytes": 2,
+        "max_name_bytes": 5,
+        "max_output_bytes": 6,
         "workers": 3,
         "rows_megabytes": 4,
         "worker_megabytes": 14,

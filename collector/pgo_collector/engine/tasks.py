@@ -6,12 +6,13 @@ Profiles travel between processes as file names. What was just received is for `
 from __future__ import annotations
 
 import hashlib
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pprof_merge import (
+    Budget,
+    OutputTooLarge,
     Profile,
     ProfileError,
     SymbolsInvalid,
@@ -29,6 +30,7 @@ from pprof_merge.symbols import parse_symbols
 from pgo_collector.engine.collected import SHELF, Chosen, LeftOut, collect
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import Form
+from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
 from pgo_collector.engine.stored import STORED
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import MergeDamaged, NotOfThisProfile, SymbolsUnreadable
@@ -74,11 +76,11 @@ def inspect(blob: Path, type_: str) -> Facts:
 
 
 @trim_after
-def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
+def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merged:
     """Merges blobs into the file `part`, in a form.
 
     What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
-    is all, there is no file. Raises NotOfThisProfile or OSError.
+    is all, there is no file. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
     collected = collect(chosen, form.weighting)
     if not len(collected.numbers):
@@ -86,14 +88,15 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     profile = collected.merge(form.weighting, form.depth)
     if form.is_plain:
         protobuf = encode(profile)
-        content = compress(protobuf)
+        with refusing_large(_named(form)):
+            budget.check(len(protobuf), "select fewer profiles, or take the format go")
+        written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
-        content = _formed(profile, form)
-        digest = hashlib.sha256(content).hexdigest()
+        written = _form(profile, form, part, budget)
+        digest = written.sha256
         etag = f"{digest}-{form.format.name}"
-    _write(part, content)
-    facts = Facts.of(profile.header, digest, len(content), len(profile.samples))
+    facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
     return Merged(etag, facts, collected.left_out)
 
 
@@ -116,11 +119,14 @@ def drop_rows(owner: str, live: int) -> None:
 
 
 @trim_after
-def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:
+def report_blobs(
+    chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
+) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
 
-    Raises SymbolsUnreadable, or OSError for that file. What a merge leaves out plays no part.
+    Raises SymbolsUnreadable, or OSError for that file, and AnswerTooLarge. What a merge leaves out plays no
+    part.
     """
     try:
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
@@ -130,11 +136,13 @@ def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, no
     if not len(collected.numbers):
         return Reported(None, collected.left_out)
     against = _released(released)
-    try:
-        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions, against))
-    except UnfitForFormat:
-        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions))
-    return Reported(made.json(), collected.left_out)
+    of = collected.collection, collected.subjects, now_nanos
+    with refusing_large("the report: "):
+        try:
+            made = report(*of, Questions(functions, against), budget)
+        except UnfitForFormat:
+            made = report(*of, Questions(functions), budget)
+        return Reported(made.json(for_the_server(budget)), collected.left_out)
 
 
 def _released(release: Path | None) -> Profile | None:
@@ -146,10 +154,10 @@ def _released(release: Path | None) -> Profile | None:
 
 
 @trim_after
-def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
+def convert(merge: Path, digest: str, form: Form, part: Path, budget: Budget) -> str:
     """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
 
-    Raises NotOfThisProfile if it can't be written so, MergeDamaged, or OSError.
+    Raises NotOfThisProfile if it can't be written so, AnswerTooLarge, MergeDamaged, or OSError.
     """
     try:
         profile = decode(merge.read_bytes(), STORED)
@@ -157,21 +165,28 @@ def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
         raise MergeDamaged("it has another content")
-    content = _formed(profile, form)
-    _write(part, content)
-    return hashlib.sha256(content).hexdigest()
+    return _form(profile, form, part, budget).sha256
 
 
-def _formed(profile: Profile, form: Form) -> bytes:
+def _form(profile: Profile, form: Form, part: Path, budget: Budget) -> Written:
+    """Writes a profile in a form to the file `part`."""
     try:
-        return form.format.write(apply_rules(profile, form.rules))
+        return write_pieces(part, form.format.pieces(apply_rules(profile, form.rules), budget))
+    except OutputTooLarge as error:
+        raise too_large(error, _named(form)) from error
     except ProfileError as error:
-        raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
+        raise NotOfThisProfile(f"{_named(form)}{error}") from error
+
+
+def _named(form: Form) -> str:
+    return f"format={form.format.name}: "
 
 
 @trim_after
-def survey(merge: Path, release: Path | None) -> Survey:
-    """Looks at a merge and compares it with the last release. Raises MergeDamaged, or OSError."""
+def survey(merge: Path, release: Path | None, budget: Budget) -> Survey:
+    """Looks at a merge and compares it with the last release; one that has too many calls to be compared
+    within the budget is like one that the compiler refuses. Raises MergeDamaged, or OSError.
+    """
     content = merge.read_bytes()
     try:
         profile = decode(content, STORED)
@@ -179,14 +194,7 @@ def survey(merge: Path, release: Path | None) -> Survey:
         raise MergeDamaged(str(error)) from error
     alike, released = None, _released(release)
     if released is not None:
-        with suppress(UnfitForFormat):
-            alike = overlap(profile, released)
+        with suppress(UnfitForFormat, OutputTooLarge):
+            alike = overlap(profile, released, budget)
     sha256 = hashlib.sha256(content).hexdigest()
     return Survey(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
-
-
-def _write(part: Path, content: bytes) -> None:
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

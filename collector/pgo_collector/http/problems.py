@@ -9,18 +9,25 @@ from http import HTTPStatus
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
-from pprof_merge import LimitExceeded, ProfileError
+from pprof_merge import LimitExceeded, OutputTooLarge, ProfileError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
+from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import Refusal
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
 
 # nginx's code for a client that went away; nobody receives it, the log line shows it.
 CLIENT_CLOSED_REQUEST = 499
 _LONGEST_DETAIL = 500
+# The limits on a profile that are settings.
+_SETTINGS = {
+    "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
+    "inflated_bytes": "PGOF_MAX_INFLATED_BYTES",
+    "name_bytes": "PGOF_MAX_NAME_BYTES",
+}
 
 
 class Problem(JSONResponse):
@@ -67,7 +74,11 @@ def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Map
         case Refusal():
             return error.status, str(error), error.headers
         case LimitExceeded():
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}", None
+            setting = _SETTINGS.get(error.limit, "")
+            detail = f"too large a profile: {error}" + (f" ({setting})" if setting else "")
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, None
+        case OutputTooLarge():
+            return _explained(request, too_large(error))
         case ProfileError():
             return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
         case HTTPException():  # the router's 404 and 405

@@ -9,6 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 import structlog
+from pprof_merge import Budget
+from pprof_merge.budget import UNBOUNDED
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.forms import Form
@@ -30,19 +32,22 @@ _log = structlog.get_logger()
 class Merges:
     """The merges of all that is stored.
 
-    Of a service and type, one is made at a time. Whoever waits for it looks again when it is done: most
-    often it is then the one they want, and if a profile came in meanwhile, a single merge serves all.
+    An answer is within a `budget`; what a combine stores is no larger than what it was made from, and isn't
+    bounded by it. Of a service and type, one is made at a time. Whoever waits for it looks again when it is
+    done: most often it is then the one they want, and if a profile came in meanwhile, a single merge serves
+    all.
     """
 
-    def __init__(self, store: Store, locks: Locks, kept: int) -> None:
+    def __init__(self, store: Store, locks: Locks, kept: int, budget: Budget = UNBOUNDED) -> None:
         self.store = store
+        self.budget = budget
         self._kept = kept
         self._locks = locks
 
     async def current(self, selection: Selection, form: Form) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
-        Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerUnavailable.
+        Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
         found = await asyncio.to_thread(self._find, selection, form)
         if found is not None:
@@ -59,7 +64,7 @@ class Merges:
         chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
         async with self.store.part() as part:
             try:
-                merged = await make_merge(self.store, chosen, form, part)
+                merged = await make_merge(self.store, chosen, form, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out)
             except OSError as error:
                 raise not_stored("merge", error) from error
@@ -109,7 +114,7 @@ class Merges:
         if not len(chosen.blobs):
             raise NothingSelected
         async with store.part() as part:
-            merged = await make_merge(store, chosen, form, part)
+            merged = await make_merge(store, chosen, form, part, self.budget)
             size = (await asyncio.to_thread(part.stat)).st_size
             merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)
             return await store.write(self._keep, merge, part)

@@ -42,7 +42,7 @@ class ServiceReleases:
         self.service = service
         self._store = store = reports.store
         self._releases = Releases(store.folder, Series(service, CPU))
-        self._forms = ReleaseForms(store, self._releases)
+        self._forms = ReleaseForms(store, self._releases, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
         self._bounds = Bounds(settings.release_overlap, settings.release_days)

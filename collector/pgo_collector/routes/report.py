@@ -30,7 +30,7 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
         methods=METHODS,
         summary="Whether the merge is fit to build with",
         response_description="The report",
-        responses=problems(400, 403, 404, 500, 503),
+        responses=problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters(*SELECTION),
     )
     async def report(request: Request) -> Response:
@@ -41,7 +41,7 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
         "/v1/report",
         summary="Whether the merge is fit to build a program with, by its symbols",
         response_description="The report",
-        responses=problems(400, 403, 404, 408, 413, 500, 503),
+        responses=problems(400, 403, 404, 408, 413, 422, 500, 503),
         openapi_extra=parameters(*SELECTION, body="text/plain"),
     )
     async def report_with_symbols(request: Request) -> Response:
