@@ -18,6 +18,7 @@ from pprof_merge.heap import share_heap, trim_heap
 
 from pgo_collector.app import Parts, create_app
 from pgo_collector.connection import Connection, State
+from pgo_collector.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import CatalogUnreadable
@@ -93,14 +94,18 @@ async def _serve(settings: Settings) -> None:
                 server_header=False,
                 proxy_headers=False,  # nothing here asks whence or by which scheme a request came
                 backlog=BACKLOG,
+                timeout_keep_alive=ceil(settings.idle_timeout),
                 timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
             )
+            limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
+            connections = ConnectionPool(limits, metrics.refused)
+            metrics.count_connections(connections)
             upkeep = Upkeep(store, parts.locks, settings)
             metrics.watch(Gauges(store, parts.warming, upkeep))
             deliveries = _deliveries(endpoint, store, settings, metrics)
             followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep, deliveries)
             async with following(followers):
-                await _Server(config).serve([listener])
+                await _Server(config, connections).serve([listener])
 
 
 async def _reindex(settings: Settings) -> int:
@@ -134,9 +139,9 @@ def _deliveries(
 class _Server(uvicorn.Server):
     """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
         super().__init__(config)
-        self.server_state = self._state = State()
+        self.server_state = self._state = State(connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
