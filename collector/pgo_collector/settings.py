@@ -84,6 +84,17 @@ class Settings(BaseSettings):
         le=8760,
         description="How long who signs in to the pages at `/ui` stays so, in hours.",
     )
+    sign_in_attempts: float = Field(
+        default=10,
+        gt=0,
+        description="After how many wrong keys an address that signs in at `/ui` has to wait; inf for never.",
+    )
+    sign_in_wait: float = Field(
+        default=300,
+        ge=1,
+        le=86400,
+        description="How long that wait gets at most, in seconds; it begins with 1 and doubles.",
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",
