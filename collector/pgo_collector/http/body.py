@@ -17,12 +17,13 @@ from pgo_collector.store.store import not_stored
 
 # Most profiles are smaller, and are written at once.
 _WRITE_BYTES = 512 << 10
-# What is written at once when the bodies have as much memory as they may.
-_SMALL_WRITE_BYTES = 4 << 10
+# What is written at once when memory is short.
+_SMALL_WRITE_BYTES = 16 << 10
 # No more than the server may have read ahead of a connection anyway.
 _HELD_BYTES = 64 << 10
-# Free pages are given back after bodies had so much.
+# Free pages are given back so long after bodies had so much.
 _TRIM_BYTES = 8 << 20
+_TRIM_SECONDS = 1.0
 
 
 class Body(NamedTuple):
@@ -86,8 +87,9 @@ class _Memory:
         self._peak = 0
 
     @property
-    def is_used_up(self) -> bool:
-        return self._used > self._most
+    def is_short(self) -> bool:
+        """Whether half is used: the other half is for what arrives until that is written."""
+        return self._used > self._most // 2
 
     def use(self, more: int) -> None:
         """Count so much more, or less."""
@@ -95,7 +97,7 @@ class _Memory:
         self._peak = max(self._peak, self._used)
         if self._peak > _TRIM_BYTES and self._used < self._peak // 4:
             self._peak = self._used
-            asyncio.get_running_loop().run_in_executor(None, trim_heap)
+            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
 
 class _Share:
@@ -108,7 +110,7 @@ class _Share:
     @property
     def most(self) -> int:
         """How much the body may have before it is to be written."""
-        return _SMALL_WRITE_BYTES if self._memory.is_used_up else _WRITE_BYTES
+        return _SMALL_WRITE_BYTES if self._memory.is_short else _WRITE_BYTES
 
     def use(self, more: int) -> None:
         """Count so much more."""

@@ -37,6 +37,9 @@ class SignInThrottle:
     longest: float
     _wrong: OrderedDict[tuple[str, str], _Wrong] = field(default_factory=OrderedDict)
 
+    def __len__(self) -> int:
+        return len(self._wrong)
+
     def seconds_of_address(self, request: Request) -> int:
         """Return how long the address of a request has to wait, in seconds; 0 for not at all."""
         return self._seconds(_address_of(request))
