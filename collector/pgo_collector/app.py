@@ -11,6 +11,7 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.http import problems
 from pgo_collector.http.abandoned import CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
+from pgo_collector.http.body import Bodies
 from pgo_collector.http.intake import Intake
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
@@ -47,6 +48,7 @@ from pgo_collector.ui.secret import session_secret
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.site import site_of
 from pgo_collector.ui.sources import Sources
+from pgo_collector.ui.throttle import SignInThrottle
 
 
 class Keys(NamedTuple):
@@ -77,14 +79,15 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.include_router(ready_routes(readiness, store.workers, parts.warming))
     app.include_router(metrics_routes(parts.metrics, metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
-    intake = Intake(store, quotas, settings)
+    bodies = Bodies(settings)
+    intake = Intake(store, quotas, settings, bodies)
     app.include_router(submit_routes(intake, submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
     budget = settings.output_budget
     merges = Merges(store, parts.locks, settings.merges_kept, budget)
     reports = Reports(store, budget)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
-    app.include_router(report_routes(reports, merge_keys, settings))
+    app.include_router(report_routes(reports, bodies, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)
     app.include_router(release_routes(releases, merge_keys, settings.default_service))
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
@@ -97,6 +100,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
         sessions=Sessions(
             merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
         ),
+        throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(),
         fleet=fleet,
         inventory=Inventory(store.catalog),

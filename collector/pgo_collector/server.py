@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.connection import Connection, State
+from pgo_collector.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.engine.types import CPU
 from pgo_collector.engine.workers import Bounds, Workers
 from pgo_collector.errors import CatalogUnreadable
@@ -89,10 +90,15 @@ async def _serve(settings: Settings) -> None:
     )
     endpoint = _endpoint(settings)
     with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
-        gate = StartGate()
-        server = _Server(_server_config(gate, settings))
+        gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
+        limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
+        connections = ConnectionPool(limits, metrics.refused)
+        metrics.count_connections(connections)
+        server = _Server(_server_config(gate, settings), connections)
         serving = asyncio.create_task(server.serve([listener]))
-        working = asyncio.create_task(_work(_opened(settings, folder, keys, endpoint), gate, serving))
+        working = asyncio.create_task(
+            _work(_opened(settings, folder, keys, endpoint, metrics), gate, serving)
+        )
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # stopped before it was ready, or it can't be
             working.cancel()
@@ -116,10 +122,9 @@ async def _work(
 
 @asynccontextmanager
 async def _opened(
-    settings: Settings, folder: DataFolder, keys: Keys, endpoint: Endpoint | None
+    settings: Settings, folder: DataFolder, keys: Keys, endpoint: Endpoint | None, metrics: Metrics
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
-    metrics = PrometheusMetrics() if settings.has_metrics else OFF
     async with open_store(settings, folder, metrics) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
         locks, warming = Locks(), Warming(store)
@@ -151,6 +156,7 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # nothing here asks whence or by which scheme a request came
         backlog=BACKLOG,
+        timeout_keep_alive=ceil(settings.idle_timeout),
         timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
     )
 
@@ -186,9 +192,9 @@ def _deliveries(
 class _Server(uvicorn.Server):
     """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
         super().__init__(config)
-        self.server_state = self._state = State()
+        self.server_state = self._state = State(connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -107,6 +107,17 @@ class Settings(BaseSettings):
         le=8760,
         description="How long who signs in to the pages at `/ui` stays so, in hours.",
     )
+    sign_in_attempts: float = Field(
+        default=10,
+        gt=0,
+        description="After how many wrong keys an address that signs in at `/ui` has to wait; inf for never.",
+    )
+    sign_in_wait: float = Field(
+        default=300,
+        ge=1,
+        le=86400,
+        description="How long that wait gets at most, in seconds; it begins with 1 and doubles.",
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules, `<service>.rules` for each service that has any.",
@@ -243,6 +254,62 @@ class Settings(BaseSettings):
     )
     webhook_events_kept: int = Field(
         default=10_000, gt=0, le=_MOST, description="How many events wait at most; the oldest are dropped."
+    )
+    max_header_bytes: int = Field(
+        default=64 << 10,
+        gt=0,
+        le=1 << 30,
+        description="How large all headers of one request may be, in bytes; or its trailers; 431 beyond.",
+    )
+    max_headers: int = Field(
+        default=100, gt=0, le=_MOST, description="How many headers one request may have; 431 beyond."
+    )
+    max_url_bytes: int = Field(
+        default=16 << 10,
+        gt=0,
+        le=_MOST,
+        description="How long the path and query of a URL may be, in bytes; 414 beyond.",
+    )
+    head_timeout: float = Field(
+        default=10,
+        gt=0,
+        description="How long a request's line and headers may take to arrive, in seconds; 408 beyond.",
+    )
+    idle_timeout: float = Field(
+        default=75,
+        gt=0,
+        description="How long a connection stays open between two requests, in seconds.",
+    )
+    answer_timeout: float = Field(
+        default=60,
+        gt=0,
+        description="How long a client may read nothing of its answer before it is cut off, in seconds.",
+    )
+    max_connections: int = Field(
+        default=4096,
+        gt=0,
+        le=_MOST,
+        description=(
+            "How many connections there may be; beyond, those that wait make way, and then 503. Fewer if the"
+            " process can't have as many file descriptors."
+        ),
+    )
+    max_connections_per_address: float = Field(
+        default=inf,
+        gt=0,
+        description=(
+            "How many of them may come from one address (IPv6: from one /64), 503 beyond; inf for any number,"
+            " as behind a proxy, whose address all have."
+        ),
+    )
+    body_memory_bytes: int = Field(
+        default=64 << 20,
+        gt=0,
+        le=_MOST,
+        description=(
+            "How much memory the bodies that are arriving may take, together, in bytes; beyond, they are"
+            " written to disk piece by piece."
+        ),
     )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."
