@@ -1,0 +1,439 @@
+"""Chaos: a collector under load, to which everything happens that happens to servers, and what must hold then.
+
+Submitters, combines, roll-ups, retention that deletes, merges, questions and releases go on while, step by step,
+processes are killed, stopped and told to end, the disk fills up, files are damaged and the clock jumps. What
+was acknowledged counts in merges once, whatever happens, unless retention or the campaign itself deleted it;
+a well-behaved client is served again within seconds; and no task in the background ends for good.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from tests.campaign.chaos_steps import STEPS, Step
+from tests.campaign.clock import JumpingClock
+from tests.campaign.collector import Collector
+from tests.campaign.damage import digests_of
+from tests.campaign.fleet import Ledger, Maker, Marked, marks_of
+from tests.campaign.load import Address, Calm, Client, Load, Probe, Watch
+from tests.campaign.report import Findings
+from tests.faults.mounts import small_disk
+from tests.faults.stacks import DAY, SECOND
+from tests.server import Server
+
+KEEP_DAYS: Final = 10
+# No clock is put further forward than that, so that what is younger than the difference stays.
+MOST_JUMP_DAYS: Final = 3
+OWNERS: Final = (("one", "cpu"), ("two", "cpu"), ("two", "heap"), ("expiring", "cpu"), ("probe", "cpu"))
+_LABELS: Final = ("", "version=1", "version=1,pod=a", "version=1,pod=b", "version=2,pod=c")
+_FORMATS: Final = ("pprof", "go", "folded", "speedscope", "json", "llvm")
+_EPOCH_SECONDS: Final = 240.0
+_LAST_CHECKS_SECONDS: Final = 20.0
+_MOST_FAULTS: Final = 20
+# A start, on a machine that does much else, of a folder that is small.
+START_SECONDS: Final = 60.0
+# A well-behaved client is served again after so long at the latest, where the server process itself goes on.
+GAP_SECONDS: Final = 10.0
+# All else is well again after so long.
+WELL_SECONDS: Final = 20.0
+# Events of the log that no fault from outside excuses.
+_NEVER: Final = ("unexpected error", "not done any more until the next start")
+SETTINGS: Final = {
+    "PGOF_WORKERS": "2",
+    "PGOF_ROWS_MEGABYTES": "16",
+    "PGOF_UPKEEP_SECONDS": "1",
+    "PGOF_ROLLUP_DAYS": "2",
+    "PGOF_ROLLUP_LABELS": "version",
+    "PGOF_KEEP_DAYS": f"{KEEP_DAYS}",
+    "PGOF_KEEP_COMBINED_DAYS": f"{KEEP_DAYS}",
+    "PGOF_RELEASE_CHECK_SECONDS": "1",
+    "PGOF_RELEASES_KEPT": "3",
+    "PGOF_MERGES_KEPT": "20",
+    "PGOF_BODY_TIMEOUT": "10",
+}
+
+
+def run(seed: int, seconds: float, scratch: Path) -> Findings:
+    """Return what came of it. Logs of the collector at a fault stay in `scratch`."""
+    findings = Findings()
+    end = time.monotonic() + seconds
+    totals: Counter[str] = Counter()
+    slowest: dict[str, float] = {}
+    for number in count():
+        epoch = Epoch(Random(f"{seed}/{number}"), f"--seed {seed}, data folder {number}", scratch, findings)
+        length = min(_EPOCH_SECONDS, end - time.monotonic())
+        epoch.play(length)
+        totals += epoch.totals
+        for name, value in epoch.slowest.items():
+            slowest[name] = max(slowest.get(name, 0), value)
+        if time.monotonic() > end - _LAST_CHECKS_SECONDS or len(findings.faults) >= _MOST_FAULTS:
+            break
+    for name, times in sorted(totals.items()):
+        findings.figure(name, f"{times:,}")
+    for name, value in sorted(slowest.items()):
+        findings.figure(name, f"{value:.1f} s")
+    return findings
+
+
+def choose(now: int) -> Callable[[Random, int], Marked]:
+    """Return what makes up profiles: new ones, some to be rolled up, and some that retention deletes."""
+
+    def chosen(random: Random, number: int) -> Marked:
+        service, type_ = random.choice(OWNERS[:-1])
+        days = random.choice((random.uniform(0, 1.5), random.uniform(3, 5)))
+        if service == "expiring":
+            days = random.uniform(KEEP_DAYS + 3, KEEP_DAYS + 6)
+        # In whole seconds, as profefe's API says when a profile was taken.
+        taken = (now - int(days * DAY)) // SECOND * SECOND
+        base = random.randrange(100) if type_ == "cpu" and random.random() < 0.2 else -1
+        labels = random.choice(_LABELS)
+        return Marked(number, service, type_, labels, taken, base, undated=random.random() < 0.1)
+
+    return chosen
+
+
+def _merge(random: Random) -> tuple[str, str, dict[str, str]]:
+    service, type_ = random.choice(OWNERS)
+    query = {"service": service, "type": type_, "format": random.choice(_FORMATS)}
+    if random.random() < 0.3:
+        query["labels"] = random.choice(("version=1", "version!=2", "pod=a"))
+    return "GET", "/v1/merge", query
+
+
+def _combine(random: Random) -> tuple[str, str, dict[str, str]]:
+    service, type_ = random.choice(OWNERS)
+    return "POST", "/v1/merge", {"service": service, "type": type_, "and_combine": "true"}
+
+
+def _question(random: Random) -> tuple[str, str, dict[str, str]]:
+    service, type_ = random.choice(OWNERS)
+    path, query = random.choice(
+        (
+            ("/v1/top", {"by": random.choice(("function", "package"))}),
+            ("/v1/series", {"package": "runtime", "step": "day"}),
+            ("/v1/diff", {"base_labels": "version=1"}),
+            ("/v1/profiles", {"limit": "20"}),
+            ("/v1/report", {}),
+        )
+    )
+    return "GET", path, {"service": service, "type": type_, **query}
+
+
+def _release(random: Random) -> tuple[str, str, dict[str, str]]:
+    method, path = random.choice((("GET", "/v1/release"), ("GET", "/v1/releases"), ("POST", "/v1/releases")))
+    return method, path, {"service": random.choice(("one", "two"))}
+
+
+def _services(_: Random) -> tuple[str, str, dict[str, str]]:
+    return "GET", "/v1/services", {}
+
+
+QUESTIONS: Final = (_merge, _merge, _merge, _combine, _question, _question, _release, _services)
+
+
+@dataclass
+class Epoch:
+    """One data folder, from empty until all has been checked; `play` does all of it."""
+
+    random: Random
+    place: str
+    scratch: Path
+    findings: Findings
+    steps: tuple[Step, ...] = STEPS
+    totals: Counter[str] = field(default_factory=Counter)
+    slowest: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.now, self.begin = time.time_ns(), time.monotonic()
+        self.maker = Maker()
+        self.ledger = Ledger(self.now - int((KEEP_DAYS - MOST_JUMP_DAYS - 0.5) * DAY))
+        self.calm, self.address = Calm(), Address()
+        self.inputs_victims: set[str] = (
+            set()
+        )  # the digests of what was in combined blobs whose .inputs is bad
+        self.step = "start"
+        self.number = 0
+        self.clock: JumpingClock | None = None
+        self.ballast: Path | None = None
+        self.is_broken = False
+        self._kinds: set[str] = set()
+        self._scanned = 0
+
+    def play(self, seconds: float) -> None:
+        """Plays steps for so long, less what the last checks take."""
+        end = time.monotonic() + max(seconds - _LAST_CHECKS_SECONDS, 0)
+        with ExitStack() as stack:
+            self._set_up(stack)
+            try:
+                stack.callback(self.collector.kill)
+                self.start()
+                stack.callback(self._note_totals)
+                self.load = stack.enter_context(self._new_load())
+                self.probe = stack.enter_context(Probe(self.load, ("probe", "cpu")))
+                self.watch = stack.enter_context(Watch(self.address))
+                self.client = stack.enter_context(Client(self.address))
+                while time.monotonic() < end and not self.is_broken:
+                    self._play_step()
+                if not self.is_broken:
+                    self._check_at_the_end()
+            except AssertionError as error:
+                self.fault(f"the collector can't be started or ended: {str(error)[:500]}")
+
+    def fault(self, what: str) -> None:
+        """Notes a fault with the log as it is now; of faults that differ in numbers alone only the first."""
+        kind = re.sub(r"\d+|Marked\(.*", "", f"{self.step}: {what}")
+        if kind in self._kinds:
+            self.totals["further faults of a kind that is listed"] += 1
+            return
+        self._kinds.add(kind)
+        log = self.scratch / f"chaos-{len(self.findings.faults)}.log"
+        log.write_text("\n".join(map(str, list(self.collector.log))))
+        last = "".join(f"\n      {line}" for line in self.collector.tail())
+        self.findings.fault(what, f"{self.place}, step {self.number} ({self.step}); {log}, which ends:{last}")
+
+    # What steps do with the collector.
+
+    def start(self) -> None:
+        """Starts the collector, and waits until it is ready. Raises AssertionError."""
+        self._scanned = 0
+        begin = time.monotonic()
+        self.collector.start()
+        self.address.url = self.collector.base_url
+        with Client(self.address, timeout=5) as client:
+            while (answer := client.ask("GET", "/readyz", "")).status != 200:
+                assert time.monotonic() < begin + START_SECONDS, f"not ready after a start: {answer.text}"
+                assert self.collector.is_running(), f"it ended: {self.collector.log}"
+                time.sleep(0.05)
+        self.totals["starts"] += 1
+        self.note_slowest("slowest start", time.monotonic() - begin)
+
+    def ended(self, code: int | None = None) -> None:
+        """Sees to it that the collector, which is about to end, does, with that exit code if it is one."""
+        self.address.url = None
+        pid = self.collector.process.pid
+        begin = time.monotonic()
+        found = self.collector.process.wait(100) if code is not None else None
+        if code is not None:
+            self.note_slowest("slowest end after SIGTERM", time.monotonic() - begin)
+            if found != code:
+                self.fault(f"after SIGTERM it ended with {found}")
+        self.scan_log()
+        self.collector.kill()
+        JumpingClock.forget(pid)
+
+    def note_slowest(self, name: str, seconds: float) -> None:
+        """Note how long something took, if that was the longest."""
+        self.slowest[name] = max(self.slowest.get(name, 0), seconds)
+
+    def scan_log(self) -> None:
+        """Looks for what mustn't be there in what was logged since the last time."""
+        log = self.collector.log
+        end = len(log)
+        for line in log[self._scanned : end]:
+            trace = line["event"] == "not JSON" and "Traceback" in str(line.get("line"))
+            if line["event"] in _NEVER or trace:
+                reason = str(line.get("exception", line)).strip().splitlines()[-1]
+                self.fault(f"the log has {line['event']!r} {line.get('task', '')}: {reason[:300]}")
+        self._scanned = end
+
+    @contextmanager
+    def well_again(self, gap_seconds: float | None = GAP_SECONDS) -> Iterator[None]:
+        """Within the block harm is done; after it all is well, soon, and for a well-behaved client sooner.
+
+        `gap_seconds` is None where the server process is down or stopped, for which nobody is at fault.
+        """
+        with self.calm.disturbed():
+            since = time.monotonic()
+            yield
+            healed = time.monotonic()
+            probed = self.probe.wait_for_success(WELL_SECONDS)
+            gap = self.probe.gap(since, time.monotonic())
+            if gap_seconds is not None:
+                self.note_slowest("longest time that submits failed while the server was up", gap)
+                if gap > gap_seconds:
+                    silent = self.watch.said_ready_throughout(since, time.monotonic())
+                    self.fault(
+                        f"a well-behaved client's submits failed for {gap:.0f} s"
+                        + (", and /readyz said 200 all the while" if silent else "")
+                    )
+            if not (probed and self._merges_are_answered(healed + WELL_SECONDS)):
+                self.fault(f"{WELL_SECONDS:.0f} s later it isn't well: {self._what_is_wrong()}")
+                self.ended()
+                self.start()
+            self.note_slowest("longest until all was well again", time.monotonic() - healed)
+
+    def excuse(self, blob: Path) -> int:
+        """Excuses what is in a blob that is about to be damaged; return how many profiles are."""
+        return self.ledger.excuse([*digests_of(blob)])
+
+    # The rest is how a data folder is played with.
+
+    def _set_up(self, stack: ExitStack) -> None:
+        home = self.scratch / f"chaos-{self.place.rpartition(' ')[2]}"
+        home.mkdir(parents=True)
+        environment = dict(SETTINGS)
+        try:
+            self.clock = JumpingClock(home / "clock")
+            environment |= self.clock.environment
+        except FileNotFoundError as missing:
+            self.findings.figure("clock that jumps", f"skipped: {missing}")
+        try:
+            disk = stack.enter_context(small_disk(home / "disk", "400m"))
+            self.ballast = disk / "ballast"
+        except pytest.skip.Exception as reason:
+            disk = home / "disk"
+            self.findings.figure("full disk", f"skipped: {reason}")
+        self.backup = home / "backup"
+        self.collector = Collector(disk / "home", environment)
+
+    def _new_load(self) -> Load:
+        bases = self.maker.bases
+        chosen = choose(self.now)
+
+        def within(random: Random, number: int) -> Marked:
+            marked = chosen(random, number)
+            return marked._replace(base=marked.base % bases) if marked.base >= 0 else marked
+
+        return Load(
+            self.address, self.ledger, self.maker, self.calm, self.fault, within, QUESTIONS,
+            seed=self.random.randrange(1 << 30),
+        )  # fmt: skip
+
+    def _play_step(self) -> None:
+        possible = [step for step in self.steps if step.is_possible(self)]
+        step = self.random.choices(possible, [step.weight for step in possible])[0]
+        self.number, self.step = self.number + 1, step.name
+        self.totals[f"steps: {step.name}"] += 1
+        with (self.scratch / "steps.txt").open("a") as file:
+            file.write(
+                f"{time.monotonic() - self.begin:7.1f} s  {self.place}, step {self.number}: {step.name}\n"
+            )
+        step.play(self)
+        self.scan_log()
+        time.sleep(self.random.uniform(0.2, 1))  # in which all is calm
+        self.load.check_merge(self.client, self.random.choice(OWNERS))
+        self.totals["merges held against what was sent"] += 1
+        if self.number % 10 == 0:
+            self.step = f"check after {step.name}"
+            self._check_deeply()
+
+    def _merges_are_answered(self, deadline: float) -> bool:
+        """Whether the merge of every owner is, and /readyz says that all is well."""
+        with Client(self.address, timeout=5) as client:
+            for path, query in [
+                ("/readyz", {}),
+                *(("/v1/merge", {"service": service, "type": type_}) for service, type_ in OWNERS),
+            ]:
+                while client.ask("GET", path, Server.merge_key, query).status not in {200, 404}:
+                    if time.monotonic() > deadline:
+                        return False
+                    time.sleep(0.1)
+        return True
+
+    def _what_is_wrong(self) -> str:
+        with Client(self.address, timeout=5) as client:
+            ready = client.ask("GET", "/readyz", "")
+        return f"/readyz {ready.status} {(ready.text or ready.content.decode())[:300]}; {dict(self.probe.failures)}"
+
+    def _check_deeply(self) -> None:
+        """With nothing sent meanwhile: all is there once, retention did its work, and a re-send changes nothing."""
+        if self.clock is not None:
+            self.clock.jump(0)
+        with self.load.paused():
+            done = len(self.collector.events("upkeep done"))
+            deadline = time.monotonic() + WELL_SECONDS
+            while len(self.collector.events("upkeep done")) < done + 2:
+                if time.monotonic() > deadline:
+                    self.fault(f"upkeep hasn't been done for {WELL_SECONDS:.0f} s")
+                    break
+                time.sleep(0.05)
+            self._check_all()
+            answer = self.client.ask("GET", "/v1/merge", Server.merge_key, {"service": "expiring"})
+            with suppress(ValueError):
+                if answer.status == 200 and (kept := marks_of(answer.content)):
+                    self.fault(f"retention left {len(kept)} profiles that are too old")
+            for marked in self.load.sample(self.random, 30):
+                self.load.send_again(self.client, marked)
+            self._check_all()
+
+    def _check_all(self) -> None:
+        for owner in OWNERS:
+            if not self.load.check_merge(self.client, owner):
+                self.fault(f"the merge of {owner} isn't answered")
+            self.totals["merges held against what was sent"] += 1
+
+    def _check_at_the_end(self) -> None:
+        """Also after a reindex, and of a backup that is restored."""
+        self.step = "last check"
+        self._check_deeply()
+        self.step = "backup at the end"
+        backed_up = {owner: self.ledger.must(owner) for owner in OWNERS}
+        self.backed_up()
+        self.step = "reindex at the end"
+        with self.calm.disturbed(), self.load.paused():
+            self.collector.signal(signal.SIGTERM)
+            self.ended(code=0)
+            self.reindexed()
+            self.start()
+        with self.load.paused():
+            self._check_all()
+            by_digest = self.ledger.of_digests(self.inputs_victims)
+            for marked in self.random.sample(by_digest, min(30, len(by_digest))):
+                self.load.send_again(self.client, marked)
+            self._check_all()
+        self.step = "restore at the end"
+        self._check_restored(backed_up)
+
+    def reindexed(self) -> None:
+        """Makes the catalog anew, after which nobody knows what was in combined blobs whose .inputs is bad."""
+        self.ledger.excuse(self.inputs_victims)
+        finished = self.collector.run("reindex")
+        if finished.returncode:
+            self.fault(f"reindex ended with {finished.returncode}: {finished.stderr[-300:]}")
+        self.totals["reindexes"] += 1
+
+    def backed_up(self) -> bool:
+        """Makes a backup; return whether it is one, if maybe without what was damaged."""
+        finished = self.collector.run("backup", str(self.backup))
+        if "Traceback" in finished.stderr:
+            self.fault(f"a backup: {finished.stderr.strip().splitlines()[-1]}")
+        elif finished.returncode not in {0, 1} or (finished.returncode and not self.ledger.excused):
+            self.fault(f"a backup ended with {finished.returncode}: {finished.stderr[-300:]}")
+        self.totals[f"backups that ended with {finished.returncode}"] += 1
+        return finished.returncode in {0, 1}
+
+    def _check_restored(self, backed_up: dict[tuple[str, str], set[int]]) -> None:
+        restored = Collector(self.scratch / f"chaos-restored-{self.place.rpartition(' ')[2]}", SETTINGS)
+        finished = restored.run("restore", str(self.backup))
+        if finished.returncode not in {0, 1}:
+            self.fault(f"a restore ended with {finished.returncode}: {finished.stderr[-300:]}")
+            return
+        with restored:
+            address = Address()
+            address.url = restored.base_url
+            with Client(address) as client:
+                for owner, must in backed_up.items():
+                    query = {"service": owner[0], "type": owner[1]}
+                    answer = client.ask("GET", "/v1/merge", Server.merge_key, query)
+                    counts = marks_of(answer.content) if answer.status == 200 else Counter[int]()
+                    for what in self.ledger.wrong(owner, must, counts):
+                        self.fault(f"restored from a backup: {what}")
+            self.totals["backups restored and checked"] += 1
+
+    def _note_totals(self) -> None:
+        self.totals["submits acknowledged"] += len(self.ledger.acknowledged)
+        self.totals["retries of submits"] += self.load.retries
+        self.totals["profiles that the campaign itself damaged"] += len(self.ledger.excused)
+        self.totals["questions and merges answered"] += self.load.of("question 2")

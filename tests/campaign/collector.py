@@ -1,0 +1,142 @@
+"""A collector in a process group of its own, which a campaign kills, stops and watches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.server import COMMAND, Process, Server, descendants
+
+
+class Usage(NamedTuple):
+    """What all processes of a collector take: memory in MiB, and numbers of descriptors and threads.
+
+    `own` is the memory that would be free without them, `resident` counts shared memory once for each process.
+    """
+
+    processes: int
+    own: float
+    resident: float
+    descriptors: int
+    threads: int
+
+
+class Collector(Server):
+    """`pgo-collector serve` as the leader of a session; `kill` ends all of its processes, stopped ones too."""
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self.signal_group(signal.SIGKILL)
+        super().kill()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the server process alone."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def signal_group(self, number: int) -> None:
+        """Sends a signal to all of its processes."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def is_running(self) -> bool:
+        """Whether the server process is there; it isn't reaped before `kill` or `stop`, so its id stays its own."""
+        return self._process is not None and _state(self.process.pid) not in {"Z", ""}
+
+    def members(self) -> list[int]:
+        """Return the ids of all live processes of the group, whoever their parent is."""
+        return [pid for pid, group in _groups() if group == self.process.pid and _state(pid) != "Z"]
+
+    def fork_servers(self) -> list[int]:
+        """Return the ids of the processes that workers are forked from."""
+        return [pid for pid in descendants(self.process.pid) if self._forks(pid)]
+
+    def workers(self) -> list[int]:
+        """Return the ids of its worker processes."""
+        return [pid for helper in self.fork_servers() for pid in descendants(helper)]
+
+    def usage(self) -> Usage:
+        """Return what its processes take now, as /proc has it."""
+        total: Counter[str] = Counter()
+        pids = self.members()
+        for pid in pids:
+            with suppress(FileNotFoundError, ProcessLookupError):
+                total.update(_memory(pid))
+                total["fds"] += len(os.listdir(f"/proc/{pid}/fd"))
+                total["threads"] += len(os.listdir(f"/proc/{pid}/task"))
+        own, resident = total["Pss_Anon:"] / 1024, total["Rss:"] / 1024
+        return Usage(len(pids), own, resident, total["fds"], total["threads"])
+
+    def own_megabytes(self, pid: int) -> float:
+        """Return the memory of one process that would be free without it, in MiB; 0 if it isn't there."""
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return _memory(pid)["Pss_Anon:"] / 1024
+        return 0
+
+    def tail(self, lines: int = 12) -> list[str]:
+        """Return the last lines of the log, without those of requests that went well."""
+        told = [line for line in list(self.log) if not _is_routine(line)]
+        return [
+            str({key: value for key, value in line.items() if key != "timestamp"}) for line in told[-lines:]
+        ]
+
+    def wait_until_left(self, seconds: float) -> list[int]:
+        """Waits until none of its processes is there any more; return those that still are after so long."""
+        deadline = time.monotonic() + seconds
+        while (left := self.members()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+    def _forks(self, pid: int) -> bool:
+        parent = _parent(pid) == self.process.pid
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return parent and b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return False
+
+    def _spawn(self, *arguments: str) -> Process:
+        return subprocess.Popen(
+            [COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment, start_new_session=True
+        )
+
+
+def _is_routine(line: dict[str, object]) -> bool:
+    status = line.get("status", 0)
+    went_well = line.get("event") == "request" and isinstance(status, int) and status < 500
+    return went_well or line.get("event") in {"merged", "upkeep done", "combined", "rolled up"}
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield int(name), int(_stat(int(name))[2])
+
+
+def _stat(pid: int) -> list[str]:
+    """What comes after the name: state, parent, group, …; the name may have blanks and brackets in it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _state(pid: int) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return _stat(pid)[0]
+    return ""
+
+
+def _parent(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(_stat(pid)[1])
+    return 0
+
+
+def _memory(pid: int) -> dict[str, int]:
+    """The lines of smaps_rollup, in KiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(size) for name, size, *_ in map(str.split, lines)}
