@@ -20,7 +20,7 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.heap import trim_after
+from pprof_merge.heap import trim_after, trim_heap
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
@@ -32,6 +32,10 @@ from pgo_collector.engine.forms import Form
 from pgo_collector.engine.stored import STORED
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import MergeDamaged, NotOfThisProfile, SymbolsUnreadable
+
+# To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
+# which is not worth it after each of them.
+_WORTH_TRIMMING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +101,12 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     return Merged(etag, facts, collected.left_out)
 
 
-@trim_after
 def read_rows(chosen: Chosen) -> None:
     """Reads blobs ahead of the merges that want them."""
     SHELF.take_in(chosen.owner, chosen.blobs)
     SHELF.keep(chosen.owner)
+    if len(chosen.blobs) >= _WORTH_TRIMMING:
+        trim_heap()
 
 
 def save_rows() -> None:
