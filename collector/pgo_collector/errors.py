@@ -27,6 +27,7 @@
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
+    │   ├── CatalogFails        503
     │   └── WorkerLost          503
     ├── InputsDamaged           which profiles are inside a combined blob can't be known
     ├── MergeDamaged            the file of a merge isn't what was written
@@ -224,6 +225,13 @@ class ReleaseDamaged(Refusal):
     """A file of a release isn't what was written, and nobody is to build with another."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class CatalogFails(Refusal):
+    """The catalog can't be read or written; the message says why, and what to do if it is damaged."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "30"}
 
 
 class WorkerLost(Refusal):

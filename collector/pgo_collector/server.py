@@ -38,6 +38,7 @@ from pgo_collector.store.events import unannounced
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
 from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -98,7 +99,15 @@ async def _serve(settings: Settings) -> None:
             upkeep = Upkeep(store, parts.locks, settings)
             metrics.watch(Gauges(store, parts.warming, upkeep))
             deliveries = _deliveries(endpoint, store, settings, metrics)
-            followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep, deliveries)
+            followers = (
+                submit_keys,
+                merge_keys,
+                metrics_keys,
+                parts.warming,
+                Sealing(store),
+                upkeep,
+                deliveries,
+            )
             async with following(followers):
                 await _Server(config).serve([listener])
 

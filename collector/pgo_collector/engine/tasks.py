@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pprof_merge import (
+    Header,
     Profile,
     ProfileError,
     SymbolsInvalid,
@@ -20,6 +23,8 @@ from pprof_merge import (
     decode,
     encode,
 )
+from pprof_merge.batch import Batch
+from pprof_merge.decode import decode_all
 from pprof_merge.heap import trim_after, trim_heap
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
@@ -31,7 +36,7 @@ from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import Form
 from pgo_collector.engine.stored import STORED
 from pgo_collector.engine.types import TYPES
-from pgo_collector.errors import MergeDamaged, NotOfThisProfile, SymbolsUnreadable
+from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 
 # To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
 # which is not worth it after each of them.
@@ -70,11 +75,46 @@ class Survey:
     overlap: float | None
 
 
-def inspect(blob: Path, type_: str) -> Facts:
-    """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
-    profile = decode(blob.read_bytes(), STORED)
-    TYPES[type_](profile.header)
-    return Facts.of(profile.header, profile.digest.hex(), blob.stat().st_size, len(profile.samples))
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored blob that can't be read, and why."""
+
+    reason: str
+
+
+def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
+    """The facts of stored blobs, each of a type: together, since to ask for each takes longer than to read it."""
+    contents = [_content(path) for path, _ in blobs]
+    decoded = decode_all((content for content in contents if isinstance(content, bytes)), STORED, _inspected)
+    found: list[Facts | Unreadable] = []
+    for (_, type_), content in zip(blobs, contents, strict=True):
+        if isinstance(content, Unreadable):
+            found.append(content)
+            continue
+        known = next(decoded)
+        if isinstance(known, ProfileError):
+            found.append(Unreadable(str(known)))
+            continue
+        header, digest, samples = known
+        try:
+            TYPES[type_](header)
+        except NotACPUProfile as error:
+            found.append(Unreadable(str(error)))
+        else:
+            found.append(Facts.of(header, digest.hex(), len(content), samples))
+    return found
+
+
+def _content(path: Path) -> bytes | Unreadable:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return Unreadable(str(error))
+
+
+def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
+    samples = np.diff(batch.sample_offsets).tolist()
+    return [*zip(batch.headers, batch.digests, samples, strict=True)]
 
 
 @trim_after

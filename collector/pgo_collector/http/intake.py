@@ -28,9 +28,10 @@ class Intake:
         self._body_seconds = settings.body_timeout
 
     async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
-        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `take_body`,
-        `Reception.receive` and `Store.add` do.
+        """Stores the body of a request. Raises LabelsInvalid and QuotaUsedUp before it is read, and as
+        `take_body`, `Reception.receive` and `Store.add` do.
         """
+        self._store.blobs.check_path(series)
         await self._quotas.check(series.service)
         async with self._store.arriving() as part:
             body = await take_body(request, part, self._largest_body, self._body_seconds, _BODY)

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from pprof_merge import LimitExceeded, ProfileError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -17,6 +18,7 @@ from starlette.routing import compile_path
 
 from pgo_collector.errors import Refusal
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
+from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that went away; nobody receives it, the log line shows it.
 CLIENT_CLOSED_REQUEST = 499
@@ -35,7 +37,7 @@ class Problem(JSONResponse):
 
 def install(app: FastAPI) -> None:
     """Every error that leaves a route of `app` becomes a Problem, or below /api/0 an ErrorEnvelope."""
-    for kind in (Refusal, ProfileError, HTTPException, ClientDisconnect, Exception):
+    for kind in (Refusal, SQLAlchemyError, ProfileError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer)
 
 
@@ -61,6 +63,8 @@ def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Map
     match error:
         case Refusal():
             return error.status, str(error), error.headers
+        case SQLAlchemyError():
+            return _explained(request, catalog_fails(error))
         case LimitExceeded():
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}", None
         case ProfileError():
