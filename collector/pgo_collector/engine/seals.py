@@ -2,9 +2,9 @@
 
     gzip of the profile | empty gzip members with the packed inputs | one more, the footer, of a fixed size
 
-What follows the profile inflates to nothing. So every reader of gzip reads the profile alone, and the SHA-256
-in the blob's name stays that of the bare protobuf. The inputs are in the "extra" field of the members' headers
-(RFC 1952, 2.3.1.1), which has up to 64 KiB in each, as the zlib of what the file .inputs says.
+What follows the profile inflates to nothing. So every reader of gzip reads the profile alone, and the
+SHA-256 in the blob's name stays that of the bare protobuf. The inputs are in the "extra" field of the
+members' headers (RFC 1952, 2.3.1.1), up to 64 KiB in each, as the zlib of what the file .inputs says.
 
 Clients' bodies are stored as they come, but never with a seal: see `received`. Otherwise a client could have
 a profile of its own pass for what others sent.

@@ -83,7 +83,10 @@ class Unreadable:
 
 
 def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
-    """The facts of stored blobs, each of a type: together, since to ask for each takes longer than to read it."""
+    """The facts of stored blobs, each of a type.
+
+    They are asked for together, since to ask for one takes longer than to read it.
+    """
     contents = [_content(path) for path, _ in blobs]
     decoded = decode_all((content for content in contents if isinstance(content, bytes)), STORED, _inspected)
     found: list[Facts | Unreadable] = []

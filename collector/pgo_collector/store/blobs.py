@@ -92,10 +92,11 @@ class Blobs:
     def check_path(self, series: Series) -> None:
         """Raises LabelsInvalid if the paths of its blobs would be too long for this folder or another."""
         length = len(series.folders)
-        if length > self._longest_series:
+        over = length - self._longest_series
+        if over > 0:
             raise LabelsInvalid(
-                f"service, type and labels make a path of {length} bytes, {length - self._longest_series} more "
-                f"than the {self._longest_series} that it may have: send fewer or shorter labels"
+                f"service, type and labels make a path of {length} bytes, {over} more than the "
+                f"{self._longest_series} that it may have: send fewer or shorter labels"
             )
 
     def path(self, name: BlobName) -> Path:
