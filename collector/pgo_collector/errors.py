@@ -29,6 +29,7 @@
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
+    │   ├── CatalogFails        503
     │   ├── NotReady            503
     │   └── WorkerUnavailable   503
     │       ├── WorkerLost
@@ -250,6 +251,13 @@ class TaskOutOfMemory(Refusal):
             f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
             " it (PGOF_WORKER_MEGABYTES); send or select less"
         )
+
+
+class CatalogFails(Refusal):
+    """The catalog can't be read or written; the message says why, and what to do if it is damaged."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "30"}
 
 
 class NotReady(Refusal):

@@ -42,7 +42,8 @@ from pgo_collector.store.database import clear_database
 from pgo_collector.store.events import unannounced
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
-from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.reconcile import Progress, reconcile
+from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -64,7 +65,9 @@ def reindex(settings: Settings) -> int:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = OFF) -> AsyncIterator[Store]:
+async def open_store(
+    settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
+) -> AsyncIterator[Store]:
     """Open the store of a locked data folder, in line with what is on disk."""
     bounds = Bounds(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
@@ -74,7 +77,7 @@ async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = 
     folder.lend_room()
     async with Workers(settings.workers, bounds, folder.rows, metrics.task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
-            await reconcile(store)
+            await reconcile(store, progress)
             trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
             await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, Series(settings.default_service, CPU))
@@ -96,9 +99,8 @@ async def _serve(settings: Settings) -> None:
         metrics.count_connections(connections)
         server = _Server(_server_config(gate, settings), connections)
         serving = asyncio.create_task(server.serve([listener]))
-        working = asyncio.create_task(
-            _work(_opened(settings, folder, keys, endpoint, metrics), gate, serving)
-        )
+        opened = _opened(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
+        working = asyncio.create_task(_work(opened, gate, serving))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # stopped before it was ready, or it can't be
             working.cancel()
@@ -122,10 +124,16 @@ async def _work(
 
 @asynccontextmanager
 async def _opened(
-    settings: Settings, folder: DataFolder, keys: Keys, endpoint: Endpoint | None, metrics: Metrics
+    settings: Settings,
+    folder: DataFolder,
+    keys: Keys,
+    endpoint: Endpoint | None,
+    *,
+    metrics: Metrics,
+    progress: Progress,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
-    async with open_store(settings, folder, metrics) as store:
+    async with open_store(settings, folder, metrics, progress) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
         locks, warming = Locks(), Warming(store)
         upkeep = Upkeep(store, locks, settings)
@@ -136,6 +144,7 @@ async def _opened(
                 "metrics keys": keys.metrics,
                 "warming": warming,
                 "upkeep": upkeep,
+                "sealing": Sealing(store),
                 "webhook": _deliveries(endpoint, store, settings, metrics),
             }
         )

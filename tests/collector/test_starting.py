@@ -80,7 +80,8 @@ def test_a_request_that_has_waited_too_long_is_told_to_come_again(monkeypatch: p
 
     async def run() -> list[httpx.Response]:
         gate = StartGate()
-        gate.step = "comparing folders, 10 of 20"
+        gate.progress.begin("counting profiles", 2000)
+        gate.progress.advance(10)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://test") as client:
             refused = [await client.post("/v1/submit"), await client.get("/api/0/services")]
             gate.open(PlainTextResponse("open"))
@@ -89,6 +90,6 @@ def test_a_request_that_has_waited_too_long_is_told_to_come_again(monkeypatch: p
     submit, profefe, merge = asyncio.run(run())
     assert (submit.status_code, submit.headers["Retry-After"]) == (503, "5")
     assert submit.headers["Content-Type"] == "application/problem+json"
-    assert submit.json()["detail"] == "the server is not ready yet: comparing folders, 10 of 20"
+    assert submit.json()["detail"] == "the server is not ready yet: counting profiles: 10 of 2,000"
     assert (profefe.status_code, profefe.json()["code"]) == (503, 503)
     assert merge.text == "open"

@@ -6,12 +6,15 @@ Profiles travel between processes as file names. What was just received is for `
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pprof_merge import (
     Budget,
+    Header,
     OutputTooLarge,
     Profile,
     ProfileError,
@@ -21,7 +24,9 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.heap import trim_after
+from pprof_merge.batch import Batch
+from pprof_merge.decode import decode_all
+from pprof_merge.heap import trim_after, trim_heap
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
@@ -33,7 +38,11 @@ from pgo_collector.engine.forms import Form
 from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
 from pgo_collector.engine.stored import STORED
 from pgo_collector.engine.types import TYPES
-from pgo_collector.errors import MergeDamaged, NotOfThisProfile, SymbolsUnreadable
+from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
+
+# To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
+# which is not worth it after each of them.
+_WORTH_TRIMMING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +77,49 @@ class Survey:
     overlap: float | None
 
 
-def inspect(blob: Path, type_: str) -> Facts:
-    """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
-    profile = decode(blob.read_bytes(), STORED)
-    TYPES[type_](profile.header)
-    return Facts.of(profile.header, profile.digest.hex(), blob.stat().st_size, len(profile.samples))
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored blob that can't be read, and why."""
+
+    reason: str
+
+
+def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
+    """The facts of stored blobs, each of a type.
+
+    They are asked for together, since to ask for one takes longer than to read it.
+    """
+    contents = [_content(path) for path, _ in blobs]
+    decoded = decode_all((content for content in contents if isinstance(content, bytes)), STORED, _inspected)
+    found: list[Facts | Unreadable] = []
+    for (_, type_), content in zip(blobs, contents, strict=True):
+        if isinstance(content, Unreadable):
+            found.append(content)
+            continue
+        known = next(decoded)
+        if isinstance(known, ProfileError):
+            found.append(Unreadable(str(known)))
+            continue
+        header, digest, samples = known
+        try:
+            TYPES[type_](header)
+        except NotACPUProfile as error:
+            found.append(Unreadable(str(error)))
+        else:
+            found.append(Facts.of(header, digest.hex(), len(content), samples))
+    return found
+
+
+def _content(path: Path) -> bytes | Unreadable:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return Unreadable(str(error))
+
+
+def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
+    samples = np.diff(batch.sample_offsets).tolist()
+    return [*zip(batch.headers, batch.digests, samples, strict=True)]
 
 
 @trim_after
@@ -100,11 +147,12 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merge
     return Merged(etag, facts, collected.left_out)
 
 
-@trim_after
 def read_rows(chosen: Chosen) -> None:
     """Reads blobs ahead of the merges that want them."""
     SHELF.take_in(chosen.owner, chosen.blobs)
     SHELF.keep(chosen.owner)
+    if len(chosen.blobs) >= _WORTH_TRIMMING:
+        trim_heap()
 
 
 def save_rows() -> None:

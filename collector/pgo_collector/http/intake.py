@@ -28,9 +28,10 @@ class Intake:
         self._bodies = bodies
 
     async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
-        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `Bodies.take`,
-        `Reception.receive` and `Store.add` do.
+        """Stores the body of a request. Raises LabelsInvalid and QuotaUsedUp before it is read, and as
+        `Bodies.take`, `Reception.receive` and `Store.add` do.
         """
+        self._store.blobs.check_path(series)
         await self._quotas.check(series.service)
         async with (
             self._store.arriving() as part,

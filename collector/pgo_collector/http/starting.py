@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pgo_collector.errors import NotReady
 from pgo_collector.http.problems import error_answer
 from pgo_collector.routes.ready import ready_answer
+from pgo_collector.store.reconcile import Progress
 
 # Most starts take less, and a client without retries would lose its submit.
 _PATIENCE_SECONDS = 20.0
@@ -20,11 +21,11 @@ class StartGate:
     """An ASGI application that becomes another one: that of a store, when it is open.
 
     Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait; one that
-    has waited for 20 s is answered 503. `step` is what the start does at the moment.
+    has waited for 20 s is answered 503.
     """
 
     def __init__(self) -> None:
-        self.step = "starting"
+        self.progress = Progress()
         self._app: ASGIApp | None = None
         self._is_decided = asyncio.Event()
 
@@ -58,7 +59,7 @@ class StartGate:
             case "/healthz":
                 return PlainTextResponse("OK")
             case "/readyz":
-                return ready_answer({"start": self.step})
+                return ready_answer({"start": str(self.progress)})
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await self._is_decided.wait()
@@ -66,4 +67,4 @@ class StartGate:
             pass
         if self._app is not None:
             return None
-        return error_answer(Request(scope), NotReady(f"the server is not ready yet: {self.step}"))
+        return error_answer(Request(scope), NotReady(f"the server is not ready yet: {self.progress}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -64,5 +65,6 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     else:
         store.blobs.discard(name)  # what may be there of a combine that failed
         inputs_size = store.blobs.keep(part, name, inputs)
-    store.catalog.replace(name, facts, inputs_size, inputs, ids)
+    size = store.blobs.size(name)  # with the seal
+    store.catalog.replace(name, dataclasses.replace(facts, size=size), inputs_size, inputs, ids)
     _log.info("combined", blob=str(name), blobs=len(taken))

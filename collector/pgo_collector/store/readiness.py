@@ -60,6 +60,7 @@ class Readiness:
 
     def _write_part(self) -> None:
         """As a submit does: a file that is durable."""
+        self._store.folder.check_itself()
         part = self._store.folder.new_part()
         try:
             with part.open("wb") as file:
@@ -83,6 +84,8 @@ class Readiness:
 
     def _read_catalog(self) -> None:
         """By its path: what the store has open may have been deleted."""
+        if (damage := self._store.catalog.damage) is not None:
+            raise sqlite3.DatabaseError(damage)
         with reading_catalog(self._store.folder.catalog) as connection:
             made_nanos(connection)
 
