@@ -93,6 +93,11 @@ class Server:
         return self._client
 
     def start(self) -> None:
+        """Starts it and waits until it serves."""
+        self.listen()
+        self.wait_for_log("serving")
+
+    def listen(self) -> None:
         """Starts it and waits until it listens."""
         self.log.clear()
         self._process = self._spawn("serve")

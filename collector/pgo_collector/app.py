@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from pgo_collector.background import BackgroundTasks
 from pgo_collector.http import problems
+from pgo_collector.http.abandoned import CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
+from pgo_collector.http.body import Bodies
 from pgo_collector.http.intake import Intake
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.lingering import Lingering
@@ -45,61 +48,59 @@ from pgo_collector.ui.secret import session_secret
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.site import site_of
 from pgo_collector.ui.sources import Sources
+from pgo_collector.ui.throttle import SignInThrottle
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the routes are over."""
+class Keys(NamedTuple):
+    """The keys of those who submit, of those who merge, and of those who scrape metrics."""
+
+    submit: KeyFile
+    merge: KeyFile
+    metrics: KeyFile
+
+
+class Parts(NamedTuple):
+    """What the routes work on."""
 
     store: Store
     locks: Locks
     warming: Warming
-    submit_keys: KeyFile
-    merge_keys: KeyFile
-    metrics_keys: KeyFile
-    metrics: Metrics
-
-    @classmethod
-    def of(
-        cls,
-        store: Store,
-        submit_keys: KeyFile,
-        merge_keys: KeyFile,
-        metrics_keys: KeyFile,
-        metrics: Metrics = OFF,
-    ) -> Parts:
-        """Those that a store and the keys make."""
-        return cls(store, Locks(), Warming(store), submit_keys, merge_keys, metrics_keys, metrics)
+    background: BackgroundTasks
+    keys: Keys
+    metrics: Metrics = OFF
 
 
 def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     """The whole of the HTTP interface. Paths are exact."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    store, merge_keys = parts.store, parts.merge_keys
+    store, (submit_keys, merge_keys, metrics_keys) = parts.store, parts.keys
     app.router.routes.append(health_route())
-    app.include_router(ready_routes(Readiness(store), parts.warming))
-    app.include_router(metrics_routes(parts.metrics, parts.metrics_keys, is_open=settings.metrics_open))
+    readiness = Readiness(store, parts.background, settings.min_free_megabytes)
+    app.include_router(ready_routes(readiness, store.workers, parts.warming))
+    app.include_router(metrics_routes(parts.metrics, metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
-    intake = Intake(store, quotas, settings)
-    app.include_router(submit_routes(intake, parts.submit_keys, settings.default_service))
+    bodies = Bodies(settings)
+    intake = Intake(store, quotas, settings, bodies)
+    app.include_router(submit_routes(intake, submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
-    merges, reports = Merges(store, parts.locks, settings.merges_kept), Reports(store)
+    budget = settings.output_budget
+    merges = Merges(store, parts.locks, settings.merges_kept, budget)
+    reports = Reports(store, budget)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
-    app.include_router(report_routes(reports, merge_keys, settings))
+    app.include_router(report_routes(reports, bodies, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)
     app.include_router(release_routes(releases, merge_keys, settings.default_service))
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
-    app.include_router(
-        profefe_routes(intake, merges, parts.submit_keys, merge_keys, is_open=settings.profefe_open)
-    )
+    app.include_router(profefe_routes(intake, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
-    fleet = Fleet(store)
+    fleet = Fleet(store, budget)
     app.include_router(question_routes(fleet, merge_keys, settings.default_service))
     app.include_router(openapi_routes())
     sources = Sources(
         sessions=Sessions(
             merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
         ),
+        throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(),
         fleet=fleet,
         inventory=Inventory(store.catalog),
@@ -112,4 +113,4 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.router.routes.append(pages_route())
     app.mount("/ui", site_of(sources))
     problems.install(app)
-    return parts.metrics.around(AccessLog(Lingering(app)), app)
+    return parts.metrics.around(AccessLog(Lingering(CancelAbandoned(app))), app)

@@ -22,12 +22,19 @@
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
     │   ├── NotOfThisProfile    422
+    │   ├── AnswerTooLarge      422
     │   ├── NotComparable       422
+    │   ├── TaskOutOfMemory     422
     │   ├── QuotaUsedUp         429
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
-    │   └── WorkerLost          503
+    │   ├── CatalogFails        503
+    │   ├── NotReady            503
+    │   └── WorkerUnavailable   503
+    │       ├── WorkerLost
+    │       ├── TaskTooSlow
+    │       └── WorkersBusy
     ├── InputsDamaged           which profiles are inside a combined blob can't be known
     ├── MergeDamaged            the file of a merge isn't what was written
     ├── CopyDamaged             a file that is to be copied isn't what it was
@@ -47,7 +54,7 @@ A profile that can't be decoded is a `pprof_merge.ProfileError`; `problems` give
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class CollectorError(Exception):
@@ -187,6 +194,12 @@ class NotOfThisProfile(Refusal):
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
+class AnswerTooLarge(Refusal):
+    """The answer, or what it is made from, would take more memory than the settings allow."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
 class NotComparable(Refusal):
     """Two selections that measure different things."""
 
@@ -226,11 +239,51 @@ class ReleaseDamaged(Refusal):
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-class WorkerLost(Refusal):
-    """Worker processes died under a task, twice."""
+class TaskOutOfMemory(Refusal):
+    """A task needs more memory than its worker process may have. It isn't tried again."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+    @classmethod
+    def over(cls, memory_bytes: int) -> Self:
+        """Return the refusal of a task that needs more than so many bytes."""
+        return cls(
+            f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
+            " it (PGOF_WORKER_MEGABYTES); send or select less"
+        )
+
+
+class CatalogFails(Refusal):
+    """The catalog can't be read or written; the message says why, and what to do if it is damaged."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "30"}
+
+
+class NotReady(Refusal):
+    """The server has started, and still compares its catalog with what is on disk."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
+
+
+class WorkerUnavailable(Refusal):
+    """No worker process did the task; a later attempt may succeed."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class WorkerLost(WorkerUnavailable):
+    """Each worker process that got the task died under it, or hung."""
+
+
+class TaskTooSlow(WorkerUnavailable):
+    """A task took longer than PGOF_TASK_SECONDS, and its worker process was replaced."""
+
+
+class WorkersBusy(WorkerUnavailable):
+    """A task waited longer than PGOF_TASK_SECONDS for its turn."""
 
 
 class InputsDamaged(CollectorError):

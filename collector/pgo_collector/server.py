@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from math import ceil
 from pathlib import Path
 
@@ -15,19 +15,24 @@ import structlog
 import uvicorn
 import uvloop
 from pprof_merge.heap import share_heap, trim_heap
+from starlette.types import ASGIApp
 
-from pgo_collector.app import Parts, create_app
+from pgo_collector.app import Keys, Parts, create_app
+from pgo_collector.background import BackgroundTasks
 from pgo_collector.connection import Connection, State
+from pgo_collector.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.engine.types import CPU
-from pgo_collector.engine.workers import Workers
+from pgo_collector.engine.workers import Bounds, Workers
 from pgo_collector.errors import CatalogUnreadable
-from pgo_collector.followers import following
 from pgo_collector.hooks.announcing import announce
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.starting import StartGate
 from pgo_collector.listener import BACKLOG, listen
+from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.metrics.prometheus import PrometheusMetrics
@@ -37,7 +42,8 @@ from pgo_collector.store.database import clear_database
 from pgo_collector.store.events import unannounced
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.legacy import take_in_legacy
-from pgo_collector.store.reconcile import reconcile
+from pgo_collector.store.reconcile import Progress, reconcile
+from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -59,13 +65,19 @@ def reindex(settings: Settings) -> int:
 
 
 @asynccontextmanager
-async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = OFF) -> AsyncIterator[Store]:
-    """The store of a locked data folder, in line with what is on disk."""
-    rows_bytes = settings.rows_megabytes << 20
+async def open_store(
+    settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
+) -> AsyncIterator[Store]:
+    """Open the store of a locked data folder, in line with what is on disk."""
+    bounds = Bounds(
+        rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
+        task_bytes=settings.worker_megabytes << 20,
+        task_seconds=settings.task_seconds,
+    )
     folder.lend_room()
-    async with Workers(settings.workers, rows_bytes, folder.rows, metrics.task) as workers:
+    async with Workers(settings.workers, bounds, folder.rows, metrics.task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
-            await reconcile(store)
+            await reconcile(store, progress)
             trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
             await asyncio.to_thread(sweep_releases, folder)
             await take_in_legacy(store, Series(settings.default_service, CPU))
@@ -73,34 +85,89 @@ async def open_store(settings: Settings, folder: DataFolder, metrics: Metrics = 
 
 
 async def _serve(settings: Settings) -> None:
-    submit_keys = KeyFile(settings.submit_auth_keys_file)
-    merge_keys = KeyFile(settings.merge_auth_keys_file)
-    metrics_keys = KeyFile(settings.metrics_auth_keys_file or Path(os.devnull))  # a file without a key
+    """Listen, then open the store, then let requests through to it, until a signal comes."""
+    keys = Keys(
+        submit=KeyFile(settings.submit_auth_keys_file),
+        merge=KeyFile(settings.merge_auth_keys_file),
+        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # a file without a key
+    )
     endpoint = _endpoint(settings)
-    metrics = PrometheusMetrics() if settings.has_metrics else OFF
     with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
-        async with open_store(settings, folder, metrics) as store:
-            await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-            parts = Parts.of(store, submit_keys, merge_keys, metrics_keys, metrics)
-            app = create_app(settings, parts)
-            config = uvicorn.Config(
-                app,
-                http=Connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,  # nothing here asks whence or by which scheme a request came
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
-            )
-            upkeep = Upkeep(store, parts.locks, settings)
-            metrics.watch(Gauges(store, parts.warming, upkeep))
-            deliveries = _deliveries(endpoint, store, settings, metrics)
-            followers = (submit_keys, merge_keys, metrics_keys, parts.warming, upkeep, deliveries)
-            async with following(followers):
-                await _Server(config).serve([listener])
+        gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
+        limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
+        connections = ConnectionPool(limits, metrics.refused)
+        metrics.count_connections(connections)
+        server = _Server(_server_config(gate, settings), connections)
+        serving = asyncio.create_task(server.serve([listener]))
+        opened = _opened(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
+        working = asyncio.create_task(_work(opened, gate, serving))
+        await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+        if not gate.is_open:  # stopped before it was ready, or it can't be
+            working.cancel()
+        gate.give_up()
+        server.should_exit = True
+        await asyncio.wait({serving, working})
+        serving.result()
+        with suppress(asyncio.CancelledError):
+            working.result()
+
+
+async def _work(
+    opened: AbstractAsyncContextManager[ASGIApp], gate: StartGate, serving: asyncio.Task[None]
+) -> None:
+    """Open the application, and have requests go to it until the server has stopped. Raises CannotStart."""
+    async with opened as app:
+        gate.open(app)
+        _log.info("serving")
+        await asyncio.wait({serving})
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Settings,
+    folder: DataFolder,
+    keys: Keys,
+    endpoint: Endpoint | None,
+    *,
+    metrics: Metrics,
+    progress: Progress,
+) -> AsyncIterator[ASGIApp]:
+    """Open the application over a store, with its background tasks. Raises CannotStart."""
+    async with open_store(settings, folder, metrics, progress) as store:
+        await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
+        locks, warming = Locks(), Warming(store)
+        upkeep = Upkeep(store, locks, settings)
+        background = BackgroundTasks(
+            {
+                "submit keys": keys.submit,
+                "merge keys": keys.merge,
+                "metrics keys": keys.metrics,
+                "warming": warming,
+                "upkeep": upkeep,
+                "sealing": Sealing(store),
+                "webhook": _deliveries(endpoint, store, settings, metrics),
+            }
+        )
+        metrics.watch(Gauges(store, warming, upkeep, background))
+        parts = Parts(store, locks, warming, background, keys, metrics)
+        async with background.running():
+            yield create_app(settings, parts)
+
+
+def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here asks whence or by which scheme a request came
+        backlog=BACKLOG,
+        timeout_keep_alive=ceil(settings.idle_timeout),
+        timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
+    )
 
 
 async def _reindex(settings: Settings) -> int:
@@ -134,9 +201,9 @@ def _deliveries(
 class _Server(uvicorn.Server):
     """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
         super().__init__(config)
-        self.server_state = self._state = State()
+        self.server_state = self._state = State(connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

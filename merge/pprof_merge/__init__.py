@@ -1,5 +1,6 @@
 """pprof_merge: the bytes of many profiles → one `Profile` → bytes that a compiler or a person reads."""
 
+from pprof_merge.budget import Budget
 from pprof_merge.collection import Collection
 from pprof_merge.compression import compress, inflate
 from pprof_merge.decode import decode
@@ -8,6 +9,7 @@ from pprof_merge.errors import (
     IncompatibleProfiles,
     LimitExceeded,
     MalformedProfile,
+    OutputTooLarge,
     ProfileError,
     RulesInvalid,
     SymbolsInvalid,
@@ -22,12 +24,14 @@ from pprof_merge.segment import Segment
 from pprof_merge.weights import Weighting
 
 __all__ = [
+    "Budget",
     "Collection",
     "Header",
     "IncompatibleProfiles",
     "LimitExceeded",
     "Limits",
     "MalformedProfile",
+    "OutputTooLarge",
     "Profile",
     "ProfileError",
     "RulesInvalid",

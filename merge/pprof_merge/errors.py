@@ -6,7 +6,8 @@ ProfileError                what, where
 ├── LimitExceeded           they are more than the caller allows
 ├── IncompatibleProfiles    each is a profile, but their values can't be added up
 ├── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
-└── UnfitForWeight          it is a profile, but lacks what it is to be weighed by
+├── UnfitForWeight          it is a profile, but lacks what it is to be weighed by
+└── OutputTooLarge          what is asked of it has more bytes than the caller allows
 
 RulesInvalid                what, line
 SymbolsInvalid              what
@@ -53,6 +54,20 @@ class UnfitForFormat(ProfileError):
 
 class UnfitForWeight(ProfileError):
     """A profile without what it is to be weighed by."""
+
+
+class OutputTooLarge(ProfileError):
+    """An output would take more than its budget: `size` bytes or more, of which so many are `allowed`.
+
+    `advice` says what to ask for instead.
+    """
+
+    def __init__(self, size: int, allowed: int, advice: str) -> None:
+        super().__init__(f"it would take {size:,} bytes or more, and {allowed:,} are allowed; {advice}")
+        self.args = (size, allowed, advice)
+        self.size = size
+        self.allowed = allowed
+        self.advice = advice
 
 
 class RulesInvalid(ValueError):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pprof_merge.profile import Bools, Floats, Int64s, UInt64s
-from pprof_merge.ragged import offsets_of
+from pprof_merge.profile import Bools, Floats, Int32s, Int64s, UInt64s
 from pprof_merge.weighed_stacks import WeighedStacks
 
 if TYPE_CHECKING:
@@ -65,9 +64,12 @@ class FlameGraph:
     @classmethod
     def of(cls, stacks: WeighedStacks, view: View) -> FlameGraph:
         """The graph; of the whole where no chain has the key of the view's root."""
-        growing = _Growing(stacks, view)
-        if not growing.grow():
-            return cls.of(stacks, replace(view, root=0))
+        name_keys = _keys_of(stacks.names)
+        chain = _chain_of(stacks, view.root, name_keys)
+        if chain is None:
+            view, chain = replace(view, root=0), np.zeros(0, np.int32)
+        growing = _Growing(stacks, view, name_keys)
+        growing.grow(chain)
         return growing.graph()
 
     @property
@@ -104,14 +106,37 @@ class FlameGraph:
         return starts
 
 
+def _chain_of(stacks: WeighedStacks, root: int, name_keys: UInt64s) -> Int32s | None:
+    """The names on the way to the chain of calls with that key; None if no stack has it.
+
+    Of each level nothing is kept but the stacks' keys: all nodes would be as many as there are frames.
+    """
+    if root == 0:
+        return np.zeros(0, np.int32)
+    active = np.arange(len(stacks.values))
+    lengths = np.diff(stacks.offsets)
+    keys = np.zeros(len(active), np.uint64)
+    for depth in range(MOST_LEVELS):
+        is_longer = lengths[active] > depth
+        active, keys = active[is_longer], keys[is_longer]
+        if not len(active):
+            break
+        keys = _chained(keys, name_keys[stacks.rows[stacks.offsets[active] + depth]])
+        found = np.flatnonzero(keys == np.uint64(root))
+        if len(found):
+            begin = stacks.offsets[active[found[0]]]
+            return stacks.rows[begin : begin + depth + 1]
+    return None
+
+
 class _Growing:
     """A graph while it is made: its nodes so far, level after level."""
 
-    def __init__(self, stacks: WeighedStacks, view: View) -> None:
+    def __init__(self, stacks: WeighedStacks, view: View, name_keys: UInt64s) -> None:
         self._stacks = stacks
         self._view = view
         self._whole = stacks.values.sum(axis=0, keepdims=True)
-        self._name_keys = _keys_of(stacks.names)
+        self._name_keys = name_keys
         # The levels; in each the stacks that go through it, and at which node.
         self._parent = [np.full(1, -1, np.int64)]
         self._name = [np.full(1, -1, np.int64)]
@@ -124,10 +149,10 @@ class _Growing:
         self._root = 0
         self._below: Int64s = self._active
 
-    def grow(self) -> bool:
-        """Goes down as far as there is something to see; whether the root was found."""
-        is_found = self._view.root == 0
-        least = self._view.least if is_found else 0.0
+    def grow(self, chain: Int32s) -> None:
+        """Goes down as far as there is something to see, and to the root by its chain of names."""
+        tiny = float(np.finfo(np.float64).tiny)
+        least = self._view.least
         lengths = np.diff(self._stacks.offsets)
         for depth in range(MOST_LEVELS):
             is_longer = lengths[self._active] > depth
@@ -136,18 +161,18 @@ class _Growing:
                 break
             first = self._count
             self._add_level(depth)
-            if not is_found:
-                found = np.flatnonzero(self._key[-1] == np.uint64(self._view.root))
-                if len(found):
-                    is_found, self._root = True, first + int(found[0])
-                    is_below = self._node == self._root
-                    self._active, self._node = self._active[is_below], self._node[is_below]
+            if depth < len(chain):
+                # Of the callers of the root nothing else is followed.
+                (found,) = np.flatnonzero(self._name[-1] == chain[depth])
+                is_next = self._node == first + found
+                self._active, self._node = self._active[is_next], self._node[is_next]
+                if depth == len(chain) - 1:
+                    self._root = first + int(found)
                     self._below = self._active
-                    least = self._view.least * float(self._weights(self._total[-1][found])[0])
-            if is_found:
-                is_seen = (self._weights(self._total[-1]) >= least)[self._node - first]
+                    least *= float(self._weights(self._total[-1][found : found + 1])[0])
+            else:
+                is_seen = (self._weights(self._total[-1]) >= max(least, tiny))[self._node - first]
                 self._active, self._node = self._active[is_seen], self._node[is_seen]
-        return is_found
 
     def graph(self) -> FlameGraph:
         """What has grown, without what is too small."""
@@ -226,10 +251,10 @@ class _Growing:
         framed = self._below[np.diff(stacks.offsets)[self._below] > 0]
         if not is_match.any() or not len(framed):
             return np.zeros(stacks.values.shape[1], np.int64)
-        # Counts of matches up to each call: those within a stack are a difference.
-        counts = offsets_of(is_match[stacks.rows])
-        has_match = counts[stacks.offsets[framed + 1]] > counts[stacks.offsets[framed]]
-        matched: Int64s = stacks.values[framed[has_match]].sum(axis=0)
+        filled = np.flatnonzero(np.diff(stacks.offsets))
+        has_match = np.zeros(len(stacks.values), np.bool_)
+        has_match[filled] = np.logical_or.reduceat(is_match[stacks.rows], stacks.offsets[:-1][filled])
+        matched: Int64s = stacks.values[framed[has_match[framed]]].sum(axis=0)
         return matched
 
 

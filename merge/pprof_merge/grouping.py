@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from posixpath import normpath
 from types import MappingProxyType
 from typing import Literal
@@ -18,7 +19,7 @@ UNKNOWN = "<unknown>"
 # Go's compiler writes these for types: hashes, comparisons.
 _OF_TYPE = re.compile(r"type:\.\w+\.")
 # Up to the first "." or "::" after the last "/", where arguments, receivers and type parameters are cut off.
-_PACKAGE = re.compile(r"<*(?P<package>(?:.*/)?[^/.:<]+)(?:\.|::)")
+_PACKAGE = re.compile(r"<*+(?P<package>(?:.*/)?[^/.:<]+)(?:\.|::)")
 _AFTER_PATH = re.compile(r"[\[({]")
 
 
@@ -34,16 +35,27 @@ def package_of(frame: Frame) -> str:
     """
     if _is_binary(frame):
         return frame.name
-    name = _AFTER_PATH.split(_OF_TYPE.sub("", frame.name, count=1), maxsplit=1)[0]
-    found = _PACKAGE.match(name)
-    return UNKNOWN if found is None else unquote(found["package"])
+    return _package_in(frame.name)
 
 
 def file_of(frame: Frame) -> str:
     """The source file, its path as short as it can be; where there is none it is unknown."""
     if _is_binary(frame):
         return frame.name
-    return normpath(frame.file) if frame.file else UNKNOWN
+    return _shortest(frame.file) if frame.file else UNKNOWN
+
+
+# Functions share names and files, and hostile ones long ones. No more of them than this are kept.
+@lru_cache(maxsize=256)
+def _package_in(name: str) -> str:
+    path = _AFTER_PATH.split(_OF_TYPE.sub("", name, count=1), maxsplit=1)[0]
+    found = _PACKAGE.match(path)
+    return UNKNOWN if found is None else unquote(found["package"])
+
+
+@lru_cache(maxsize=256)
+def _shortest(file: str) -> str:
+    return normpath(file)
 
 
 def _is_binary(frame: Frame) -> bool:

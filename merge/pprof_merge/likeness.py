@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.formats.call_edges import TracedEdges, weighing_column
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.formats.call_edges import ADVICE, TracedEdges, weighing_column
 from pprof_merge.merge import Contribution
 from pprof_merge.profile import Floats, Header
 from pprof_merge.ragged import take_rows
 
 # So many traces are taken together, which bounds the memory.
 _CHUNK_TRACES = 1 << 18
+# What an edge of a trace takes on the way, a third of it in each of the arrays that are there at once.
+_EDGE_BYTES = 32
 # The expectation is a smooth curve of the number of samples, and is computed at so many points of it.
 _POINTS = 32
 
@@ -35,12 +38,17 @@ class Likenesses(NamedTuple):
     calls: Floats
 
 
-def likenesses(header: Header, traced: TracedEdges, profiles: Sequence[Contribution]) -> Likenesses:
-    """Of the profiles in a merge, from its header, its edges, and what each profile has in it."""
+def likenesses(
+    header: Header, traced: TracedEdges, profiles: Sequence[Contribution], budget: Budget = UNBOUNDED
+) -> Likenesses:
+    """Of the profiles in a merge, from its header, its edges, and what each profile has in it.
+
+    Raises OutputTooLarge where their traces have too many edges to be compared within the budget.
+    """
     column = weighing_column(header)
     total = np.maximum(traced.edges.weight, 0).astype(np.float64)
     of_none = np.zeros(0), np.zeros(0)
-    found = [of_none, *(_overlaps(total, traced, column, chunk) for chunk in _chunks(profiles))]
+    found = [of_none, *(_overlaps(total, traced, column, chunk, budget) for chunk in _chunks(profiles))]
     overlap, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
     unit = _unit(header, column)
     return Likenesses(overlap, _expected(total, weight / unit, float(total.sum()) / unit), weight / unit)
@@ -61,13 +69,14 @@ def _chunks(profiles: Sequence[Contribution]) -> Iterator[list[Contribution]]:
 
 
 def _overlaps(
-    total: Floats, traced: TracedEdges, column: int, profiles: Sequence[Contribution]
+    total: Floats, traced: TracedEdges, column: int, profiles: Sequence[Contribution], budget: Budget
 ) -> tuple[Floats, Floats]:
     """Overlap with the rest, and weight, of each of some profiles."""
     samples = np.concatenate([profile.samples for profile in profiles])
     values = np.concatenate([profile.values[:, column] for profile in profiles])
     owner = np.repeat(np.arange(len(profiles)), [len(profile.samples) for profile in profiles])
     in_merge = samples >= 0
+    budget.check_rows(int(np.diff(traced.offsets)[samples[in_merge]].sum()), _EDGE_BYTES, ADVICE)
     index, offsets = take_rows(traced.offsets, samples[in_merge])
     n_edges = np.diff(offsets)
     keys = np.repeat(owner[in_merge], n_edges) * len(total) + traced.edge[index]

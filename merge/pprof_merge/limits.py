@@ -23,6 +23,8 @@ class Limits(NamedTuple):
     functions: int = 500_000
     mappings: int = 10_000
     strings: int = 500_000
+    # Of one string, whatever it names: outputs repeat names as often as they are met.
+    name_bytes: int = 32 << 10
     # Of all samples: their labels, and the locations of their stacks.
     labels: int = 500_000
     frames: int = 2_000_000

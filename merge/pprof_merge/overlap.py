@@ -15,13 +15,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.formats.call_edges import CallEdges, call_edges
 from pprof_merge.profile import Floats, Int64s, Profile
 
 
-def overlap(a: Profile, b: Profile) -> float:
-    """Of two profiles. Raises UnfitForFormat where the compiler would refuse one."""
-    return overlap_of_edges(call_edges(a), call_edges(b))
+def overlap(a: Profile, b: Profile, budget: Budget = UNBOUNDED) -> float:
+    """Of two profiles. Raises UnfitForFormat where the compiler would refuse one, and OutputTooLarge where
+    one has too many calls to be compared within the budget.
+    """
+    return overlap_of_edges(call_edges(a, budget), call_edges(b, budget))
 
 
 def overlap_of_edges(a: CallEdges, b: CallEdges) -> float:

@@ -29,6 +29,10 @@ else:  # numpy.typing takes longer to import than a profile to merge
     Bytes = Int32s = Int64s = UInt32s = UInt64s = Floats = Bools = Ints = Integers = np.ndarray
 
 
+# Types and units are words; those of a hostile profile may be of any length.
+_LONGEST_PART = 100
+
+
 class ValueType(NamedTuple):
     """What a value measures (`cpu`) and in what unit (`nanoseconds`)."""
 
@@ -36,7 +40,8 @@ class ValueType(NamedTuple):
     unit: bytes
 
     def __str__(self) -> str:
-        return f"{self.type.decode(errors='replace')}/{self.unit.decode(errors='replace')}"
+        """As messages have it: what is long is cut."""
+        return "/".join(part[:_LONGEST_PART].decode(errors="replace") for part in self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pprof_proto.records_pb2 import Records as WireRecords
 
 from pprof_merge.errors import MalformedProfile
+from pprof_merge.limits import Limits
 from pprof_merge.profile import Int64s
 from pprof_merge.ragged import offsets_of
 from pprof_merge.wire import StrictReader, WireType, read_varint
@@ -135,6 +136,7 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
         strings=message.string_table[:],
         period_type=message.period_type,
     )
+    _check_names(records.strings, limits)
     # The set costs some 300 bytes a field, so a mountain of them is refused by its size before.
     if len(protobuf) // _FIELD_BYTES > limits.irregular_fields:
         limits.check("irregular_fields", _other_bytes(protobuf, records) // _FIELD_BYTES)
@@ -143,6 +145,17 @@ def split(protobuf: bytes, reader: StrictReader) -> Records:
     for unknown in unknown_fields:  # type: ignore[attr-defined]  # its stub lacks __iter__
         _take(records, unknown.field_number, unknown.wire_type, unknown.data, reader)
     return records
+
+
+def _check_names(strings: list[bytes], limits: Limits) -> None:
+    """Raises LimitExceeded where a string is longer than a name may be."""
+    longest = max(map(len, strings), default=0)
+    if longest > limits.name_bytes:
+        limits.check(
+            "name_bytes",
+            longest,
+            f"string {next(row for row, string in enumerate(strings) if len(string) == longest)}",
+        )
 
 
 def _other_bytes(protobuf: bytes, records: Records) -> int:
@@ -172,6 +185,7 @@ def _split_strictly(protobuf: bytes, reader: StrictReader) -> Records:
         strings=bulk[Field.STRING_TABLE],
         period_type=(bulk[Field.PERIOD_TYPE] or [b""])[-1],
     )
+    _check_names(records.strings, reader.limits)
     for number, kind, value in others:
         _take(records, number, kind, read_varint(value, 0)[0] if kind == WireType.VARINT else value, reader)
     return records

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.collection import Collection
 from pprof_merge.coverage import Coverage, coverage
 from pprof_merge.errors import UnfitForFormat
@@ -33,6 +34,10 @@ from pprof_merge.profile import Header, Profile
 LIKENESS_BOUND = 0.6
 # With fewer calls than this in it, a profile's likeness is chance.
 _FEWEST_CALLS = 50
+# Instances and versions are texts of profiles: of each, so many are listed, and so many letters of one.
+_MOST_LISTED = 10_000
+_LONGEST_TEXT = 300
+_ADVICE = "select fewer profiles"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -97,7 +102,8 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. `totals` are by sample type; `instances` and `versions` say of how many profiles each is.
+    """All of it. `totals` are by sample type; `instances` and `versions` say of how many profiles each is,
+    10,000 of them at most.
 
     What needs a profile that the compiler takes, or wasn't asked for, is None.
     """
@@ -114,9 +120,11 @@ class Report:
     coverage: Coverage | None
     against: Against | None
 
-    def json(self) -> bytes:
-        """As a JSON object, whose keys are the fields."""
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1).encode() + b"\n"
+    def json(self, budget: Budget = UNBOUNDED) -> bytes:
+        """As a JSON object, whose keys are the fields. Raises OutputTooLarge where it is over the budget."""
+        content = json.dumps(asdict(self), ensure_ascii=False, indent=1).encode() + b"\n"
+        budget.check(len(content), _ADVICE)
+        return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +146,27 @@ class Subject(NamedTuple):
     told: Told = MappingProxyType({})
 
 
-def report(collection: Collection, subjects: Sequence[Subject], now_nanos: int, asked: Questions) -> Report:
+def report(
+    collection: Collection,
+    subjects: Sequence[Subject],
+    now_nanos: int,
+    asked: Questions,
+    budget: Budget = UNBOUNDED,
+) -> Report:
     """On the merge of these profiles as of now.
 
-    Raises UnfitForFormat where the other profile is one that the compiler would refuse, and, as `merge`
-    does, IncompatibleProfiles and ProfileError.
+    Raises UnfitForFormat where the other profile is one that the compiler would refuse, OutputTooLarge where
+    calls and profiles are too many to be compared within the budget, and, as `merge` does,
+    IncompatibleProfiles and ProfileError.
     """
     numbers = [subject.number for subject in subjects]
     profile, contributions = collection.merge_traced(numbers)
     origins = collection.origins(numbers, [subject.told for subject in subjects])
-    against = None if asked.against is None else call_edges(asked.against)
-    verdict, traced = _verdict(profile)
+    against = None if asked.against is None else call_edges(asked.against, budget)
+    verdict, traced = _verdict(profile, budget)
     outliers = covered = compared = None
     if traced is not None:
-        outliers = _outliers(profile.header, traced, contributions, subjects, asked.bound)
+        outliers = _outliers(profile.header, traced, contributions, subjects, asked.bound, budget=budget)
         if asked.symbols is not None:
             covered = coverage(profile, traced.edges, asked.symbols)
         if against is not None:
@@ -174,10 +189,10 @@ def report(collection: Collection, subjects: Sequence[Subject], now_nanos: int, 
     )
 
 
-def _verdict(profile: Profile) -> tuple[Verdict, TracedEdges | None]:
+def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | None]:
     """What the compiler does, and the edges that it reads, None where it refuses."""
     try:
-        traced = traced_edges(profile)
+        traced = traced_edges(profile, budget)
     except UnfitForFormat as unfit:
         return Verdict("refused", str(unfit), 0, 0.0), None
     edges = traced.edges
@@ -193,9 +208,15 @@ def _with_start_line(profile: Profile) -> float:
 
 
 def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:
-    """Of how many profiles each value is, the most frequent first."""
-    counts = Counter(value.decode(errors="backslashreplace") for each in values for value in each)
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+    """Of how many profiles each value is, the most frequent first, and no more than are listed."""
+    counts = Counter(_text(value) for each in values for value in each)
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_LISTED])
+
+
+def _text(value: bytes) -> str:
+    """As text that isn't long."""
+    text = value[: 4 * _LONGEST_TEXT].decode(errors="backslashreplace")
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def _times(times: Sequence[int], now_nanos: int) -> Times:
@@ -221,8 +242,10 @@ def _outliers(
     contributions: Sequence[Contribution],
     subjects: Sequence[Subject],
     bound: float,
+    *,
+    budget: Budget,
 ) -> Outliers:
-    found = likenesses(header, traced, contributions)
+    found = likenesses(header, traced, contributions, budget)
     comparable = np.flatnonzero((found.calls >= _FEWEST_CALLS) & (found.expected > 0))
     every = [
         Outlier(

@@ -95,10 +95,12 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 def _matching(names: list[bytes], patterns: Iterable[str]) -> Bools:
     """Which names any of the patterns matches; none matches the name of a function without one."""
     matchers = [_matcher(pattern) for pattern in patterns]
-    texts = [name.decode(errors="surrogateescape") for name in names]
-    return np.array(
-        [text != "" and any(each.fullmatch(text) for each in matchers) for text in texts], np.bool_
-    )
+    matches = {
+        name: name != b"" and any(each.fullmatch(text) for each in matchers)
+        for name in {*names}  # functions share names, and hostile ones long ones
+        for text in (name.decode(errors="surrogateescape"),)
+    }
+    return np.array([matches[name] for name in names], np.bool_)
 
 
 def _cut(profile: Profile, dropped: Bools) -> Profile:
@@ -141,13 +143,16 @@ def _trimmed(locations: Locations, removed: Int64s) -> Locations:
 def _renamed(profile: Profile, renamed: Bools) -> Profile:
     """Functions with the prefix before both of their names, as far as they have them."""
     functions, strings = profile.functions, list(profile.strings)
+    rows: dict[int, int] = {}  # of each string that is changed, the row of what it becomes
 
     def prefixed(column: Ints) -> Int64s:
         changed = column.astype(np.int64)
         for row in np.flatnonzero(renamed).tolist():
-            if text := strings[column[row]]:
-                changed[row] = len(strings)
-                strings.append(NOINLINE_PREFIX + text)
+            text_row = int(column[row])
+            if text_row not in rows and strings[text_row]:
+                rows[text_row] = len(strings)
+                strings.append(NOINLINE_PREFIX + strings[text_row])
+            changed[row] = rows.get(text_row, text_row)
         return changed
 
     names, system_names = prefixed(functions.name), prefixed(functions.system_name)

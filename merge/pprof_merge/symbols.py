@@ -8,7 +8,8 @@ from pprof_merge.errors import SymbolsInvalid
 
 # Address, with -size a size, kind, and a name, in which there may be spaces:
 #   4d53a0 T main.find[go.shape.interface { Len() int }]
-_NM_LINE = re.compile(rb"\s*[0-9a-f]*\s+(?:[0-9]+\s+)?([A-Za-z?_])\s(\S.*)")
+# What repeats gives nothing back, so that a line of a million spaces is read once.
+_NM_LINE = re.compile(rb"(?:\s*+[0-9a-f]++)?\s++(?:[0-9]++\s++)?([A-Za-z?_])\s(\S.*)")
 # In nm's letters: text, and weak symbols. The others are variables, or undefined.
 _CODE = b"TtWw"
 # What Go's linker appends to functions in assembly, and profiles don't have.

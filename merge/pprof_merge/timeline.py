@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.collection import Collection
 from pprof_merge.formats.stacks import Frame, stacks_of
 from pprof_merge.profile import Bools, Header, Int64s, Profile
@@ -31,10 +32,13 @@ class Timeline:
         numbers: Sequence[int],
         steps: Sequence[int],
         is_meant: Callable[[Frame], bool],
+        budget: Budget = UNBOUNDED,
     ) -> Timeline:
-        """Of some profiles, which are in these steps. Raises as `Collection.merge_traced` does."""
+        """Of some profiles, which are in these steps. Raises as `Collection.merge_traced` does, and
+        OutputTooLarge where there are too many functions.
+        """
         merged, contributions = collection.merge_traced(numbers)
-        is_flat, is_cum = _meant(merged, is_meant)
+        is_flat, is_cum = _meant(merged, is_meant, budget)
         every = np.ones_like(is_flat)
         shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
         sums = [np.zeros(shape, np.int64) for _ in range(3)]
@@ -44,16 +48,12 @@ class Timeline:
         return cls(merged.header, *sums)
 
 
-def _meant(profile: Profile, is_meant: Callable[[Frame], bool]) -> tuple[Bools, Bools]:
+def _meant(profile: Profile, is_meant: Callable[[Frame], bool], budget: Budget) -> tuple[Bools, Bools]:
     """Whether the leaf, and whether any frame, of each sample is meant: (n_samples + 1).
 
     Not so the last, which -1 stands for: what is in no sample since it comes to 0 in the merge.
     """
-    stacks = stacks_of(profile)
-    meant: Bools = np.array([is_meant(frame) for frame in stacks.frames], np.bool_)[stacks.rows]
-    is_flat: Bools = np.zeros(len(profile.samples) + 1, np.bool_)
-    is_cum = is_flat.copy()
-    framed = np.flatnonzero(np.diff(stacks.offsets))
-    is_flat[framed] = meant[stacks.offsets[1:][framed] - 1]
-    is_cum[framed] = np.logical_or.reduceat(meant, stacks.offsets[:-1][framed]) if len(framed) else False
-    return is_flat, is_cum
+    stacks = stacks_of(profile, budget)
+    meant = np.array([is_meant(frame) for frame in stacks.frames], np.bool_)
+    is_flat, is_cum = stacks.are_met(meant)
+    return np.append(is_flat, False), np.append(is_cum, False)

@@ -11,11 +11,18 @@ from typing import Literal
 
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.formats.stacks import Frame, Stacks, stacks_of
 from pprof_merge.grouping import function_of
 from pprof_merge.profile import Int64s, Profile
 
 Order = Literal["flat", "cum"]
+
+# Two values, which are there twice while the table is cut to what is in it.
+_CELL_BYTES = 16
+# What a name takes besides its letters.
+_NAME_BYTES = 64
+_ADVICE = "select fewer profiles, or profiles with fewer sample types"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,29 +38,56 @@ class TopTable:
     total: Int64s
 
     @classmethod
-    def of(cls, profile: Profile, name_of: Callable[[Frame], str] = function_of) -> TopTable:
-        """The table of a profile, its frames by the names that `name_of` gives them."""
-        return cls._of_stacks(stacks_of(profile), profile.samples.values, name_of)
+    def of(
+        cls,
+        profile: Profile,
+        name_of: Callable[[Frame], str] = function_of,
+        *,
+        column: int | None = None,
+        budget: Budget = UNBOUNDED,
+    ) -> TopTable:
+        """The table of a profile, its frames by the names that `name_of` gives them; of one sample type, if a
+        `column` is given.
+
+        Raises OutputTooLarge where it can't be made within the budget.
+        """
+        values = profile.samples.values
+        if column is not None:
+            values = values[:, column : column + 1]
+        return cls._of_stacks(stacks_of(profile, budget), values, name_of, budget)
 
     @classmethod
-    def _of_stacks(cls, stacks: Stacks, values: Int64s, name_of: Callable[[Frame], str]) -> TopTable:
+    def _of_stacks(
+        cls, stacks: Stacks, values: Int64s, name_of: Callable[[Frame], str], budget: Budget
+    ) -> TopTable:
+        stacks.check(budget)
         numbers: dict[str, int] = {}
         number_of = np.array(
             [numbers.setdefault(name_of(frame), len(numbers)) for frame in stacks.frames], np.int64
         )
-        rows = number_of[stacks.rows]
-        counts = np.diff(stacks.offsets)
-        flat = np.zeros((len(numbers), values.shape[1]), np.int64)
+        budget.check_rows(len(numbers) * values.shape[1], _CELL_BYTES, _ADVICE)
+        flat = np.zeros((values.shape[1], len(numbers)), np.int64)
         cum = np.zeros_like(flat)
-        framed = np.flatnonzero(counts)
-        np.add.at(flat, rows[stacks.offsets[1:][framed] - 1], values[framed])
-        # Each pair of a name and a sample once, so that recursion doesn't count twice.
-        pairs = np.sort(rows * len(values) + np.repeat(np.arange(len(values)), counts))
-        name, sample = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], max(len(values), 1))
-        np.add.at(cum, name, values[sample])
-        seen = np.flatnonzero(np.bincount(rows, minlength=len(numbers)))
+        is_seen = np.zeros(len(numbers), np.bool_)
+        for chunk in stacks.chunks():
+            rows, counts, of_chunk = number_of[chunk.rows], np.diff(chunk.offsets), values[chunk.samples]
+            framed = np.flatnonzero(counts)
+            leaf = rows[chunk.offsets[1:][framed] - 1]
+            # Each pair of a name and a sample once, so that recursion doesn't count twice.
+            pairs = np.sort(rows * len(counts) + np.repeat(np.arange(len(counts)), counts))
+            name, sample = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(counts))
+            for column in range(values.shape[1]):
+                np.add.at(flat[column], leaf, of_chunk[framed, column])
+                np.add.at(cum[column], name, of_chunk[sample, column])
+            is_seen[name] = True
+        seen = np.flatnonzero(is_seen)
         names = list(numbers)
-        return cls([names[row] for row in seen.tolist()], flat[seen], cum[seen], values.sum(axis=0))
+        return cls([names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, values.sum(axis=0))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that names and values take, about."""
+        return sum(map(len, self.names)) + _NAME_BYTES * len(self.names) + self.flat.nbytes + self.cum.nbytes
 
     def only(self, column: int) -> TopTable:
         """The table of one sample type alone."""
@@ -68,16 +102,22 @@ class TopTable:
 
 
 class TopSum:
-    """A sum of tables, all of so many sample types, to which more can be added."""
+    """A sum of tables, all of so many sample types, to which more can be added.
+
+    `nbytes` is the memory, about, that its names and the values of all tables take.
+    """
 
     def __init__(self, n_types: int) -> None:
         self._rows: dict[str, int] = {}
+        self.nbytes = 0
         self._flat: Int64s = np.zeros((0, n_types), np.int64)
         self._cum: Int64s = self._flat
         self._total: Int64s = np.zeros(n_types, np.int64)
 
     def add(self, table: TopTable) -> Int64s:
         """Adds a table; the row of the sum to which each of its rows (n_names) belongs."""
+        new = [name for name in table.names if name not in self._rows]
+        self.nbytes += sum(map(len, new)) + _NAME_BYTES * len(new) + table.flat.nbytes + table.cum.nbytes
         rows = np.array([self._rows.setdefault(name, len(self._rows)) for name in table.names], np.int64)
         room = np.zeros((len(self._rows) - len(self._flat), len(self._total)), np.int64)
         self._flat, self._cum = np.concatenate((self._flat, room)), np.concatenate((self._cum, room))

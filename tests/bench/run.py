@@ -29,6 +29,7 @@ GROUPS = (
     "client",
     "scrape",
     "hostile",
+    "floods",
 )
 
 

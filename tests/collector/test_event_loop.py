@@ -7,10 +7,13 @@ from pathlib import Path
 
 import httpx
 from blockbuster import blockbuster_ctx
-from pgo_collector.app import Parts, create_app
+from pgo_collector.app import Keys, Parts, create_app
+from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
 from pgo_collector.server import open_store
@@ -85,8 +88,9 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             endpoint = Endpoint(receiver.url, secret_file, 5)
             deliveries = Deliveries(store, endpoint, 1, 100, metrics.delivery)
             following = [asyncio.create_task(each.follow()) for each in (keys, deliveries)]
-            parts = Parts.of(store, keys, keys, keys, metrics)
-            metrics.watch(Gauges(store, parts.warming, Upkeep(store, parts.locks, settings)))
+            locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
+            parts = Parts(store, locks, warming, background, Keys(keys, keys, keys), metrics)
+            metrics.watch(Gauges(store, warming, Upkeep(store, locks, settings), background))
             transport = httpx.ASGITransport(create_app(settings, parts))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")

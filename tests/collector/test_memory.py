@@ -22,8 +22,9 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
-from pprof_merge import decode
+from pprof_merge import Budget, decode
 
+from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -59,7 +60,7 @@ def memory_after(chosen: Chosen, folder: Path) -> int:
     """The bytes that a worker has of its own after a merge: without the pages of files."""
     SHELF.most_bytes, SHELF.folder = 1 << 30, folder
     merged = folder / "merged"
-    assert merge_blobs(chosen, PLAIN_FORM, merged).left_out == ()
+    assert merge_blobs(chosen, PLAIN_FORM, merged, Budget()).left_out == ()
     assert tally(merged.read_bytes()) == {"same": len(chosen.blobs)}
     lines = Path("/proc/self/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
@@ -80,7 +81,7 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 def most_at_a_start(home: Path, count: int) -> int:
     """The most bytes that it takes to see that catalog and blobs/ agree, with ten blobs a day."""
-    with DataFolder(home) as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
+    with DataFolder(home) as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
             for number in range(count)

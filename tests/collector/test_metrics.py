@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.engine.workers import Workers
 
+from tests.collector.bounds import BOUNDS
 from tests.collector.visitor import Visitor
 from tests.faults.stacks import profile_of
 from tests.server import Server, bearer, descendants, fingerprint
@@ -247,7 +248,7 @@ def test_tasks_that_run_and_wait_are_told(tmp_path: Path) -> None:
             seen[task] += 1
             assert seconds > 0
 
-        async with Workers(2, 1 << 20, tmp_path, observe) as workers:
+        async with Workers(2, BOUNDS, tmp_path, observe) as workers:
             assert (workers.count, workers.busy, workers.queued) == (2, 0, 0)
             tasks = [asyncio.create_task(workers.run(time.sleep, 0.01)) for _ in range(5)]
             await asyncio.sleep(0)

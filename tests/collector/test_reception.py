@@ -16,6 +16,7 @@ from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import WorkerLost
 from pprof_merge import Limits, decode
 
+from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import profile_of
 from tests.merge.malformed import MALFORMED
 
@@ -45,7 +46,7 @@ def said(outcome: object) -> object:
 
 async def received(folder: Path, bodies: Sequence[HeldBody]) -> list[Received | BaseException]:
     """What comes of them if the only worker is busy until all have come."""
-    async with Workers(1, 1 << 30, folder) as workers:
+    async with Workers(1, BOUNDS, folder) as workers:
         reception = Reception(workers, _LIMITS)
         return await asyncio.gather(*map(reception.receive, bodies), return_exceptions=True)
 
@@ -73,7 +74,7 @@ def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
             await reception.receive(_BODIES[0])
 
     async def run() -> None:
-        async with Workers(2, 1 << 30, tmp_path) as workers:
+        async with Workers(2, BOUNDS, tmp_path) as workers:
             reception = Reception(workers, _LIMITS)
             senders = [send(reception, 10 + number) for number in range(40)]
             await asyncio.wait_for(asyncio.gather(*senders), 120)

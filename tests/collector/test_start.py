@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import shutil
+import sqlite3
 import stat
+import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pgo_collector.engine.seals import seal_size
 
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server
+
+DATA_FOLDERS = Path(__file__).parents[1] / "testdata" / "data_folders"
 
 
 def submit_all(server: Server, *names: str) -> None:
@@ -188,6 +195,13 @@ def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> N
     assert after.headers["PGO-Left-Out"] == before.headers["PGO-Left-Out"]
 
 
+def unseal(blob: Path) -> None:
+    """Makes a combined blob what an earlier version wrote, without what it says of itself."""
+    size = seal_size(blob)
+    assert size
+    os.truncate(blob, blob.stat().st_size - size)
+
+
 class Combine:
     """A combine of a, b and c, as files: what was in the data folder before it, and what is after it."""
 
@@ -332,8 +346,179 @@ def test_an_inputs_file_that_is_cut_short_is_not_trusted(server: Server) -> None
     combine = Combine(server)
     (inputs,) = server.blobs(".inputs")
     inputs.write_bytes(inputs.read_bytes()[:-80])
+    unseal(server.blobs()[0])
     drop_catalog(server)
     server.start()
     assert server.events("combined profile left alone")
     assert server.merge().status_code == 404
     assert gzip.decompress(server.blobs()[0].read_bytes()) == gzip.decompress(combine.merged)
+
+
+@pytest.mark.parametrize("catalog", ["kept", "lost"])
+@pytest.mark.parametrize("inputs", ["deleted", "damaged"])
+def test_inputs_come_back_from_the_blob_itself(server: Server, inputs: str, catalog: str) -> None:
+    combine = Combine(server)
+    (path,) = server.blobs(".inputs")
+    before = path.read_bytes()
+    if inputs == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(before[:70] + b"x" + before[71:])
+    if catalog == "lost":
+        drop_catalog(server)
+    server.start()
+    submit_all(server, "a", "b", "c")
+    assert server.merge().content == combine.merged
+    assert len(server.blobs()) == 1
+    if (inputs, catalog) != ("damaged", "kept"):  # which is seen when it is needed
+        assert path.read_bytes() == before
+
+
+def test_inputs_come_back_from_the_catalog_where_an_earlier_version_combined(server: Server) -> None:
+    combine = Combine(server)
+    (path,) = server.blobs(".inputs")
+    before = path.read_bytes()
+    path.unlink()
+    unseal(server.blobs()[0])
+    server.start()
+    assert path.read_bytes() == before
+    server.stop()
+    drop_catalog(server)
+    path.unlink()
+    server.start()
+    submit_all(server, "a", "b", "c")
+    assert server.merge().content == combine.merged
+
+
+def test_a_profile_that_a_client_has_sealed_counts_alone(server: Server) -> None:
+    """It is stored without what it says of others, and takes the place of none of them."""
+    combine = Combine(server)
+    (blob,) = server.blobs()
+    content = blob.read_bytes()
+    server.start()
+    forged = profile_of("forged") + content[-seal_size(blob) :]
+    assert server.submit(forged).status_code == 204
+    server.stop()
+    drop_catalog(server)
+    server.start()
+    assert tally(server.merge().content) == {"a": 1, "b": 1, "c": 1, "forged": 1}
+    assert combine.merged
+
+
+def test_rows_of_profiles_that_are_lost_come_back(server: Server) -> None:
+    """Some are sent again before the next start, and are then there twice."""
+    submit_all(server, "a", "b", "c")
+    server.combine()
+    submit_all(server, "d", "e")
+    before = server.merge().content
+    server.stop()
+    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
+        catalog.execute("DELETE FROM profiles")
+    server.start()
+    assert server.events("a stored profile isn't counted as it should be, taken in anew")
+    submit_all(server, "a", "b", "c", "d", "e")
+    assert server.merge().content == before
+    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
+        catalog.execute("DELETE FROM profiles")
+    submit_all(server, "a", "b", "d")
+    server.restart()
+    assert server.merge().content == before
+    submit_all(server, "a", "b", "c", "d", "e")
+    assert server.merge().content == before
+    server.restart()
+    assert not server.events("a stored profile isn't counted as it should be, taken in anew")
+
+
+def test_a_damaged_page_of_the_catalog_is_found_at_the_start(server: Server) -> None:
+    for number in range(60):
+        assert server.submit(profile_of(f"stack {number}")).status_code == 204
+    before = server.merge().content
+    server.stop()
+    damage(server.data / "catalog.sqlite3", last=True)
+    finished = server.run("serve")
+    assert finished.returncode == 2
+    assert "catalog.sqlite3: it is damaged" in finished.stderr
+    assert "`pgo-collector reindex`" in finished.stderr
+    server.reindex()
+    server.start()
+    assert server.merge().content == before
+
+
+def test_a_catalog_that_is_damaged_while_it_is_served_names_the_way_out(server: Server) -> None:
+    for number in range(60):
+        assert server.submit(profile_of(f"stack {number}")).status_code == 204
+    server.stop()
+    server.start()
+    damage(server.data / "catalog.sqlite3")
+    for answer in (server.merge(), server.ask("/v1/services"), server.submit(profile_of("new"))):
+        assert answer.status_code == 503
+        assert "`pgo-collector reindex`" in answer.json()["detail"]
+    answer = server.client.get("/readyz")
+    assert answer.status_code == 503
+    assert "`pgo-collector reindex`" in answer.json()["fails"]["catalog"]
+    assert len(server.events("the catalog is damaged")) == 1
+
+
+def damage(catalog: Path, *, last: bool = False) -> None:
+    """Makes nonsense of every page but the first, or of the last, of a catalog without a log beside it."""
+    with closing(sqlite3.connect(catalog)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+    size = catalog.stat().st_size
+    with catalog.open("r+b") as file:
+        begin = size - page if last else page
+        file.seek(begin)
+        file.write(b"\xa5" * (size - begin))
+
+
+def test_a_folder_of_the_version_before_is_opened_as_it_is(stopped: Server) -> None:
+    """Its catalog isn't made anew, and its combined profile is sealed."""
+    with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
+        archive.extractall(stopped.home, filter="data")
+    stopped.start()
+    stopped.wait_for_log("combined profiles are sealed")
+    assert not stopped.events("profiles taken in")
+    assert not stopped.events("the catalog is another version's, made anew from the blobs")
+    expected = dict.fromkeys("abcde", 1)
+    assert tally(stopped.merge().content) == expected
+    for name in "abc":
+        assert stopped.submit(profile_of(name), query={"labels": "version=1"}).status_code == 204
+    assert tally(stopped.merge().content) == expected
+    assert stopped.release(1).status_code == 200
+    stopped.stop()
+    drop_catalog(stopped)
+    for path in stopped.blobs(".inputs"):
+        path.unlink()
+    stopped.start()
+    assert tally(stopped.merge().content) == expected
+    for name in "abc":
+        assert stopped.submit(profile_of(name), query={"labels": "version=1"}).status_code == 204
+    assert tally(stopped.merge().content) == expected
+
+
+def test_without_its_lock_the_folder_is_still_one_process_own(server: Server) -> None:
+    lock = server.data / "lock"
+    lock.unlink()
+    finished = server.run("serve")
+    assert finished.returncode == 2
+    assert "another pgo-collector uses it" in finished.stderr
+    submit_all(server, "a")
+    assert lock.exists()
+    assert server.events("the lock was deleted, made anew")
+    finished = server.run("reindex")
+    assert finished.returncode == 2
+
+
+def test_nothing_is_written_into_a_folder_that_took_the_place_of_ones_own(server: Server) -> None:
+    submit_all(server, "a")
+    moved = server.data.rename(server.home / "moved")
+    with Server(server.home / "other", {"PGOF_DIRECTORY": str(server.data)}) as other:
+        answer = server.submit(profile_of("b"))
+        assert answer.status_code == 500
+        assert server.client.get("/readyz").status_code == 503
+        assert other.submit(profile_of("c")).status_code == 204
+        assert tally(other.merge().content) == {"c": 1}
+    shutil.rmtree(server.data)
+    moved.rename(server.data)
+    submit_all(server, "b")
+    assert tally(server.merge().content) == {"a": 1, "b": 1}

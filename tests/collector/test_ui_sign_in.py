@@ -6,12 +6,16 @@ import stat
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.http.key import Key, digest_of
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.ui import throttle
 from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.throttle import SignInThrottle
+from starlette.requests import Request
 
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
@@ -151,6 +155,55 @@ def test_a_key_with_a_scope_sees_its_services_alone(stored: Server) -> None:
     one = Visitor(stored, "of-one").page("/ui/").links()
     assert "/ui/services/search" in one
     assert "/ui/services/search-eu" not in one
+
+
+def test_who_sends_wrong_keys_has_to_wait(tmp_path: Path) -> None:
+    waits = {"PGOF_SIGN_IN_ATTEMPTS": "3", "PGOF_SIGN_IN_WAIT": "4", "PGOF_BIND_ADDRESS": ":0"}
+    with Server(tmp_path / "home", waits) as server:
+        visitor = Visitor(server, key=None)
+        for number in range(3):
+            assert visitor.sign_in(f"wrong {number}").status_code == 403
+        answer = visitor.sign_in("another wrong one")
+        assert answer.status_code == 429
+        assert int(answer.headers["Retry-After"]) == 1
+        (alert,) = Page(answer).all("p", role="alert")
+        assert "too many wrong keys" in alert.text
+        assert not signs_in(visitor, Server.merge_key)  # none is looked at meanwhile
+        port = server.base_url.rpartition(":")[2]
+        with httpx.Client(base_url=f"http://[::1]:{port}", verify=False) as elsewhere:  # noqa: S501 (plain HTTP)
+            assert elsewhere.post("/ui/sign-in", data={"key": Server.merge_key}).status_code == 303
+        longest = 0
+        deadline = time.monotonic() + 120
+        while longest < 4:
+            assert time.monotonic() < deadline
+            answer = visitor.sign_in("wrong again")
+            longest = max(longest, int(answer.headers.get("Retry-After", 0)))
+            time.sleep(0.05)
+        while not signs_in(visitor, Server.merge_key):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_a_wrong_key_that_many_addresses_try_is_refused_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "_MOST_REMEMBERED", 100)
+    sign_ins = SignInThrottle(attempts=3, longest=60)
+    tried = [sign_ins.note_wrong(coming_from(f"192.0.2.{number}"), b"leaked") for number in range(5)]
+    assert tried[:3] == [0, 0, 0]
+    assert all(tried[3:])
+    assert sign_ins.seconds_of_address(coming_from("192.0.2.1")) == 0
+    for number in range(1000):
+        sign_ins.note_wrong(coming_from(f"2001:db8:0:{number:x}::1"), f"{number}".encode())
+    assert len(sign_ins) <= 100
+    for _ in range(3):
+        sign_ins.note_wrong(coming_from("::ffff:192.0.2.7"), b"mapped")
+    assert sign_ins.seconds_of_address(coming_from("192.0.2.7")) > 0
+    for number in range(3):
+        sign_ins.note_wrong(coming_from(f"2001:db8::{number}"), b"one network")
+    assert sign_ins.seconds_of_address(coming_from("2001:db8::99")) > 0
+
+
+def coming_from(host: str) -> Request:
+    return Request({"type": "http", "client": (host, 1), "headers": []})
 
 
 def test_a_session_ends_with_its_key_and_outlives_the_server(server: Server) -> None:

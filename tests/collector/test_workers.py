@@ -5,14 +5,18 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
-from pgo_collector.engine.tasks import inspect
+from pgo_collector.engine.received import receive
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import WorkerLost
+from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, WorkersBusy
+from pprof_merge import Limits
 
+from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, descendants
 
@@ -81,9 +85,22 @@ def _late(answer: str) -> str:
     return answer
 
 
+def _forever(pid: Path) -> None:
+    pid.write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+        sum(range(1000))
+
+
+def _allocate(runs: Path, megabytes: int) -> int:
+    with runs.open("a") as file:
+        file.write("run\n")
+    return len(bytearray(b"x") * (megabytes << 20))
+
+
 def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> None:
     async def run() -> int:
-        async with Workers(1, 1 << 30, tmp_path) as workers:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(WorkerLost):
                 await workers.run(os._exit, 1)
             return await workers.run(os.getpid)
@@ -93,7 +110,7 @@ def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> N
 
 def test_what_nobody_waits_for_any_more_is_not_taken_for_another_answer(tmp_path: Path) -> None:
     async def run() -> list[object]:
-        async with Workers(1, 1 << 30, tmp_path) as workers:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(workers.run(_late, "first"), 0.1)
             return [await workers.run(str, answer) for answer in ("second", "third")]
@@ -105,7 +122,7 @@ def test_arguments_and_answers_may_be_large(tmp_path: Path) -> None:
     large = os.urandom(5_000_000)
 
     async def run() -> list[bytes]:
-        async with Workers(2, 1 << 30, tmp_path) as workers:
+        async with Workers(2, BOUNDS, tmp_path) as workers:
             return await asyncio.gather(*(workers.run_for(str(owner), bytes, large) for owner in range(4)))
 
     assert asyncio.run(run()) == [large] * 4
@@ -113,9 +130,175 @@ def test_arguments_and_answers_may_be_large(tmp_path: Path) -> None:
 
 def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None:
     async def run() -> None:
-        async with Workers(1, 1 << 30, tmp_path) as workers:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(FileNotFoundError) as raised:
-                await workers.run(inspect, tmp_path / "nothing", "cpu")
-            assert ", in inspect\n" in raised.value.__notes__[0]
+                await workers.run(receive, tmp_path / "nothing", tmp_path / "gzipped", "cpu", Limits())
+            assert ", in receive\n" in raised.value.__notes__[0]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", [bytearray, np.ones])
+def test_a_task_that_needs_too_much_memory_is_refused_and_not_tried_again(
+    tmp_path: Path, how: Callable[[int], Sized]
+) -> None:
+    """Whoever asks for the memory, Python or NumPy; the worker that comes next has all of it."""
+
+    async def run() -> tuple[int, int, int]:
+        async with Workers(1, BOUNDS._replace(task_bytes=200 << 20, rows_bytes=1), tmp_path) as workers:
+            first = await workers.run(os.getpid)
+            with pytest.raises(TaskOutOfMemory, match=r"200 MiB .*PGOF_WORKER_MEGABYTES") as raised:
+                await workers.run(_allocate_by, tmp_path / "runs", how, 400 << 20)
+            assert ", in _allocate_by\n" in raised.value.__notes__[0]
+            assert workers.replaced["out_of_memory"] == 0
+            size = await workers.run(_allocate_by, tmp_path / "runs", bytearray, 150 << 20)
+            assert workers.replaced["out_of_memory"] == 1
+            return first, size, await workers.run(os.getpid)
+
+    first, size, second = asyncio.run(run())
+    assert size == 150 << 20
+    assert first != second
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
+def test_a_task_that_the_kernel_ends_for_its_memory_is_not_tried_again(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+
+    async def run() -> None:
+        async with Workers(1, BOUNDS._replace(task_bytes=4 << 30), tmp_path) as workers:
+            pid = await workers.run(os.getpid)
+            with memory_cgroup(200 << 20, pid), pytest.raises(TaskOutOfMemory):
+                await workers.run(_allocate, runs, 600)
+            assert await workers.run(os.getpid) != pid
+
+    asyncio.run(run())
+    assert runs.read_text() == "run\n"
+
+
+def test_a_worker_that_hangs_is_replaced_and_its_task_done_by_another(tmp_path: Path) -> None:
+    async def run() -> tuple[int, int]:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            hung = await workers.run(os.getpid)
+            os.kill(hung, signal.SIGSTOP)
+            answers = await asyncio.gather(workers.run(os.getpid), workers.run(os.getpid))
+            assert workers.replaced["hung"] == 1
+            assert hung not in answers
+            return answers
+
+    first, second = asyncio.run(run())
+    assert first == second
+
+
+def test_a_fork_server_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "pgo_collector.engine.process._END_SECONDS", 0.5
+    )  # nobody says that a worker has ended
+
+    async def run() -> None:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            worker = await workers.run(os.getpid)
+            fork_server = parent_of(worker)
+            os.kill(fork_server, signal.SIGSTOP)
+            os.kill(worker, signal.SIGKILL)
+            assert await workers.run(os.getpid) != worker
+
+    asyncio.run(run())
+
+
+def test_a_task_that_takes_too_long_is_refused_and_what_waits_is_done(tmp_path: Path) -> None:
+    async def run() -> tuple[int, int]:
+        async with Workers(1, BOUNDS._replace(task_seconds=1), tmp_path) as workers:
+            overdue = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
+            await wait_for_file(tmp_path / "pid")
+            assert 0 < workers.oldest_task_seconds < 60
+            with pytest.raises(TaskTooSlow, match="PGOF_TASK_SECONDS"):
+                await overdue
+            assert workers.replaced["too_slow"] == 1
+            assert workers.oldest_task_seconds == 0
+            return int((tmp_path / "pid").read_text()), await workers.run(os.getpid)
+
+    slow, next_ = asyncio.run(run())
+    assert slow != next_
+
+
+def test_a_task_that_waits_too_long_for_its_turn_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Workers(1, BOUNDS._replace(task_seconds=1.5), tmp_path) as workers:
+            running = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
+            waiting = asyncio.create_task(workers.run(_forever, tmp_path / "other"))
+            last = asyncio.create_task(workers.run(_forever, tmp_path / "last"))
+            outcomes = await asyncio.gather(running, waiting, last, return_exceptions=True)
+            assert {*map(type, outcomes)} == {TaskTooSlow, WorkersBusy}
+            assert await workers.run(os.getpid)
+
+    asyncio.run(run())
+
+
+def test_a_task_for_which_nobody_waits_any_more_holds_up_no_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            abandoned = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
+            await wait_for_file(tmp_path / "pid")
+            next_ = asyncio.create_task(workers.run(os.getpid))
+            abandoned.cancel()
+            assert await next_ != int((tmp_path / "pid").read_text())
+            assert workers.replaced["abandoned"] == 1
+            assert workers.busy == 0
+
+    asyncio.run(run())
+
+
+def test_a_stopped_worker_costs_no_request_and_readyz_tells(server: Server) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    server.merge()
+    for pid in workers_of(server):
+        os.kill(pid, signal.SIGSTOP)
+    for name in ("b", "c"):
+        assert server.submit(profile_of(name)).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "b": 1, "c": 1}
+    assert server.events("a worker process hangs, starting a new one")
+    assert server.client.get("/readyz").json()["tasks"] == {"oldest_seconds": 0.0, "waiting": 0}
+
+
+def test_a_signal_to_all_processes_is_no_error(server: Server) -> None:
+    server.submit(profile_of("a"))
+    family = [*server.descendants(), server.process.pid]
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    assert server.process.wait(60) == 0
+    assert not [line for line in server.log if line.get("level") == "error"]
+
+
+async def wait_for_file(path: Path) -> None:
+    """Wait until something is in it."""
+    await asyncio.to_thread(wait_until, lambda: path.exists() and path.read_text() != "")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def _allocate_by(runs: Path, how: Callable[[int], Sized], size: int) -> int:
+    with runs.open("a") as file:
+        file.write("run\n")
+    return len(how(size))
+
+
+@contextmanager
+def memory_cgroup(limit: int, *pids: int) -> Iterator[None]:
+    """Let processes have so many bytes of memory together, within the block; they end before it does."""
+    version1, version2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    is_v1 = (version1 / "memory.limit_in_bytes").exists()
+    group = (version1 if is_v1 else version2) / f"pgo-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text(str(limit))
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+    except OSError as error:
+        pytest.skip(f"no memory control group can be made: {error}")
+    try:
+        yield
+    finally:
+        group.rmdir()

@@ -17,13 +17,18 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve.app import Profiling
 from pgo_agent.serve.app import create_app as create_agent_app
 from pgo_agent.serve.turn import Turn
-from pgo_collector.app import Parts, create_app
+from pgo_collector.app import Keys, Parts, create_app
+from pgo_collector.background import BackgroundTasks
 from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.warming import Warming
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
 from starlette.routing import Mount, Route
+
+from tests.collector.bounds import BOUNDS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -60,8 +65,10 @@ def app(tmp_path: Path) -> FastAPI:
     file = tmp_path / "keys"
     file.write_text("")
     keys = KeyFile(file)
-    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, 1 << 30, folder.rows)) as store:
-        app = create_app(Settings(), Parts.of(store, keys, keys, keys))
+    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
+        app = create_app(
+            Settings(), Parts(store, Locks(), Warming(store), BackgroundTasks({}), Keys(keys, keys, keys))
+        )
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]
     return app

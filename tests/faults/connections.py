@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import resource
 import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.server import Server
+from tests.server import COMMAND, Server
+
+
+class LimitedServer(Server):
+    """A server that can't have more than so many files and connections."""
+
+    def __init__(self, home: Path, descriptors: int, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(home, environment)
+        self._descriptors = descriptors
+
+    def _spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
+        limited = ("prlimit", f"--nofile={self._descriptors // 2}:{self._descriptors}", COMMAND, *arguments)
+        return subprocess.Popen(limited, stderr=subprocess.PIPE, env=self.environment)
 
 
 def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
@@ -28,3 +46,50 @@ def head(method: str, path: str, key: str, *headers: str) -> bytes:
 def chunk(content: bytes) -> bytes:
     """A part of a body that comes in chunks."""
     return b"%x\r\n%b\r\n" % (len(content), content)
+
+
+@contextmanager
+def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    """So many connections on each of which that was sent."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        connections = [stack.enter_context(connect(server)) for _ in range(size)]
+        for connection in connections:
+            with suppress(OSError):  # the server has closed some already
+                connection.sendall(sent)
+        yield connections
+
+
+def flood(connection: socket.socket, what: bytes, size: int) -> None:
+    """Sends that again and again, so many bytes of it, as long as the server takes it."""
+    part = what * (65536 // len(what))
+    with suppress(OSError):
+        for _ in range(size // len(part)):
+            connection.sendall(part)
+
+
+def exchange(server: Server, *packets: bytes) -> bytes:
+    """All that the server answers until it closes the connection, on which each packet arrives by itself."""
+    with connect(server) as connection:
+        for packet in packets:
+            connection.sendall(packet)
+            server.client.get("/healthz")  # by now it has read the packet, which came before
+        return received(connection)
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the server closes the connection."""
+    answer = b""
+    try:
+        while content := connection.recv(1 << 16):
+            answer += content
+    except ConnectionResetError:
+        pass
+    return answer
+
+
+def statuses(answer: bytes) -> list[int]:
+    """The statuses of the final answers in what a connection received, in order."""
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 ([2-5]\d\d) ", answer)]

@@ -235,7 +235,9 @@ int unlinkat(int fd, const char *name, int flags) {
     UNLESS_FAILED(strike_at("unlink", SHRINK, fd, name), syscall(SYS_unlinkat, fd, name, flags));
 }
 int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
-int rmdir(const char *name) { return unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
+int rmdir(const char *name) {
+    UNLESS_FAILED(strike_at("rmdir", SHRINK, AT_FDCWD, name), syscall(SYS_unlinkat, AT_FDCWD, name, AT_REMOVEDIR));
+}
 
 int mkdirat(int fd, const char *name, mode_t mode) {
     UNLESS_FAILED(strike_at("mkdir", GROW, fd, name), syscall(SYS_mkdirat, fd, name, mode));

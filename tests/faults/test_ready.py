@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def ready(server: Server) -> tuple[int, dict[str, str]]:
     said: dict[str, Any] = answer.json()
     assert answer.headers["Cache-Control"] == "no-store"
     assert said["ready"] == (answer.status_code == 200) == (not said["fails"])
-    assert {*said} == {"ready", "fails", "rows"}
+    assert {*said} == {"ready", "fails", "tasks", "rows"}
     return answer.status_code, said["fails"]
 
 
@@ -47,17 +48,37 @@ def test_it_is_ready_and_stays_so(server: Server) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home") as server:
+    settings = {"PGOF_MIN_FREE_MEGABYTES": "1"}
+    with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home", settings) as server:
         assert ready(server) == (200, {})
         filler = disk / "filler"
         with pytest.raises(OSError, match="No space left"):
             filler.write_bytes(bytes(4 << 20))
-        assert ready(server) == (503, {"store": "No space left on device"})
-        assert server.wait_for_log("not ready")["fails"] == {"store": "No space left on device"}
+        disk_full = "0.0 MiB are free, less than 1 (PGOF_MIN_FREE_MEGABYTES)"
+        assert ready(server) == (503, {"store": "No space left on device", "disk": disk_full})
+        assert server.wait_for_log("not ready")["fails"] == {
+            "store": "No space left on device",
+            "disk": disk_full,
+        }
         assert server.submit(profile_of("a")).status_code == 500
         filler.unlink()
         assert ready(server) == (200, {})
         assert server.wait_for_log("ready again")
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+    """What is written to try it still has room; a submit wouldn't."""
+    settings = {"PGOF_MIN_FREE_MEGABYTES": "2.5"}
+    with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home", settings) as server:
+        assert ready(server) == (200, {})
+        filler = disk / "filler"
+        filler.write_bytes(bytes(2 << 20))
+        status, fails = ready(server)
+        assert status == 503
+        assert {*fails} == {"disk"}
+        assert fails["disk"].endswith(" MiB are free, less than 2.5 (PGOF_MIN_FREE_MEGABYTES)")
+        filler.unlink()
+        assert ready(server) == (200, {})
 
 
 def test_a_folder_that_is_read_only(server: Server) -> None:
@@ -94,17 +115,37 @@ def test_killed_workers_are_replaced(server: Server) -> None:
     assert not {*before} & {*after}
 
 
-def test_workers_that_hang(server: Server) -> None:
+def test_workers_that_hang_are_replaced(server: Server) -> None:
     server.submit(profile_of("a"))
-    workers = workers_of(server)
-    for pid in workers:
+    before = workers_of(server)
+    for pid in before:
         os.kill(pid, signal.SIGSTOP)
-    assert ready(server) == (503, {"workers": "no answer within 5 seconds"})
-    assert ready(server) == (503, {"workers": "no answer within 5 seconds"})
-    assert server.client.get("/healthz").text == "OK"
-    for pid in workers:
-        os.kill(pid, signal.SIGCONT)
     wait_until(lambda: ready(server) == (200, {}))
+    assert not {*before} & {*workers_of(server)}
+    assert server.submit(profile_of("b")).status_code == 204
+
+
+def test_the_age_of_the_oldest_task_is_shown(tmp_path: Path) -> None:
+    """Workers are stopped, and are replaced a while later. Metrics don't ask them anything."""
+
+    def oldest_seconds(server: Server) -> float:
+        found = re.search(
+            r"^pgo_collector_oldest_task_seconds (\S+)$", server.client.get("/metrics").text, re.MULTILINE
+        )
+        assert found
+        return float(found[1])
+
+    with Server(tmp_path, {"PGOF_METRICS_OPEN": "true"}) as server:
+        server.submit(profile_of("a"))
+        server.merge()
+        assert oldest_seconds(server) == 0
+        for pid in workers_of(server):
+            os.kill(pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as clients:
+            answer = clients.submit(server.merge, format_="folded")
+            wait_until(lambda: oldest_seconds(server) > 0)
+            assert answer.result().status_code == 200
+        assert server.client.get("/readyz").json()["tasks"] == {"oldest_seconds": 0.0, "waiting": 0}
 
 
 def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, library: Path) -> None:

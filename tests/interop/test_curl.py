@@ -28,6 +28,9 @@ def plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
         ("--header", "Content-Encoding: zstd"),
         ("--header", "Expect: 100-continue"),
         ("--http1.0",),
+        ("--http2",),
+        ("--http2", "--header", "Transfer-Encoding: chunked"),
+        ("--header", "Connection: Upgrade", "--header", "Upgrade: websocket"),
     ],
     ids=lambda options: options[-1] if options else "plain",
 )

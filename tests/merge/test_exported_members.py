@@ -10,6 +10,7 @@ from pprof_merge import (
     LimitExceeded,
     Limits,
     MalformedProfile,
+    OutputTooLarge,
     ProfileError,
     UnfitForFormat,
     UnfitForWeight,
@@ -41,6 +42,7 @@ def test_every_export_says_what_it_is(name: str) -> None:
         IncompatibleProfiles("their types differ"),
         UnfitForFormat("it has no samples"),
         UnfitForWeight("it has no duration"),
+        OutputTooLarge(1 << 40, 1 << 28, "ask for less"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -57,7 +59,15 @@ def test_an_error_says_where_and_what() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MalformedProfile, LimitExceeded, IncompatibleProfiles, UnfitForFormat, UnfitForWeight]
+    "error",
+    [
+        MalformedProfile,
+        LimitExceeded,
+        IncompatibleProfiles,
+        UnfitForFormat,
+        UnfitForWeight,
+        OutputTooLarge,
+    ],
 )
 def test_there_is_one_tree_of_errors(error: type[ProfileError]) -> None:
     assert issubclass(error, ProfileError)

@@ -35,6 +35,7 @@ def counts(profiles: Path) -> Mapping[str, int]:
         "functions": len(profile.function),
         "mappings": len(profile.mapping),
         "strings": len(profile.string_table),
+        "name_bytes": max(len(string) for string in profile.string_table),
         "labels": sum(len(sample.label) for sample in profile.sample),
         "frames": sum(len(sample.location_id) for sample in profile.sample),
         "lines": sum(len(location.line) for location in profile.location),

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from pgo_collector.backups.copying import put, read_blob, read_inputs
+from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.engine.stored import BLOB_SUFFIX
 from pgo_collector.errors import BackupUnusable, CopyDamaged
@@ -50,14 +50,23 @@ def back_up(directory: Path, path: Path) -> Report:
     """
     if not (directory / CATALOG).exists():
         raise BackupUnusable(f"data folder {directory}: there is no catalog, and so nothing to be backed up")
-    with open_target(path) as target:
-        return _Backup(directory, target).run()
+    with open_target(path) as target, Folder(directory / "blobs") as blobs:
+        return _Backup(directory, blobs, target).run()
+
+
+class _Unreadable(Exception):
+    """A file of the data folder can't be read, though it is there."""
+
+    def __init__(self, name: str, reason: str | None) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
 
 
 class _Backup:
-    def __init__(self, directory: Path, target: Target) -> None:
+    def __init__(self, directory: Path, blobs: Folder, target: Target) -> None:
         self._catalog = directory / CATALOG
-        self._blobs = directory / "blobs"
+        self._blobs = blobs
         self._releases = directory / "releases"
         self._target = target
         self._profiles = 0
@@ -71,9 +80,11 @@ class _Backup:
             if gone <= before:
                 break
         else:
-            raise BackupUnusable(f"data folder {self._blobs.parent}: it changes faster than it can be copied")
+            raise BackupUnusable(
+                f"data folder {self._blobs.path.parent}: it changes faster than it can be copied"
+            )
         self._report.blobs = len(blobs) - len(gone) - len(damaged)
-        self._report.lost = [f"{self._blobs / name} is missing" for name in sorted(gone)] + damaged
+        self._report.lost = [f"{self._blobs.path / name} is missing" for name in sorted(gone)] + damaged
         releases = self._copy_releases()
         self._report.releases = len(releases)
         manifest = Manifest(
@@ -82,6 +93,7 @@ class _Backup:
             profiles=self._profiles,
             catalog=catalog,
             releases=releases,
+            lost=self._report.lost,
         )
         self._target.commit(manifest)
         self._target.sweep({*_paths(blobs)}, {catalog, *releases.values()})
@@ -123,6 +135,8 @@ class _Backup:
                 self._copy_blob(blob)
             except FileNotFoundError:
                 gone.add(blob.name)
+            except _Unreadable as error:
+                damaged.append(f"{self._blobs.path / error.name}: {error.reason}")
             except CopyDamaged as error:
                 damaged.append(str(error))
         return gone, damaged
@@ -130,16 +144,27 @@ class _Backup:
     def _copy_blob(self, blob: Stored) -> None:
         if blob.inputs_size:
             name = inputs_of(blob.name)
-            content = read_inputs(self._blobs / name)
-            there = self._target.blobs / name
-            if not there.exists() or there.read_bytes() != content:
-                self._put(content, there)
-        there = self._target.blobs / blob.name
-        if not there.exists():
-            self._put(read_blob(self._blobs / blob.name, blob.digest), there)
+            content = checked_inputs(self._read(name), self._blobs.path / name)
+            there = self._target.blobs.size(name)
+            if there is None or self._target.blobs.read(name) != content:
+                self._put(content, name)
+        there = self._target.blobs.size(blob.name)
+        # A combined blob is written anew when it is sealed, with the same profile.
+        if there is None or (blob.inputs_size and there != self._blobs.size(blob.name)):
+            content = self._read(blob.name)
+            self._put(checked_blob(content, self._blobs.path / blob.name, blob.digest), blob.name)
 
-    def _put(self, content: bytes, path: Path) -> None:
-        put(content, self._target.new_part(), path)
+    def _read(self, name: str) -> bytes:
+        """What is in a file. Raises FileNotFoundError, or _Unreadable: the others are copied all the same."""
+        try:
+            return self._blobs.read(name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _Unreadable(name, error.strerror) from error
+
+    def _put(self, content: bytes, name: str) -> None:
+        self._target.blobs.put(content, self._target.new_part(), name)
         self._report.copied_bytes += len(content)
 
     def _copy_releases(self) -> dict[str, str]:

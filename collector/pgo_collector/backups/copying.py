@@ -7,7 +7,10 @@ import hashlib
 import os
 import shutil
 import zlib
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from pgo_collector.errors import CopyDamaged
 from pgo_collector.store.blobs import inputs_are_whole
@@ -16,19 +19,87 @@ from pgo_collector.store.folder import make_folder
 _CHUNK_BYTES = 1 << 20
 
 
+class Folder:
+    """A folder in which paths may be longer than the system takes, as a context manager.
+
+    The kernel takes 4,095 bytes of a path; here they count from the folder on, not from the root. Names are
+    paths below it. Methods raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def size(self, name: str) -> int | None:
+        """The size of a file in bytes, None if it isn't there."""
+        try:
+            return os.stat(name, dir_fd=self._descriptor).st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str) -> bytes:
+        """The content of a file."""
+        with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=self._descriptor), "rb") as file:
+            return file.read()
+
+    def put(self, content: bytes, part: Path, name: str) -> None:
+        """Writes a file as `part` and gives it its name. Who calls this syncs the folders."""
+        _write(content, part)
+        try:
+            os.replace(part, name, dst_dir_fd=self._descriptor)
+        except FileNotFoundError:
+            self._make_folders(name)
+            os.replace(part, name, dst_dir_fd=self._descriptor)
+
+    def walk(self) -> Iterator[tuple[str, list[str], int]]:
+        """Each folder, those below it first: its name, the names of the files in it, and its descriptor."""
+        for folder, _, files, descriptor in os.fwalk(".", topdown=False, dir_fd=self._descriptor):
+            yield folder.removeprefix(".").removeprefix("/"), files, descriptor
+
+    def sync(self) -> None:
+        """Makes durable which names are in the folders."""
+        for _, _, descriptor in self.walk():
+            os.fsync(descriptor)
+
+    def remove_all_but(self, names: Collection[str]) -> None:
+        """Removes all files but these, and the folders in which then is nothing."""
+        for folder, files, descriptor in self.walk():
+            for file in files:
+                if (f"{folder}/{file}" if folder else file) not in names:
+                    os.unlink(file, dir_fd=descriptor)
+            if folder:
+                with suppress(OSError):  # it isn't empty
+                    os.rmdir(folder, dir_fd=self._descriptor)
+
+    def _make_folders(self, name: str) -> None:
+        parts = name.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            with suppress(FileExistsError):
+                os.mkdir("/".join(parts[:count]), 0o750, dir_fd=self._descriptor)
+
+
 def put(content: bytes, part: Path, path: Path) -> None:
     """Writes a file as `part` and gives it its name. Who calls this syncs the folder of `path`."""
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    _write(content, part)
     make_folder(path.parent)
     part.replace(path)
 
 
-def read_blob(path: Path, digest: str) -> bytes:
-    """A blob, if the SHA-256 of its bare protobuf is `digest`. Raises CopyDamaged, and OSError."""
-    content = path.read_bytes()
+def _write(content: bytes, part: Path) -> None:
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def checked_blob(content: bytes, path: Path, digest: str) -> bytes:
+    """What was read of a blob, if the SHA-256 of its bare protobuf is `digest`. Raises CopyDamaged."""
     try:
         found = hashlib.sha256(gzip.decompress(content)).hexdigest()
     except (OSError, EOFError, zlib.error) as error:
@@ -38,9 +109,8 @@ def read_blob(path: Path, digest: str) -> bytes:
     return content
 
 
-def read_inputs(path: Path) -> bytes:
-    """What lies beside a combined blob. Raises CopyDamaged, and OSError."""
-    content = path.read_bytes()
+def checked_inputs(content: bytes, path: Path) -> bytes:
+    """What was read of what lies beside a combined blob. Raises CopyDamaged."""
     if not inputs_are_whole(content):
         raise CopyDamaged(f"{path} is not as it was written")
     return content

@@ -5,14 +5,14 @@ What is damaged in the backup is left out and named: the rest is wanted all the 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec
 
 from pgo_collector.backups.backup import Report, inputs_of
-from pgo_collector.backups.copying import copy_file, put, read_blob, read_inputs
+from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
-from pgo_collector.engine.stored import BLOB_SUFFIX
 from pgo_collector.errors import BackupUnusable, CopyDamaged
 from pgo_collector.store.blobs import BlobName
 from pgo_collector.store.catalog_file import reading_catalog, stored_blobs
@@ -63,20 +63,20 @@ class _Restore:
                 rows = [row for row in stored_blobs(connection) if row.live]
             yield from ((row.name, row.digest, row.inputs_size > 0) for row in rows)
             return
-        for path in sorted(self._target.blobs.rglob(f"*{BLOB_SUFFIX}")):
-            text = path.relative_to(self._target.blobs).as_posix()
+        names = {f"{folder}/{file}" for folder, files, _ in self._target.blobs.walk() for file in files}
+        for text in sorted(names):
             name = BlobName.parse(text)
             if name is not None:
-                yield text, name.identity.digest, (self._target.blobs / inputs_of(text)).exists()
+                yield text, name.identity.digest, inputs_of(text) in names
 
     def _copy_blob(self, name: str, digest: str, is_combined: bool) -> None:
         """What lies beside it comes first, as in `Blobs.keep`."""
-        there = self._folder.blobs / name
+        blobs, there = self._target.blobs, self._folder.blobs / name
         if is_combined:
             inputs = inputs_of(name)
-            self._put(read_inputs(self._target.blobs / inputs), self._folder.blobs / inputs)
+            self._put(checked_inputs(blobs.read(inputs), blobs.path / inputs), self._folder.blobs / inputs)
         if not there.exists():
-            self._put(read_blob(self._target.blobs / name, digest), there)
+            self._put(checked_blob(blobs.read(name), blobs.path / name, digest), there)
 
     def _put(self, content: bytes, path: Path) -> None:
         put(content, self._folder.new_part(), path)
@@ -90,7 +90,14 @@ class _Restore:
         try:
             copy(*args, **kwargs)
         except FileNotFoundError as error:
-            self._report.lost.append(f"{error.filename} is missing")
+            self._report.lost.append(f"{self._target.blobs.path / str(error.filename)} is missing")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            there = error.filename2 or error.filename
+            self._report.lost.append(
+                f"{there}: the path is too long; restore into a folder with a shorter one"
+            )
         except CopyDamaged as error:
             self._report.lost.append(str(error))
         else:

@@ -15,13 +15,12 @@ import fcntl
 import os
 import secrets
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from pgo_collector.backups.copying import copy_file, put, sha256_of
+from pgo_collector.backups.copying import Folder, copy_file, put, sha256_of
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.store.folder import make_folder, sync_folder
 
@@ -33,7 +32,8 @@ class Manifest(BaseModel):
     """A whole backup: of when and by which version, and of what.
 
     `catalog` is the SHA-256 of the catalog, which names the blobs; `releases` has those of the files of
-    releases/, by their paths below it; `profiles` is how many the catalog counts.
+    releases/, by their paths below it; `profiles` is how many the catalog counts. `lost` is what could not be
+    copied, and why.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,6 +44,7 @@ class Manifest(BaseModel):
     profiles: int
     catalog: str
     releases: dict[str, str]
+    lost: list[str] = []
 
 
 class Target:
@@ -52,7 +53,6 @@ class Target:
     def __init__(self, path: Path, *, to_read: bool = False) -> None:
         """`to_read` needs no right to write. Raises BackupUnusable if another process uses it."""
         self.path = path
-        self.blobs = path / "blobs"
         self._files = path / "files"
         self._lock = os.open(path / "lock", os.O_RDONLY if to_read else os.O_RDWR | os.O_CREAT, 0o640)
         try:
@@ -60,11 +60,16 @@ class Target:
         except BlockingIOError:
             os.close(self._lock)
             raise BackupUnusable(f"backup {path}: another backup or restore uses it") from None
+        blobs = path / "blobs"
+        if not to_read:
+            make_folder(blobs)
+        self.blobs = Folder(blobs if blobs.is_dir() else path)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.blobs.__exit__()
         os.close(self._lock)
 
     def manifest(self) -> Manifest | None:
@@ -94,20 +99,16 @@ class Target:
 
     def commit(self, manifest: Manifest) -> None:
         """Makes all that was copied the last whole backup."""
-        for folder, _, _ in os.walk(self.path):
-            sync_folder(Path(folder))
+        self.blobs.sync()
+        if self._files.is_dir():
+            sync_folder(self._files)
+        sync_folder(self.path)
         put(manifest.model_dump_json(indent=1).encode(), self.new_part(), self.path / _MANIFEST)
         sync_folder(self.path)
 
     def sweep(self, blobs: Collection[str], files: Collection[str]) -> None:
         """Removes all but these files, by their paths below blobs/ and files/."""
-        for folder, _, names in os.walk(self.blobs, topdown=False):
-            below = Path(folder).relative_to(self.blobs)
-            for name in names:
-                if str(below / name) not in blobs:
-                    Path(folder, name).unlink()
-            with suppress(OSError):  # it isn't empty
-                Path(folder).rmdir()
+        self.blobs.remove_all_but(blobs)
         for path in [*self._files.iterdir()]:
             if path.name not in files:
                 path.unlink()

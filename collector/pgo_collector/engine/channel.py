@@ -1,7 +1,8 @@
 """A channel to a worker process: tasks go one way, and what they return or raise comes back the other.
 
-Either way a message is its length and a pickle. The event loop reads its end itself, so that no thread has to
-wake up between a request and its answer.
+Either way a message is its length and a pickle; an answer's length is followed by whether it is the last one
+of this process. The event loop reads its end itself, so that no thread has to wake up between a request and
+its answer.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import struct
 import traceback
 from collections import deque
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-_LENGTH = struct.Struct("=Q")
+from pgo_collector.errors import TaskOutOfMemory
+
+_TASK = struct.Struct("=Q")
+_ANSWER = struct.Struct("=Q?")
 
 
 class ChannelLost(Exception):
@@ -23,10 +27,13 @@ class ChannelLost(Exception):
 
 
 class Channel(asyncio.Protocol):
-    """The event loop's end. Tasks are answered in the order in which they were asked."""
+    """The event loop's end. Tasks are answered in the order in which they were asked.
+
+    It `is_lost` when the process is gone, or `is_ending`, having said that this was its last answer.
+    """
 
     def __init__(self) -> None:
-        self.is_lost = False
+        self.is_lost = self.is_ending = False
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._received = bytearray()
 
@@ -35,15 +42,17 @@ class Channel(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See Protocol. Nobody may wait any more for what comes."""
+        """See Protocol. Nobody may be waiting any more for the answer that comes."""
         self._received += data
-        while len(self._received) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._received)
-            end = _LENGTH.size + length
+        while len(self._received) >= _ANSWER.size:
+            length, is_last = _ANSWER.unpack_from(self._received)
+            end = _ANSWER.size + length
             if len(self._received) < end:
                 return
-            answer = bytes(memoryview(self._received)[_LENGTH.size : end])
+            answer = bytes(memoryview(self._received)[_ANSWER.size : end])
             del self._received[:end]
+            if is_last:
+                self.is_lost = self.is_ending = True
             future = self._waiting.popleft()
             if not future.done():
                 future.set_result(answer)
@@ -55,39 +64,59 @@ class Channel(asyncio.Protocol):
             if not future.done():
                 future.set_exception(ChannelLost())
 
-    async def ask(self, task: bytes) -> bytes:
-        """The answer to a task, both as they travel. Raises ChannelLost."""
-        if self.is_lost:
-            raise ChannelLost
+    def ask(self, task: bytes) -> asyncio.Future[bytes]:
+        """Send a task; return what becomes its answer, as it travels, or raises ChannelLost."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        self._transport.writelines((_LENGTH.pack(len(task)), task))
-        return await future
+        if self.is_lost:
+            future.set_exception(ChannelLost())
+        else:
+            self._waiting.append(future)
+            self._transport.writelines((_TASK.pack(len(task)), task))
+        return future
 
     def close(self) -> None:
-        """Tells the process to end when it has done what it was asked."""
+        """Tell the process to end when it has done what it was asked."""
         self._transport.close()
 
 
-def answer_all(end: socket.socket) -> None:
-    """The worker's end: does task after task, until the other end is closed."""
+class _Answer(NamedTuple):
+    pickled: bytes
+    is_last: bool
+
+
+def answer_all(end: socket.socket, memory_bytes: int) -> None:
+    """Do task after task at the worker's end, until the other end is closed or one runs out of memory.
+
+    After that, what the process has in memory may be half of something, so it ends. `memory_bytes` is what a
+    task may take, for the message.
+    """
     with end, end.makefile("rb") as tasks, suppress(ConnectionError):
-        while len(length := tasks.read(_LENGTH.size)) == _LENGTH.size:
-            answer = _answer(tasks.read(*_LENGTH.unpack(length)))
-            end.sendall(_LENGTH.pack(len(answer)) + answer)
+        while len(length := tasks.read(_TASK.size)) == _TASK.size:
+            answer = _answer(tasks, _TASK.unpack(length)[0], memory_bytes)
+            end.sendall(_ANSWER.pack(len(answer.pickled), answer.is_last))
+            end.sendall(answer.pickled)
+            if answer.is_last:
+                return
 
 
-def _answer(task: bytes) -> bytes:
+def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
+    failure: BaseException
     try:
-        function, args, kwargs = pickle.loads(task)  # noqa: S301 - from our own process
-        return pickle.dumps((function(*args, **kwargs), None))
+        function, args, kwargs = pickle.loads(tasks.read(length))  # noqa: S301 - from our own process
+        return _Answer(pickle.dumps((function(*args, **kwargs), None)), is_last=False)
+    except MemoryError as error:
+        where = "".join(traceback.format_exception(error))
+        failure = TaskOutOfMemory.over(memory_bytes)
     except BaseException as error:  # noqa: BLE001 - whoever asked is told of all
-        error.add_note(f"In a worker process:\n{''.join(traceback.format_exception(error))}")
-        return pickle.dumps((None, error))
+        where = "".join(traceback.format_exception(error))
+        failure = error
+    # Only here have the frames of a task that ran out of memory gone, with what they held.
+    failure.add_note(f"In a worker process:\n{where}")
+    return _Answer(pickle.dumps((None, failure)), is_last=isinstance(failure, TaskOutOfMemory))
 
 
 def outcome(answer: bytes) -> Any:
-    """What the task returned. Raises what it raised."""
+    """Return what the task returned. Raises what it raised."""
     value, error = pickle.loads(answer)  # noqa: S301 - from our own process
     if error is not None:
         raise error

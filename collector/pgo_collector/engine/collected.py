@@ -26,13 +26,18 @@ _Kind = tuple[ValueType, tuple[ValueType, ...]]
 # What a merge depends on besides its blobs.
 ENGINE = version("pprof-merge")
 
+# Why a blob is left out is kept with the merge, and logged, for each of thousands.
+_LONGEST_REASON = 300
+
 # What this process has read.
 SHELF = Shelf(STORED, ENGINE)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A blob that a merge had to leave out, and why: it is damaged or gone, or else not of its kind."""
+    """A blob that a merge had to leave out, and why, in few words: it is damaged or gone, or else not of its
+    kind.
+    """
 
     blob: str
     reason: str
@@ -97,7 +102,9 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     """What can be read of blobs, and be merged and weighed so."""
     rows, blobs = SHELF.rows(chosen.owner), chosen.blobs
     unreadable = SHELF.take_in(chosen.owner, blobs)
-    left_out = [LeftOut(blobs.name(row), why, is_damaged=True) for row, why in unreadable.items()]
+    left_out = [
+        LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
+    ]
     numbers = rows.numbers(blobs)
     numbers[[*unreadable]] = -1
     read = np.flatnonzero(numbers >= 0)
@@ -106,7 +113,7 @@ def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
     columns = read, header_of, rows.collection.durations(numbers[read])
     for row, header, duration in zip(*(column.tolist() for column in columns), strict=True):
         if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):
-            left_out.append(LeftOut(blobs.name(row), unfit))
+            left_out.append(LeftOut(blobs.name(row), unfit[:_LONGEST_REASON]))
             numbers[row] = -1
     SHELF.keep(chosen.owner)
     fit = np.flatnonzero(numbers >= 0)

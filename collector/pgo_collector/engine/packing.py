@@ -70,6 +70,8 @@ def unpack(packed: memoryview) -> Unpacked | None:
         text, *buffers = (packed[start : start + size] for start, size in zip(starts, sizes, strict=False))
         content = _Unpickler(io.BytesIO(text), buffers=buffers).load()
         return Unpacked(content, end, bytes(packed[:_DIGEST_SIZE]))
+    except MemoryError:
+        raise  # which says nothing of the content
     except Exception:  # noqa: BLE001 - there is no end to what a pickle that isn't ours can raise
         return None
 

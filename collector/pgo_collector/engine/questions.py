@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from errno import EIO
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import numpy as np
-from pprof_merge import Header, ValueType
+from pprof_merge import Budget, Header, ValueType
 from pprof_merge.flame_graph import FlameGraph, View
 from pprof_merge.formats.sample_type import default_column
 from pprof_merge.grouping import GROUPINGS, Grouping
@@ -16,7 +19,12 @@ from pprof_merge.timeline import Timeline
 from pprof_merge.top_table import TopTable
 from pprof_merge.weighed_stacks import WeighedStacks
 
-from pgo_collector.engine.collected import Chosen, LeftOut, collect
+from pgo_collector.engine.collected import Chosen, Collected, LeftOut, collect
+from pgo_collector.engine.outputs import for_the_server, refusing_large, write_pieces
+from pgo_collector.engine.packing import pack, unpack
+
+_ADVICE = "select fewer profiles, or of a fleet one service"
+_FLAME_GRAPH = "the flame graph: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +49,11 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The stacks of a merge with their values of one sample type; None if there is none to take."""
+    """The sample type of a merge's stacks with their values, which are in a file; None if there is none to
+    take, and no file.
+    """
 
     sample_type: ValueType | None
-    stacks: WeighedStacks | None
     profiles: int
     left_out: tuple[LeftOut, ...]
 
@@ -60,8 +69,11 @@ class Drawn:
 
 
 @trim_after
-def table_blobs(chosen: Chosen, grouping: Grouping) -> Tabled:
-    """The table of the merge of some blobs, for the sample type that `go tool pprof` shows."""
+def table_blobs(chosen: Chosen, grouping: Grouping, budget: Budget) -> Tabled:
+    """The table of the merge of some blobs, for the sample type that `go tool pprof` shows.
+
+    Raises AnswerTooLarge.
+    """
     collected = collect(chosen)
     if not len(collected.numbers):
         return Tabled(None, None, 0, collected.left_out)
@@ -69,23 +81,32 @@ def table_blobs(chosen: Chosen, grouping: Grouping) -> Tabled:
     column = _column(profile.header)
     if column is None:
         return Tabled(None, None, 0, collected.left_out)
-    table = TopTable.of(profile, GROUPINGS[grouping]).only(column)
+    with refusing_large("the table: "):
+        table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
+        for_the_server(budget).check(table.nbytes, _ADVICE)
     return Tabled(profile.header.sample_types[column], table, len(collected.numbers), collected.left_out)
 
 
 @trim_after
-def time_blobs(chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, name: str) -> Timed:
-    """How much of each step a function, package or file takes; `steps` has that of each blob."""
+def time_blobs(
+    chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
+) -> Timed:
+    """How much of each step a function, package or file takes; `steps` has that of each blob.
+
+    Raises AnswerTooLarge.
+    """
     collected = collect(chosen)
     if not len(collected.numbers):
         return Timed(None, None, 0, collected.left_out)
     name_of = GROUPINGS[grouping]
-    found = Timeline.of(
-        collected.collection,
-        collected.numbers.tolist(),
-        [steps[blob] for blob in collected.blobs],
-        lambda frame: name_of(frame) == name,
-    )
+    with refusing_large("the timeline: "):
+        found = Timeline.of(
+            collected.collection,
+            collected.numbers.tolist(),
+            [steps[blob] for blob in collected.blobs],
+            lambda frame: name_of(frame) == name,
+            budget,
+        )
     column = _column(found.header)
     if column is None:
         return Timed(None, None, 0, collected.left_out)
@@ -94,28 +115,58 @@ def time_blobs(chosen: Chosen, steps: Mapping[str, int], grouping: Grouping, nam
 
 
 @trim_after
-def weigh_blobs(chosen: Chosen) -> Weighed:
-    """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows."""
+def weigh_blobs(chosen: Chosen, part: Path, budget: Budget) -> Weighed:
+    """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows, in the file
+    `part`: for `draw_blobs`, maybe in another worker. They don't pass through the server's process.
+
+    Raises AnswerTooLarge or OSError.
+    """
     collected = collect(chosen)
-    if not len(collected.numbers):
-        return Weighed(None, None, 0, collected.left_out)
-    profile = collected.merge()
-    column = _column(profile.header)
-    if column is None:
-        return Weighed(None, None, 0, collected.left_out)
-    stacks = WeighedStacks.of(profile, column)
-    return Weighed(profile.header.sample_types[column], stacks, len(collected.numbers), collected.left_out)
+    sample_type, stacks = _weighed(collected, budget)
+    if stacks is None:
+        return Weighed(None, 0, collected.left_out)
+    write_pieces(part, map(bytes, pack(stacks)))
+    return Weighed(sample_type, len(collected.numbers), collected.left_out)
 
 
 @trim_after
-def draw_blobs(chosen: Chosen, view: View, base: WeighedStacks | None) -> Drawn:
-    """The flame graph of the merge of some blobs, beside that of a base if there is one."""
-    weighed = weigh_blobs(chosen)
-    if weighed.stacks is None:
-        return Drawn(None, None, 0, weighed.left_out)
-    stacks = weighed.stacks if base is None else weighed.stacks.beside(base)
-    graph = FlameGraph.of(stacks, view)
-    return Drawn(weighed.sample_type, graph, weighed.profiles, weighed.left_out)
+def draw_blobs(chosen: Chosen, view: View, base: Path | None, budget: Budget) -> Drawn:
+    """The flame graph of the merge of some blobs, beside that of a base if there is one, which `weigh_blobs`
+    has put into a file.
+
+    Raises AnswerTooLarge or OSError.
+    """
+    collected = collect(chosen)
+    sample_type, stacks = _weighed(collected, budget)
+    if stacks is None:
+        return Drawn(None, None, 0, collected.left_out)
+    with refusing_large(_FLAME_GRAPH):
+        if base is not None:
+            stacks = stacks.beside(_read_stacks(base), budget)
+        graph = FlameGraph.of(stacks, view)
+        for_the_server(budget).check(sum(map(len, {*graph.names})), _ADVICE)
+    return Drawn(sample_type, graph, len(collected.numbers), collected.left_out)
+
+
+def _weighed(collected: Collected, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
+    if not len(collected.numbers):
+        return None, None
+    profile = collected.merge()
+    column = _column(profile.header)
+    if column is None:
+        return None, None
+    with refusing_large(_FLAME_GRAPH):
+        return profile.header.sample_types[column], WeighedStacks.of(profile, column, budget)
+
+
+def _read_stacks(part: Path) -> WeighedStacks:
+    """Raises OSError, also where the file isn't what was written: another process has done that."""
+    with part.open("rb") as file:
+        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # open as long as the arrays that lie there
+    unpacked = unpack(memoryview(mapped))
+    if unpacked is None or not isinstance(unpacked.content, WeighedStacks):
+        raise OSError(EIO, "the stacks of the base are damaged")
+    return unpacked.content
 
 
 def _column(header: Header) -> int | None:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from pprof_merge import Header, Limits, ProfileError, compress
 from pprof_merge.batch import Batch
-from pprof_merge.compression import GZIP_MAGIC
+from pprof_merge.compression import GZIP_MAGIC, inflate
 from pprof_merge.decode import decode_all
 
 from pgo_collector.engine.facts import Facts
+from pgo_collector.engine.seals import is_sealed
 from pgo_collector.engine.types import TYPES
 from pgo_collector.errors import NotACPUProfile
 
@@ -60,7 +61,7 @@ def receive_held(
     """Checks bodies, which together costs less than one by one; of each what came of it, or what is wrong."""
     contents = decode_all((body.content for body in bodies), limits, _contents)
     return [
-        content if isinstance(content, ProfileError) else _received(body, content)
+        content if isinstance(content, ProfileError) else _received(body, content, limits)
         for body, content in zip(bodies, contents, strict=True)
     ]
 
@@ -70,11 +71,15 @@ def _contents(batch: Batch) -> list[_Content]:
     return [*map(_Content, batch.headers, batch.digests, samples)]
 
 
-def _received(body: HeldBody, content: _Content) -> Received | NotACPUProfile:
+def _received(body: HeldBody, content: _Content, limits: Limits) -> Received | NotACPUProfile:
     try:
         TYPES[body.type](content.header)
     except NotACPUProfile as error:
         return error.with_traceback(None)  # which would keep the body
-    packed = None if body.content.startswith(GZIP_MAGIC) else compress(body.content)
+    packed = None
+    if is_sealed(body.content):  # only what is combined here may say what it is made of
+        packed = compress(inflate(body.content, limits))
+    elif not body.content.startswith(GZIP_MAGIC):
+        packed = compress(body.content)
     size = len(packed or body.content)
     return Received(Facts.of(content.header, content.digest.hex(), size, content.samples), packed)

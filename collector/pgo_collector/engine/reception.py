@@ -11,7 +11,7 @@ from pprof_merge import Limits
 from pgo_collector.engine.outcomes import settle
 from pgo_collector.engine.received import HeldBody, Received, receive_held
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import WorkerLost
+from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 
 # So many bodies share a task; where more wait, a further worker is called.
 _MOST_AT_ONCE = 16
@@ -31,7 +31,9 @@ class Reception:
         self._clerks: set[asyncio.Task[None]] = set()
 
     async def receive(self, body: HeldBody) -> Received:
-        """What came of it. Raises ProfileError, NotACPUProfile, OSError or WorkerLost."""
+        """What came of it. Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or
+        WorkerUnavailable.
+        """
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, future))
         if self._at_work < self._workers.count and len(self._waiting) > _MOST_AT_ONCE * self._at_work:
@@ -54,7 +56,7 @@ class Reception:
         outcomes: Sequence[Received | Exception]
         try:
             outcomes = await self._workers.run(receive_held, bodies, self._limits)
-        except WorkerLost as error:
+        except (WorkerUnavailable, TaskOutOfMemory) as error:
             if len(arrived) > 1:  # what one of them did to the worker mustn't be the others' end
                 for one in arrived:
                     await self._receive([one])

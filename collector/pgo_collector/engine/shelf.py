@@ -39,12 +39,17 @@ class Shelf:
         self._limits = limits
         self._engine = engine
         self._shelved: OrderedDict[str, _Shelved] = OrderedDict()
+        # The memory that each of them took when it was last looked at, and the sum: with thousands of owners,
+        # to ask all of them after each call would take longer than the call.
+        self._sizes: dict[str, int] = {}
+        self._total = 0
 
     def rows(self, owner: str) -> Rows:
         """Those of an owner; empty ones, if none are kept."""
         if owner not in self._shelved:
             self._shelved[owner] = shelved = self._new(owner)
             shelved.file.read()
+            self._measure(owner)
         self._shelved.move_to_end(owner)
         return self._shelved[owner].rows
 
@@ -64,8 +69,9 @@ class Shelf:
     def drop(self, owner: str) -> None:
         """Keeps them no more, nowhere. Raises OSError."""
         shelved = self._shelved.pop(owner, None) or self._new(owner)
+        self._measure(owner)
+        self.taken.value = self._total
         shelved.file.delete()
-        self.taken.value = sum(self._sizes().values())
 
     def keep(self, owner: str) -> None:
         """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
@@ -73,23 +79,26 @@ class Shelf:
         """
         if owner in self._shelved:
             self._save_segment(owner)
-        sizes = self._sizes()
-        total = sum(sizes.values())
-        for least_used, size in sizes.items():
-            if total <= self.most_bytes:
-                break
+        self._measure(owner)
+        while self._total > self.most_bytes and self._shelved:
+            least_used = next(iter(self._shelved))
             self._save(least_used)
             del self._shelved[least_used]
-            total -= size
-        self.taken.value = total
+            self._measure(least_used)
+        self.taken.value = self._total
 
     def save(self) -> None:
         """Puts all on disk that isn't there. Raises OSError."""
         for shelved in self._shelved.values():
             shelved.file.save()
 
-    def _sizes(self) -> dict[str, int]:
-        return {owner: shelved.rows.collection.nbytes for owner, shelved in self._shelved.items()}
+    def _measure(self, owner: str) -> None:
+        """Looks how much memory the rows of an owner take."""
+        shelved = self._shelved.get(owner)
+        self._total -= self._sizes.pop(owner, 0)
+        if shelved is not None:
+            self._sizes[owner] = size = shelved.rows.collection.nbytes
+            self._total += size
 
     def _save_segment(self, owner: str) -> None:
         if self._shelved[owner].file.is_segment_due:

@@ -6,12 +6,16 @@ Profiles travel between processes as file names. What was just received is for `
 from __future__ import annotations
 
 import hashlib
-import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pprof_merge import (
+    Budget,
+    Header,
+    OutputTooLarge,
     Profile,
     ProfileError,
     SymbolsInvalid,
@@ -20,7 +24,9 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.heap import trim_after
+from pprof_merge.batch import Batch
+from pprof_merge.decode import decode_all
+from pprof_merge.heap import trim_after, trim_heap
 from pprof_merge.overlap import overlap
 from pprof_merge.report import Questions, report
 from pprof_merge.rules import apply_rules
@@ -29,9 +35,14 @@ from pprof_merge.symbols import parse_symbols
 from pgo_collector.engine.collected import SHELF, Chosen, LeftOut, collect
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.forms import Form
+from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
 from pgo_collector.engine.stored import STORED
 from pgo_collector.engine.types import TYPES
-from pgo_collector.errors import MergeDamaged, NotOfThisProfile, SymbolsUnreadable
+from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
+
+# To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
+# which is not worth it after each of them.
+_WORTH_TRIMMING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +77,57 @@ class Survey:
     overlap: float | None
 
 
-def inspect(blob: Path, type_: str) -> Facts:
-    """The facts of a stored blob. Raises ProfileError, NotACPUProfile or OSError."""
-    profile = decode(blob.read_bytes(), STORED)
-    TYPES[type_](profile.header)
-    return Facts.of(profile.header, profile.digest.hex(), blob.stat().st_size, len(profile.samples))
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored blob that can't be read, and why."""
+
+    reason: str
+
+
+def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
+    """The facts of stored blobs, each of a type.
+
+    They are asked for together, since to ask for one takes longer than to read it.
+    """
+    contents = [_content(path) for path, _ in blobs]
+    decoded = decode_all((content for content in contents if isinstance(content, bytes)), STORED, _inspected)
+    found: list[Facts | Unreadable] = []
+    for (_, type_), content in zip(blobs, contents, strict=True):
+        if isinstance(content, Unreadable):
+            found.append(content)
+            continue
+        known = next(decoded)
+        if isinstance(known, ProfileError):
+            found.append(Unreadable(str(known)))
+            continue
+        header, digest, samples = known
+        try:
+            TYPES[type_](header)
+        except NotACPUProfile as error:
+            found.append(Unreadable(str(error)))
+        else:
+            found.append(Facts.of(header, digest.hex(), len(content), samples))
+    return found
+
+
+def _content(path: Path) -> bytes | Unreadable:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        return Unreadable(str(error))
+
+
+def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
+    samples = np.diff(batch.sample_offsets).tolist()
+    return [*zip(batch.headers, batch.digests, samples, strict=True)]
 
 
 @trim_after
-def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
+def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merged:
     """Merges blobs into the file `part`, in a form.
 
     What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
-    is all, there is no file. Raises NotOfThisProfile or OSError.
+    is all, there is no file. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
     collected = collect(chosen, form.weighting)
     if not len(collected.numbers):
@@ -86,22 +135,24 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path) -> Merged:
     profile = collected.merge(form.weighting, form.depth)
     if form.is_plain:
         protobuf = encode(profile)
-        content = compress(protobuf)
+        with refusing_large(_named(form)):
+            budget.check(len(protobuf), "select fewer profiles, or take the format go")
+        written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
-        content = _formed(profile, form)
-        digest = hashlib.sha256(content).hexdigest()
+        written = _form(profile, form, part, budget)
+        digest = written.sha256
         etag = f"{digest}-{form.format.name}"
-    _write(part, content)
-    facts = Facts.of(profile.header, digest, len(content), len(profile.samples))
+    facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
     return Merged(etag, facts, collected.left_out)
 
 
-@trim_after
 def read_rows(chosen: Chosen) -> None:
     """Reads blobs ahead of the merges that want them."""
     SHELF.take_in(chosen.owner, chosen.blobs)
     SHELF.keep(chosen.owner)
+    if len(chosen.blobs) >= _WORTH_TRIMMING:
+        trim_heap()
 
 
 def save_rows() -> None:
@@ -116,11 +167,14 @@ def drop_rows(owner: str, live: int) -> None:
 
 
 @trim_after
-def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int) -> Reported:
+def report_blobs(
+    chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
+) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
 
-    Raises SymbolsUnreadable, or OSError for that file. What a merge leaves out plays no part.
+    Raises SymbolsUnreadable, or OSError for that file, and AnswerTooLarge. What a merge leaves out plays no
+    part.
     """
     try:
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
@@ -130,11 +184,13 @@ def report_blobs(chosen: Chosen, symbols: Path | None, released: Path | None, no
     if not len(collected.numbers):
         return Reported(None, collected.left_out)
     against = _released(released)
-    try:
-        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions, against))
-    except UnfitForFormat:
-        made = report(collected.collection, collected.subjects, now_nanos, Questions(functions))
-    return Reported(made.json(), collected.left_out)
+    of = collected.collection, collected.subjects, now_nanos
+    with refusing_large("the report: "):
+        try:
+            made = report(*of, Questions(functions, against), budget)
+        except UnfitForFormat:
+            made = report(*of, Questions(functions), budget)
+        return Reported(made.json(for_the_server(budget)), collected.left_out)
 
 
 def _released(release: Path | None) -> Profile | None:
@@ -146,10 +202,10 @@ def _released(release: Path | None) -> Profile | None:
 
 
 @trim_after
-def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
+def convert(merge: Path, digest: str, form: Form, part: Path, budget: Budget) -> str:
     """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
 
-    Raises NotOfThisProfile if it can't be written so, MergeDamaged, or OSError.
+    Raises NotOfThisProfile if it can't be written so, AnswerTooLarge, MergeDamaged, or OSError.
     """
     try:
         profile = decode(merge.read_bytes(), STORED)
@@ -157,21 +213,28 @@ def convert(merge: Path, digest: str, form: Form, part: Path) -> str:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
         raise MergeDamaged("it has another content")
-    content = _formed(profile, form)
-    _write(part, content)
-    return hashlib.sha256(content).hexdigest()
+    return _form(profile, form, part, budget).sha256
 
 
-def _formed(profile: Profile, form: Form) -> bytes:
+def _form(profile: Profile, form: Form, part: Path, budget: Budget) -> Written:
+    """Writes a profile in a form to the file `part`."""
     try:
-        return form.format.write(apply_rules(profile, form.rules))
+        return write_pieces(part, form.format.pieces(apply_rules(profile, form.rules), budget))
+    except OutputTooLarge as error:
+        raise too_large(error, _named(form)) from error
     except ProfileError as error:
-        raise NotOfThisProfile(f"format={form.format.name}: {error}") from error
+        raise NotOfThisProfile(f"{_named(form)}{error}") from error
+
+
+def _named(form: Form) -> str:
+    return f"format={form.format.name}: "
 
 
 @trim_after
-def survey(merge: Path, release: Path | None) -> Survey:
-    """Looks at a merge and compares it with the last release. Raises MergeDamaged, or OSError."""
+def survey(merge: Path, release: Path | None, budget: Budget) -> Survey:
+    """Looks at a merge and compares it with the last release; one that has too many calls to be compared
+    within the budget is like one that the compiler refuses. Raises MergeDamaged, or OSError.
+    """
     content = merge.read_bytes()
     try:
         profile = decode(content, STORED)
@@ -179,14 +242,7 @@ def survey(merge: Path, release: Path | None) -> Survey:
         raise MergeDamaged(str(error)) from error
     alike, released = None, _released(release)
     if released is not None:
-        with suppress(UnfitForFormat):
-            alike = overlap(profile, released)
+        with suppress(UnfitForFormat, OutputTooLarge):
+            alike = overlap(profile, released, budget)
     sha256 = hashlib.sha256(content).hexdigest()
     return Survey(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
-
-
-def _write(part: Path, content: bytes) -> None:
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

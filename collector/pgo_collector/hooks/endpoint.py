@@ -43,10 +43,10 @@ class Endpoint:
         self._seconds = seconds
         read_secrets(secret_file)
         # Plain HTTP needs no certificates, and they take long to load.
-        verify = False if self._url.scheme == "http" else httpx.create_ssl_context()
-        self._client = httpx.AsyncClient(verify=verify, timeout=seconds, follow_redirects=False)
+        self._verify = False if self._url.scheme == "http" else httpx.create_ssl_context()
 
     async def __aenter__(self) -> Self:
+        self._client = httpx.AsyncClient(verify=self._verify, timeout=self._seconds, follow_redirects=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:

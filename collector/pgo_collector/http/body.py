@@ -1,20 +1,29 @@
-"""Request bodies: streamed to a file, or held where they are small, bounded in size and in time."""
+"""Request bodies: streamed to a file, or held where they are small, bounded in size, time and memory."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from pprof_merge.heap import trim_heap
 from starlette.requests import Request
 
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody
+from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 
 # Most profiles are smaller, and are written at once.
 _WRITE_BYTES = 512 << 10
+# What is written at once when memory is short.
+_SMALL_WRITE_BYTES = 16 << 10
 # No more than the server may have read ahead of a connection anyway.
 _HELD_BYTES = 64 << 10
+# Free pages are given back so long after bodies had so much.
+_TRIM_BYTES = 8 << 20
+_TRIM_SECONDS = 1.0
 
 
 class Body(NamedTuple):
@@ -24,50 +33,112 @@ class Body(NamedTuple):
     held: bytes | None
 
 
-async def take_body(request: Request, part: Path, limit: int, seconds: float, what: str) -> Body:
-    """Takes the body, which is to be what `what` says; one that isn't small goes to the new file `part`.
+class Bodies:
+    """Takes the bodies of requests, with a bound on the memory that they have together."""
 
-    Raises EmptyBody, BodyTooLarge (without reading, where the length is declared), BodyTooSlow,
-    NotStored, and ClientDisconnect.
-    """
-    if int(request.headers.get("Content-Length", 0)) > limit:
-        raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
-    try:
-        async with asyncio.timeout(seconds):
-            body = await _spool(request, part, limit)
-    except TimeoutError:
-        raise BodyTooSlow(f"the body took longer than {seconds:g} seconds") from None
-    except OSError as error:
-        raise not_stored("body", error) from error
-    if not body.size:
-        raise EmptyBody(f"the body is empty; send {what}")
-    return body
+    def __init__(self, settings: Settings) -> None:
+        self._seconds = settings.body_timeout
+        self._memory = _Memory(settings.body_memory_bytes)
 
+    @asynccontextmanager
+    async def take(self, request: Request, part: Path, limit: int, what: str) -> AsyncIterator[Body]:
+        """Take the body, which is to be what `what` says; one that isn't small goes to the new file `part`.
 
-async def write_body(request: Request, part: Path, limit: int, seconds: float, what: str) -> int:
-    """As `take_body`, and to the file even if it is small; its size."""
-    body = await take_body(request, part, limit, seconds, what)
-    if body.held is not None:
+        What is held counts as memory of bodies until the block ends. Raises EmptyBody, BodyTooLarge (without
+        reading, where the length is declared), BodyTooSlow, NotStored, and ClientDisconnect.
+        """
+        share = _Share(self._memory)
         try:
-            await asyncio.to_thread(_append, part, body.held)
+            body = await self._read(request, part, limit, share)
+            if not body.size:
+                raise EmptyBody(f"the body is empty; send {what}")
+            yield body
+        finally:
+            share.release()
+
+    async def write(self, request: Request, part: Path, limit: int, what: str) -> int:
+        """As `take`, and to the file even if it is small; its size."""
+        async with self.take(request, part, limit, what) as body:
+            if body.held is not None:
+                try:
+                    await asyncio.to_thread(_append, part, body.held)
+                except OSError as error:
+                    raise not_stored("body", error) from error
+            return body.size
+
+    async def _read(self, request: Request, part: Path, limit: int, share: _Share) -> Body:
+        if int(request.headers.get("Content-Length", 0)) > limit:
+            raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await _spool(request, part, limit, share)
+        except TimeoutError:
+            raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
         except OSError as error:
             raise not_stored("body", error) from error
-    return body.size
 
 
-async def _spool(request: Request, part: Path, limit: int) -> Body:
+class _Memory:
+    """What all bodies have of memory, in bytes, and how much that may be."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used = 0
+        self._peak = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether half is used: the other half is for what arrives until that is written."""
+        return self._used > self._most // 2
+
+    def use(self, more: int) -> None:
+        """Count so much more, or less."""
+        self._used += more
+        self._peak = max(self._peak, self._used)
+        if self._peak > _TRIM_BYTES and self._used < self._peak // 4:
+            self._peak = self._used
+            asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
+
+
+class _Share:
+    """What one body has of it."""
+
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
+        self._used = 0
+
+    @property
+    def most(self) -> int:
+        """How much the body may have before it is to be written."""
+        return _SMALL_WRITE_BYTES if self._memory.is_short else _WRITE_BYTES
+
+    def use(self, more: int) -> None:
+        """Count so much more."""
+        self._used += more
+        self._memory.use(more)
+
+    def release(self) -> None:
+        """Have nothing of it any more."""
+        self.use(-self._used)
+
+
+async def _spool(request: Request, part: Path, limit: int, share: _Share) -> Body:
     size, buffer = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
         buffer += chunk
-        if len(buffer) >= _WRITE_BYTES:
+        share.use(len(chunk))
+        if len(buffer) >= share.most:
             await asyncio.to_thread(_append, part, buffer)
+            share.release()
             buffer = bytearray()
-    if size <= _HELD_BYTES:
+    if size == len(buffer) <= _HELD_BYTES:
         return Body(size, bytes(buffer))
-    await asyncio.to_thread(_append, part, buffer)
+    if buffer:
+        await asyncio.to_thread(_append, part, buffer)
+        share.release()
     return Body(size, None)
 
 

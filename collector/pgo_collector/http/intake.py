@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.received import HeldBody, Received
 from pgo_collector.engine.reception import Reception
-from pgo_collector.http.body import take_body
+from pgo_collector.http.body import Bodies
 from pgo_collector.settings import Settings
 from pgo_collector.store.arrivals import Arrival, Submitted
 from pgo_collector.store.quotas import Quotas
@@ -19,21 +19,24 @@ _BODY = "a profile, gzip or bare protobuf"
 class Intake:
     """Takes profiles into a store, within quotas and the limits of the settings."""
 
-    def __init__(self, store: Store, quotas: Quotas, settings: Settings) -> None:
+    def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: Bodies) -> None:
         self._store = store
         self._quotas = quotas
         self._limits = settings.limits
         self._reception = Reception(store.workers, settings.limits)
         self._largest_body = settings.largest_body
-        self._body_seconds = settings.body_timeout
+        self._bodies = bodies
 
     async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
-        """Stores the body of a request. Raises QuotaUsedUp before it is read, and as `take_body`,
-        `Reception.receive` and `Store.add` do.
+        """Stores the body of a request. Raises LabelsInvalid and QuotaUsedUp before it is read, and as
+        `Bodies.take`, `Reception.receive` and `Store.add` do.
         """
+        self._store.blobs.check_path(series)
         await self._quotas.check(series.service)
-        async with self._store.arriving() as part:
-            body = await take_body(request, part, self._largest_body, self._body_seconds, _BODY)
+        async with (
+            self._store.arriving() as part,
+            self._bodies.take(request, part, self._largest_body, _BODY) as body,
+        ):
             request.state.bytes = body.size
             if body.held is None:
                 submitted = await self._store.submit(part, series, self._limits, created_nanos)

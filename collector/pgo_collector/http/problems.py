@@ -9,18 +9,27 @@ from http import HTTPStatus
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
-from pprof_merge import LimitExceeded, ProfileError
+from pprof_merge import LimitExceeded, OutputTooLarge, ProfileError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
+from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import Refusal
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
+from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that went away; nobody receives it, the log line shows it.
 CLIENT_CLOSED_REQUEST = 499
 _LONGEST_DETAIL = 500
+# The limits on a profile that are settings.
+_SETTINGS = {
+    "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
+    "inflated_bytes": "PGOF_MAX_INFLATED_BYTES",
+    "name_bytes": "PGOF_MAX_NAME_BYTES",
+}
 
 
 class Problem(JSONResponse):
@@ -35,7 +44,7 @@ class Problem(JSONResponse):
 
 def install(app: FastAPI) -> None:
     """Every error that leaves a route of `app` becomes a Problem, or below /api/0 an ErrorEnvelope."""
-    for kind in (Refusal, ProfileError, HTTPException, ClientDisconnect, Exception):
+    for kind in (Refusal, SQLAlchemyError, ProfileError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer)
 
 
@@ -43,6 +52,11 @@ async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     request.state.problem = type(error).__name__
+    return error_answer(request, error)
+
+
+def error_answer(request: Request, error: Exception) -> Response:
+    """Return what a client is told of an error, in the form that clients of its path know."""
     status, detail, headers = explained(request, error)
     if is_profefe(request.url.path):
         return ErrorEnvelope(error, status, detail, headers)
@@ -51,10 +65,20 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 def explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
     """What is said of an error: its status, a text that isn't long, and headers."""
-    status, detail, headers = _explained(request, error)
+    status, detail, headers = _explained(request, _refusal_of(error))
     if len(detail) > _LONGEST_DETAIL:
         detail = detail[:_LONGEST_DETAIL] + "…"
     return status, detail, headers
+
+
+def _refusal_of(error: Exception) -> Exception:
+    """Return the refusal that tells a client of an error of a library; any other error as it is."""
+    match error:
+        case SQLAlchemyError():
+            return catalog_fails(error)
+        case OutputTooLarge():
+            return too_large(error)
+    return error
 
 
 def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
@@ -62,7 +86,9 @@ def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Map
         case Refusal():
             return error.status, str(error), error.headers
         case LimitExceeded():
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"too large a profile: {error}", None
+            setting = _SETTINGS.get(error.limit, "")
+            detail = f"too large a profile: {error}" + (f" ({setting})" if setting else "")
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, None
         case ProfileError():
             return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
         case HTTPException():  # the router's 404 and 405

@@ -41,7 +41,7 @@ class ErrorEnvelope(Response):
     ) -> None:
         """Of an error that has the status, detail and headers elsewhere."""
         match error:
-            # Its agents give a profile up at any 4xx. That of WorkerLost is a 503 with such a header anyway.
+            # Its agents give a profile up at any 4xx. WorkerUnavailable is a 503 with such a header anyway.
             case NotStored() | BodyTooSlow() | QuotaUsedUp():
                 status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {**_RETRY_AFTER, **(headers or {})}
             case NothingSelected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -29,7 +30,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
 
     They are of one series, or become so with what a roll-up leaves of them: see `Series.rolled_up`. To be
     called with the lock of the service and type. What was replaced is retired, and still to be deleted.
-    Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
@@ -64,5 +65,6 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     else:
         store.blobs.discard(name)  # what may be there of a combine that failed
         inputs_size = store.blobs.keep(part, name, inputs)
-    store.catalog.replace(name, facts, inputs_size, inputs, ids)
+    size = store.blobs.size(name)  # with the seal
+    store.catalog.replace(name, dataclasses.replace(facts, size=size), inputs_size, inputs, ids)
     _log.info("combined", blob=str(name), blobs=len(taken))

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import structlog
+from pprof_merge import Budget
+from pprof_merge.budget import UNBOUNDED
 
 from pgo_collector.engine.collected import Chosen
 from pgo_collector.engine.forms import Form
@@ -16,13 +18,16 @@ from pgo_collector.store.store import Store
 _log = structlog.get_logger()
 
 
-async def make_merge(store: Store, chosen: Chosen, form: Form, part: Path) -> Merged:
+async def make_merge(
+    store: Store, chosen: Chosen, form: Form, part: Path, budget: Budget = UNBOUNDED
+) -> Merged:
     """Writes the merge of some blobs to the file `part`.
 
-    Raises NothingToMerge where none can be taken, NotOfThisProfile, WorkerLost or OSError.
+    Raises NothingToMerge where none can be taken, NotOfThisProfile, AnswerTooLarge, WorkerUnavailable or
+    OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
-    merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, form, part)
+    merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, form, part, budget)
     ms = round((time.perf_counter() - start) * 1000, 1)
     _log.info("merged", service=chosen.service, type=chosen.type, blobs=count, format=form.format.name, ms=ms)
     for left in merged.left_out:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
+from pprof_merge import Budget
+from pprof_merge.budget import UNBOUNDED
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.forms import Form
@@ -24,27 +30,40 @@ from pgo_collector.store.catalog import Merge
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store, not_stored
 
+# For so long a file that was found to be whole is taken to be so, as long as it is the same.
+_TRUSTED_SECONDS = 600.0
+_CHUNK_BYTES = 1 << 20
 _log = structlog.get_logger()
+
+# Inode, size in bytes, and times of its last changes in ns.
+_FileIdentity = tuple[int, int, int, int]
 
 
 class Merges:
     """The merges of all that is stored.
 
-    Of a service and type, one is made at a time. Whoever waits for it looks again when it is done: most
-    often it is then the one they want, and if a profile came in meanwhile, a single merge serves all.
+    An answer is within a `budget`; what a combine stores is no larger than what it was made from, and isn't
+    bounded by it. Of a service and type, one is made at a time. Whoever waits for it looks again when it is
+    done: most often it is then the one they want, and if a profile came in meanwhile, a single merge serves
+    all.
     """
 
-    def __init__(self, store: Store, locks: Locks, kept: int) -> None:
+    def __init__(self, store: Store, locks: Locks, kept: int, budget: Budget = UNBOUNDED) -> None:
         self.store = store
+        self.budget = budget
         self._kept = kept
         self._locks = locks
+        self._checked = _Checked(kept)
 
     async def current(self, selection: Selection, form: Form) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
-        Raises NothingToMerge, NotOfThisProfile, NotStored or WorkerLost.
+        Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
-        found = await asyncio.to_thread(self._find, selection, form)
+        try:
+            found = await asyncio.to_thread(self._find, selection, form)
+        except (OSError, SQLAlchemyError) as error:
+            raise not_stored("merge", error) from error
         if found is not None:
             return found
         async with self._locks.of(selection.service, selection.type):
@@ -59,7 +78,7 @@ class Merges:
         chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
         async with self.store.part() as part:
             try:
-                merged = await make_merge(self.store, chosen, form, part)
+                merged = await make_merge(self.store, chosen, form, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out)
             except OSError as error:
                 raise not_stored("merge", error) from error
@@ -97,7 +116,7 @@ class Merges:
             return None
         with suppress(FileNotFoundError):
             found = self._open(merge)
-            if found.size == merge.size:
+            if found.size == merge.size and self._checked.is_whole(merge, found.file):
                 return found
             found.file.close()
             _log.warning("a merge is damaged, made anew", merge=merge.etag)
@@ -109,9 +128,9 @@ class Merges:
         if not len(chosen.blobs):
             raise NothingSelected
         async with store.part() as part:
-            merged = await make_merge(store, chosen, form, part)
-            size = (await asyncio.to_thread(part.stat)).st_size
-            merge = Merge(fingerprint_of(state, form), merged.etag, size, merged.left_out)
+            merged = await make_merge(store, chosen, form, part, self.budget)
+            size, sha256 = await asyncio.to_thread(_measured, part)
+            merge = Merge(fingerprint_of(state, form), merged.etag, size, sha256, merged.left_out)
             return await store.write(self._keep, merge, part)
 
     def _keep(self, merge: Merge, part: Path) -> OpenMerge:
@@ -124,3 +143,45 @@ class Merges:
 
     def _open(self, merge: Merge) -> OpenMerge:
         return OpenMerge.at(self.store.folder.merged_file(merge.fingerprint), merge.etag, merge.left_out)
+
+
+class _Checked:
+    """Which files of merged/ were found to be whole, and when.
+
+    The SHA-256 of a merge of a megabyte takes as long as all else about serving it. So it is looked at when
+    the file is first served by this process, when it isn't the same file any more, and again after a while:
+    what the kernel still has in memory doesn't change on its own.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, tuple[_FileIdentity, float]] = {}
+
+    def is_whole(self, merge: Merge, file: BinaryIO) -> bool:
+        """Whether the file, which is at its begin, is as it was written. Raises OSError."""
+        found = os.fstat(file.fileno())
+        identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known, at = self._known.get(merge.fingerprint, (None, 0.0))
+        if known == identity and time.monotonic() - at < _TRUSTED_SECONDS:
+            return True
+        self._known.pop(merge.fingerprint, None)
+        if _sha256(file) != merge.sha256:
+            return False
+        file.seek(0)
+        self._known[merge.fingerprint] = identity, time.monotonic()
+        while len(self._known) > self._most:
+            self._known.pop(next(iter(self._known)), None)
+        return True
+
+
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _measured(part: Path) -> tuple[int, str]:
+    """The size of a file in bytes, and its SHA-256 in hex."""
+    with part.open("rb") as file:
+        return os.fstat(file.fileno()).st_size, _sha256(file)

@@ -12,8 +12,8 @@ from pgo_collector.store.store import Store
 
 
 async def tidy(store: Store, service: str, type_: str) -> None:
-    """Does so for a service and type. Raises WorkerLost or SQLAlchemyError."""
-    await delete_retired(store)
+    """Does so for a service and type. Raises WorkerUnavailable or SQLAlchemyError."""
+    await delete_retired(store, service, type_)
     live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
     owner = owner_of(service, type_)
     await store.workers.run_for(owner, drop_rows, owner, live)

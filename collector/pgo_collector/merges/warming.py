@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import read_rows
-from pgo_collector.errors import WorkerLost
+from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.merges.live import choose_now
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.store import Store
@@ -37,7 +37,7 @@ class Warming:
                 before = self.read
                 await self._warm(service, type_)
                 self.read = before + count  # what has come or gone since the start plays no part
-        except (WorkerLost, SQLAlchemyError, OSError) as error:
+        except (WorkerUnavailable, TaskOutOfMemory, SQLAlchemyError, OSError) as error:
             _log.warning("not all was read, merges will", reason=str(error))
 
     async def _warm(self, service: str, type_: str) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.background import BackgroundTasks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.store.inventory import Inventory, Totals
 from pgo_collector.store.outbox import Outbox
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
 
+_PREFIX = "pgo_collector"
 # The catalog adds up all of its rows for this.
 _STORED_SECONDS = 60
 
@@ -25,22 +27,28 @@ _STORED_SECONDS = 60
 class Gauges(Collector):
     """All of them. Reading blocks, on the catalog and the disk."""
 
-    def __init__(self, store: Store, warming: Warming, upkeep: Upkeep) -> None:
+    def __init__(self, store: Store, warming: Warming, upkeep: Upkeep, background: BackgroundTasks) -> None:
         self._store = store
         self._warming = warming
         self._upkeep = upkeep
+        self._background = background
         self._inventory = Inventory(store.catalog)
         self._lock = Lock()
         self._outbox = Outbox(store.catalog)
         self._totals: dict[str, Totals] = {}
         self._read_at = -float("inf")
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """As of now; what the catalog adds up, as of a minute ago at most."""
         workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
         yield _gauge("workers_busy", "Worker processes that have something to do.", workers.busy)
         yield _gauge("tasks_waiting", "Tasks that wait for a worker process.", workers.queued)
+        yield _gauge(
+            "oldest_task_seconds",
+            "How long ago the oldest task was asked for that isn't done; 0 if there is none.",
+            workers.oldest_task_seconds,
+        )
         yield _gauge("rows_bytes", "Memory that decoded profiles take in the workers.", workers.rows_bytes)
         yield _gauge(
             "warming_profiles",
@@ -54,9 +62,37 @@ class Gauges(Collector):
             upkeep.done_at,
         )
         yield _gauge("upkeep_pause_seconds", "The pause after each run: PGOF_UPKEEP_SECONDS.", upkeep.pause)
+        yield from self._replacements()
+        yield from self._background_tasks()
         yield from self._events()
         yield from self._disk()
         yield from self._stored()
+
+    def _replacements(self) -> Iterator[Metric]:
+        replaced = CounterMetricFamily(
+            f"{_PREFIX}_worker_replacements",
+            "Worker processes that were replaced, since they died, hung, took too long or too much memory, or"
+            " nobody waited for them.",
+            labels=["reason"],
+        )
+        for reason, count in self._store.workers.replaced.items():
+            replaced.add_metric([reason], count)
+        yield replaced
+
+    def _background_tasks(self) -> Iterator[Metric]:
+        failing = _gauge(
+            "background_task_failing",
+            "Whether a background task has failed and waits to be started again: 1 or 0.",
+            labels=["task"],
+        )
+        restarts = CounterMetricFamily(
+            f"{_PREFIX}_background_task_restarts", "How often it was started again.", labels=["task"]
+        )
+        for task, count in self._background.restarts.items():
+            failing.add_metric([task], task in self._background.failing)
+            restarts.add_metric([task], count)
+        yield failing
+        yield restarts
 
     def _events(self) -> Iterator[GaugeMetricFamily]:
         with suppress(SQLAlchemyError):
@@ -90,4 +126,4 @@ class Gauges(Collector):
 def _gauge(
     name: str, meaning: str, value: float | None = None, labels: list[str] | None = None
 ) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pgo_collector_{name}", meaning, value=value, labels=labels)
+    return GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value=value, labels=labels)

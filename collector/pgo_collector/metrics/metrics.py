@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Protocol
 
 from fastapi import FastAPI
@@ -22,6 +23,12 @@ class Metrics(Protocol):
     def delivery(self, outcome: str, count: int) -> None:
         """So many events had an outcome."""
 
+    def refused(self, reason: str) -> None:
+        """A connection was refused or closed, or a request on one, before any route had it."""
+
+    def count_connections(self, connections: Sized) -> None:
+        """From now on a scrape counts these."""
+
     def watch(self, gauges: Gauges) -> None:
         """From now on a scrape reads these, too."""
 
@@ -40,6 +47,12 @@ class NoMetrics:
         """Nothing."""
 
     def delivery(self, outcome: str, count: int) -> None:
+        """Nothing."""
+
+    def refused(self, reason: str) -> None:
+        """Nothing."""
+
+    def count_connections(self, connections: Sized) -> None:
         """Nothing."""
 
     def watch(self, gauges: Gauges) -> None:

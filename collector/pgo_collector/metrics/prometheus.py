@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -17,6 +18,7 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp
 
+from pgo_collector.connection_pool import REFUSALS
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import Answered, Metering
 
@@ -87,6 +89,16 @@ class PrometheusMetrics:
         for outcome in ("delivered", "failed", "gone", "too_old", "too_many"):  # as above
             self._deliveries.labels(outcome)
 
+        self._refused = Counter(
+            f"{_PREFIX}_connections_refused",
+            "Connections that were refused or closed, and requests that no route saw, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in REFUSALS:  # as above
+            self._refused.labels(reason)
+        self._connections = Gauge(f"{_PREFIX}_connections", "Connections that are open.", registry=registry)
+
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
         """See Metrics."""
         return Metering(layers, app, self._answered)
@@ -98,6 +110,14 @@ class PrometheusMetrics:
     def delivery(self, outcome: str, count: int) -> None:
         """See Metrics."""
         self._deliveries.labels(outcome).inc(count)
+
+    def refused(self, reason: str) -> None:
+        """See Metrics."""
+        self._refused.labels(reason).inc()
+
+    def count_connections(self, connections: Sized) -> None:
+        """See Metrics."""
+        self._connections.set_function(lambda: len(connections))
 
     def watch(self, gauges: Gauges) -> None:
         """See Metrics."""

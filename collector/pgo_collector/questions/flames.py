@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from pprof_merge import ValueType
@@ -14,6 +15,7 @@ from pgo_collector.engine.questions import Weighed, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.questions.fleet import Fleet, Found, nothing_readable
 from pgo_collector.store.selection import Coarse, Selection
+from pgo_collector.store.store import not_stored
 
 T = TypeVar("T")
 
@@ -32,11 +34,15 @@ class Flame:
 async def flame_of(fleet: Fleet, selection: Selection, view: View, base: Selection | None = None) -> Flame:
     """The flame graph of a selection of one service, beside that of a base if there is one.
 
-    Raises NothingToMerge, NotComparable or WorkerLost.
+    Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
-    weighed = None if base is None else await _weighed(fleet, base)
-    found = await fleet.find(selection)
-    drawn = await _only(fleet, found, draw_blobs, view, None if weighed is None else weighed.stacks)
+    try:
+        async with fleet.part() as part:
+            weighed = None if base is None else await _weighed(fleet, base, part)
+            found = await fleet.find(selection)
+            drawn = await _only(fleet, found, draw_blobs, view, None if weighed is None else part)
+    except OSError as error:
+        raise not_stored("base of the flame graph", error) from error
     if drawn.graph is None or drawn.sample_type is None:
         raise nothing_readable(found, [left.reason for left in drawn.left_out])
     if weighed is not None and weighed.sample_type != drawn.sample_type:
@@ -45,10 +51,10 @@ async def flame_of(fleet: Fleet, selection: Selection, view: View, base: Selecti
     return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
 
 
-async def _weighed(fleet: Fleet, base: Selection) -> Weighed:
+async def _weighed(fleet: Fleet, base: Selection, part: Path) -> Weighed:
     found = await fleet.find(base)
-    weighed = await _only(fleet, found, weigh_blobs)
-    if weighed.stacks is None:
+    weighed = await _only(fleet, found, weigh_blobs, part)
+    if weighed.sample_type is None:
         raise nothing_readable(found, [left.reason for left in weighed.left_out])
     return weighed
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
+
+from pprof_merge import Budget
 
 from pgo_collector.errors import NothingSelected, NothingToMerge, ParameterInvalid
 from pgo_collector.merges.live import chosen_of
@@ -41,10 +45,11 @@ class Found:
 
 
 class Fleet:
-    """Asks about what is stored."""
+    """Asks about what is stored; what a worker makes for an answer is within a budget."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, budget: Budget) -> None:
         self._store = store
+        self.budget = budget
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def find(self, selection: Selection) -> Found:
@@ -58,7 +63,9 @@ class Fleet:
         arguments: Callable[[Sequence[Blob]], tuple[Any, ...]],
     ) -> AsyncIterator[tuple[str, T]]:
         """Calls a function of the engine for each service, in the worker that has its rows: what it says, in
-        the order in which it comes. `arguments` are those for some blobs, after Chosen. Raises WorkerLost.
+        the order in which it comes. `arguments` are those for some blobs, between Chosen and the budget.
+
+        Raises AnswerTooLarge or WorkerUnavailable.
         """
 
         async def one(service: str) -> tuple[str, T]:
@@ -66,7 +73,8 @@ class Fleet:
                 blobs = await asyncio.to_thread(self._store.catalog.live, found.of(service))
                 chosen = await asyncio.to_thread(chosen_of, self._store, service, found.selection.type, blobs)
                 further = await asyncio.to_thread(arguments, blobs)
-                return service, await self._store.workers.run_for(chosen.owner, task, chosen, *further)
+                arguments_of_task = chosen, *further, self.budget
+                return service, await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
 
         tasks = [asyncio.create_task(one(service)) for service in found.services]
         try:
@@ -75,6 +83,10 @@ class Fleet:
         finally:
             for waiting in tasks:
                 waiting.cancel()
+
+    def part(self) -> AbstractAsyncContextManager[Path]:
+        """Return a name for a file of stacks, which is removed at the end."""
+        return self._store.part()
 
     def _find(self, selection: Selection) -> Found:
         catalog = self._store.catalog

@@ -11,10 +11,13 @@ from pprof_merge.profile import Int64s
 from pprof_merge.top_table import TopSum, TopTable
 
 from pgo_collector.engine.collected import LeftOut
+from pgo_collector.engine.outputs import refusing_large
 from pgo_collector.engine.questions import Tabled, table_blobs
 from pgo_collector.questions.fleet import Fleet, nothing_readable
 from pgo_collector.questions.sample_types import most_common, others
 from pgo_collector.store.selection import Coarse, Selection
+
+_ADVICE = "ask for one service, or for packages in place of functions"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +58,7 @@ class FleetTable:
 
 
 async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
-    """The table of a selection. Raises NothingToMerge or WorkerLost."""
+    """The table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}
@@ -69,6 +72,8 @@ async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) ->
         types[service] = tabled.sample_type
         table = tabled.table
         rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
+        with refusing_large("the table: "):
+            fleet.budget.check(sum(each.nbytes for each in sums.values()), _ADVICE)
         part = ServicePart(
             service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]
         )

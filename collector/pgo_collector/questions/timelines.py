@@ -55,7 +55,7 @@ async def time_series(
 ) -> tuple[TimeSeries, list[LeftOut]]:
     """The steps from the first to the last in which there is a profile, and what had to be left out.
 
-    Raises ParameterInvalid where there are more than MOST_STEPS, NothingToMerge or WorkerLost.
+    Raises ParameterInvalid where there are more than MOST_STEPS, NothingToMerge or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     steps, count = _steps(found, step)

@@ -41,6 +41,7 @@ class Candidates:
         self._merges = merges
         self._selection = Selection(service, CPU)
         self._rules = rules
+        self._budget = merges.budget
 
     async def merged(self) -> OpenMerge:
         """The merge as of now. Raises as `Merges.current` does, and RulesUnreadable."""
@@ -64,7 +65,7 @@ class Candidates:
 
     async def _look(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
-        found = await self._store.workers.run(survey, part, release)
+        found = await self._store.workers.run(survey, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
             raise MergeDamaged("it has another content")
         return Candidate(merge.etag, len(merge.left_out), found, part)

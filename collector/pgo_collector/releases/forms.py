@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import structlog
+from pprof_merge import Budget
 from pprof_merge.formats import Format
 from pprof_merge.rules import Rules
 
@@ -38,7 +39,8 @@ class OpenRelease:
 class ReleaseForms:
     """The forms of the releases of a series."""
 
-    def __init__(self, store: Store, releases: Releases) -> None:
+    def __init__(self, store: Store, releases: Releases, budget: Budget) -> None:
+        self._budget = budget
         self._store = store
         self._releases = releases
         self._making = asyncio.Lock()
@@ -46,7 +48,8 @@ class ReleaseForms:
     async def open(self, release: Release, wanted: Format) -> OpenRelease:
         """The release in a format.
 
-        Raises NoSuchRelease if it is deleted, NotOfThisProfile, ReleaseDamaged, WorkerLost or OSError.
+        Raises NoSuchRelease if it is deleted, NotOfThisProfile, AnswerTooLarge, ReleaseDamaged,
+        WorkerUnavailable or OSError.
         """
         form = Form(wanted, Rules())  # the rules of its day were applied on that day
         if form.is_plain:
@@ -64,7 +67,7 @@ class ReleaseForms:
         async with store.part() as part:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
-            digest = await store.workers.run(convert, profile, release.digest, form, part)
+            digest = await store.workers.run(convert, profile, release.digest, form, part, self._budget)
             _log.info("converted", format=name, ms=round((time.perf_counter() - start) * 1000, 1))
             etag = f"{digest}-{name}"
             await store.write(self._releases.add_form, release, etag, part)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
+from pprof_merge import Budget
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import Reported, report_blobs
@@ -22,15 +23,16 @@ _log = structlog.get_logger()
 
 
 class Reports:
-    """Reports on merges of what is stored."""
+    """Reports on merges of what is stored, within a budget."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, budget: Budget) -> None:
         self.store = store
+        self.budget = budget
 
     async def make(self, selection: Selection, symbols: Path | None = None) -> Reported:
         """The report as of now; `symbols` is a file with the functions of a program.
 
-        Raises SymbolsUnreadable, NothingToMerge, NotStored or WorkerLost.
+        Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
         try:
             blobs = await asyncio.to_thread(live_blobs, self.store, selection)
@@ -38,7 +40,7 @@ class Reports:
             released = await asyncio.to_thread(self._released, selection)
             chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
             made = await self.store.workers.run_for(
-                chosen.owner, report_blobs, chosen, symbols, released, time.time_ns()
+                chosen.owner, report_blobs, chosen, symbols, released, time.time_ns(), self.budget
             )
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("report", error) from error

@@ -42,7 +42,7 @@ class ServiceReleases:
         self.service = service
         self._store = store = reports.store
         self._releases = Releases(store.folder, Series(service, CPU))
-        self._forms = ReleaseForms(store, self._releases)
+        self._forms = ReleaseForms(store, self._releases, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
         self._bounds = Bounds(settings.release_overlap, settings.release_days)
@@ -55,7 +55,8 @@ class ServiceReleases:
     async def current(self, wanted: Format) -> OpenRelease:
         """What to build with; made first if there is none yet, or if a bound is passed.
 
-        Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or WorkerLost.
+        Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or
+        WorkerUnavailable.
         """
         with _refusals():
             if await asyncio.to_thread(self._is_check_due):

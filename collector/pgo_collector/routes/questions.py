@@ -11,7 +11,7 @@ from pprof_merge.top_table import Order
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.answers import json_answer
+from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import bearer_of, check_scope
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import BASE, METHODS, SELECTION, parameters, problems
@@ -36,21 +36,23 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
         methods=METHODS,
         summary="The functions, packages or files that take most, of one service or of all",
         response_model=Top,
-        responses=problems(400, 403, 404, 503),
+        responses=problems(400, 403, 404, 422, 503),
         openapi_extra=parameters(*SELECTION, "by", "sort", "n"),
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, sort, most = _table_asked(request)
         table = await fleet_table(fleet, selection, by)
-        return await json_answer(await asyncio.to_thread(top_of, table, by, sort, most), table.left_out)
+        answer = await asyncio.to_thread(top_of, table, by, sort, most)
+        check_names((row.name for row in answer.rows), fleet.budget)
+        return await json_answer(answer, table.left_out)
 
     @router.api_route(
         "/v1/series",
         methods=METHODS,
         summary="A function or package over time",
         response_model=TimeSeries,
-        responses=problems(400, 403, 404, 503),
+        responses=problems(400, 403, 404, 422, 503),
         openapi_extra=parameters(*SELECTION, "function", "package", "step"),
     )
     async def series(request: Request) -> Response:
@@ -76,6 +78,7 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
         now = await fleet_table(fleet, selection, by)
         before = await fleet_table(fleet, base, by)
         answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
+        check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, [*now.left_out, *before.left_out])
 
     return router

@@ -1,19 +1,21 @@
-"""GET and HEAD /readyz: whether requests can be served, and how far workers have read what is stored."""
+"""GET and HEAD /readyz: whether requests can be served, what the workers do, and how far they have read."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
+from pgo_collector.engine.workers import Workers
 from pgo_collector.http.openapi import METHODS, OPEN, success
 from pgo_collector.merges.warming import Warming
 from pgo_collector.store.readiness import Readiness
 
 
-def ready_routes(readiness: Readiness, warming: Warming) -> APIRouter:
-    """The route, which asks for no key."""
+def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> APIRouter:
+    """Return the route, which asks for no key."""
     router = APIRouter()
 
     @router.api_route(
@@ -25,12 +27,18 @@ def ready_routes(readiness: Readiness, warming: Warming) -> APIRouter:
         openapi_extra=OPEN,
     )
     async def ready() -> Response:
+        tasks = {"oldest_seconds": round(workers.oldest_task_seconds, 1), "waiting": workers.queued}
         fails = await readiness.faults()
         rows = {"read": warming.read, "of": warming.total}
-        return JSONResponse(
-            {"ready": not fails, "fails": fails, "rows": rows},
-            HTTPStatus.SERVICE_UNAVAILABLE if fails else HTTPStatus.OK,
-            headers={"Cache-Control": "no-store"},
-        )
+        return ready_answer(fails, tasks=tasks, rows=rows)
 
     return router
+
+
+def ready_answer(fails: Mapping[str, str], **details: object) -> Response:
+    """Return 200, or 503 where something fails, and what; with details."""
+    return JSONResponse(
+        {"ready": not fails, "fails": fails, **details},
+        HTTPStatus.SERVICE_UNAVAILABLE if fails else HTTPStatus.OK,
+        headers={"Cache-Control": "no-store"},
+    )

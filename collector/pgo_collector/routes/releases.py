@@ -49,7 +49,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         "/v1/releases",
         summary="Makes the merge as of now a release",
         response_description="The newest release was that merge already",
-        responses=success(HTTPStatus.CREATED, "The release that was made") | _PROBLEMS,
+        responses=success(HTTPStatus.CREATED, "The release that was made") | _PROBLEMS | problems(422),
         openapi_extra=_OF_SERVICE,
     )
     async def make(request: Request, releases: Releases) -> Response:

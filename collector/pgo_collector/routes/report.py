@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from pgo_collector.engine.tasks import Reported
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.body import write_body
+from pgo_collector.http.body import Bodies
 from pgo_collector.http.coarse import coarse_headers
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.left_out import HEADER, left_out_header
@@ -21,7 +21,7 @@ from pgo_collector.store.selection import Selection
 _BODY = "what `go tool nm` prints, or a list of functions"
 
 
-def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRouter:
+def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Settings) -> APIRouter:
     """The routes."""
     router = APIRouter(dependencies=[Depends(bearer_of(keys, settings.default_service))])
 
@@ -30,7 +30,7 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
         methods=METHODS,
         summary="Whether the merge is fit to build with",
         response_description="The report",
-        responses=problems(400, 403, 404, 500, 503),
+        responses=problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters(*SELECTION),
     )
     async def report(request: Request) -> Response:
@@ -41,15 +41,13 @@ def report_routes(reports: Reports, keys: KeyFile, settings: Settings) -> APIRou
         "/v1/report",
         summary="Whether the merge is fit to build a program with, by its symbols",
         response_description="The report",
-        responses=problems(400, 403, 404, 408, 413, 500, 503),
+        responses=problems(400, 403, 404, 408, 413, 422, 500, 503),
         openapi_extra=parameters(*SELECTION, body="text/plain"),
     )
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:
-            request.state.bytes = await write_body(
-                request, part, settings.max_inflated_bytes, settings.body_timeout, _BODY
-            )
+            request.state.bytes = await bodies.write(request, part, settings.max_inflated_bytes, _BODY)
             return await _answer(reports, selection, await reports.make(selection, part))
 
     return router

@@ -99,6 +99,7 @@ class Arrivals:
             for name in new.keys() - failures.keys():
                 with suppress(OSError):  # what stays didn't come to count, and the next start counts it
                     self._blobs.discard(name)
+            self._blobs.remove_folders(new.keys() - failures.keys())
             failures |= {name: failures.get(name, error) for name in names}
         return new
 

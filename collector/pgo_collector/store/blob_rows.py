@@ -49,14 +49,20 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
 _KNOWN_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
 _NEW_SERIES = sa.insert(SERIES).returning(SERIES.c.id)
 _NEW_BLOB = insert(BLOBS)
-_PUT_BLOB = _NEW_BLOB.on_conflict_do_update(
+_PUT_BLOBS = _NEW_BLOB.on_conflict_do_update(
     index_elements=("series_id", "time_nanos", "digest"),
     set_={
         column: _NEW_BLOB.excluded[column]
         for column in ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
     },
-).returning(BLOBS.c.id)
+)
+_PUT_BLOB = _PUT_BLOBS.returning(BLOBS.c.id)
 _NEW_PROFILES = sa.insert(PROFILES)
+_PROFILE = ("series_id", "time_nanos", "digest")
+_NEW_SINGLE_PROFILES = sa.insert(PROFILES).values(
+    **{column: sa.bindparam(column) for column in _PROFILE},
+    blob_id=sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery(),
+)
 _COUNTING = (
     sa.select(*_BLOB_COLUMNS)
     .select_from(NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id))
@@ -126,11 +132,32 @@ def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None
     connection.execute(_NEW_PROFILES, row)
 
 
+def add_single_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
+    """As `put_profile` for each, by the thousand: in a tenth of the time."""
+    missing = {name.series for name, _ in entries}
+    known = {
+        each: int(row.id)
+        for each in missing
+        if (row := connection.execute(_KNOWN_SERIES, _key(each)).one_or_none()) is not None
+    }
+    ids = known | {series: _put_series(connection, series) for series in missing - known.keys()}
+    rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in entries]
+    connection.execute(_PUT_BLOBS, rows)
+    connection.execute(_NEW_SINGLE_PROFILES, [{column: row[column] for column in _PROFILE} for row in rows])
+
+
 def _put_blob(  # noqa: PLR0917 - a row
     connection: sa.Connection, series: int, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
 ) -> int:
+    row = _blob_row(series, name, facts, end_nanos, inputs_size)
+    return int(connection.execute(_PUT_BLOB, row).scalar_one())
+
+
+def _blob_row(
+    series: int, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
+) -> dict[str, int | str]:
     mark, second_mark = _marks(name)
-    row = {
+    return {
         "series_id": series,
         **name.identity._asdict(),
         "end_nanos": end_nanos,
@@ -142,7 +169,6 @@ def _put_blob(  # noqa: PLR0917 - a row
         "mark": mark,
         "second_mark": second_mark,
     }
-    return int(connection.execute(_PUT_BLOB, row).scalar_one())
 
 
 def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:

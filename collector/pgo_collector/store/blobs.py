@@ -3,6 +3,8 @@
     <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
     <same stem>.inputs      beside a combined blob: the profiles inside it, by time, sha256 and series
 
+A combined blob is sealed with the same text, so .inputs can be had from it again: see `seals`.
+
 Labels are percent-encoded, and in the order of their keys. One that a roll-up dropped has no value.
 
 A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
@@ -13,15 +15,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pgo_collector.engine.seals import read_seal, seal, seal_size
 from pgo_collector.engine.stored import BLOB_SUFFIX, blob_name
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
-from pgo_collector.store.folder import DataFolder, make_folder, remove_part, sync_file, sync_folder
-from pgo_collector.store.series import SERVICE_PATTERN, Series
+from pgo_collector.store.folder import (
+    DataFolder,
+    make_folder,
+    remove_empty,
+    remove_part,
+    sync_file,
+    sync_folder,
+    write_file,
+)
+from pgo_collector.store.series import LONGEST_SERIES, SERVICE_PATTERN, Series
 
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
@@ -31,6 +43,10 @@ _NAME = re.compile(
 )
 # As good as an empty text, and seen.
 _NO_LABELS = ","
+# What comes below the folders of a series: /<day>/<time>-<sha256>.inputs.
+_REST_BYTES = 1 + 10 + 1 + 20 + 1 + 64 + len(INPUTS_SUFFIX)
+# No path may be longer in Linux, with the byte that ends it.
+_PATH_BYTES = 4096 - 1
 
 
 class Identity(NamedTuple):
@@ -70,7 +86,18 @@ class Blobs:
     def __init__(self, folder: DataFolder) -> None:
         self._root = folder.blobs
         self._new_part = folder.new_part
-        self._durable: set[Path] = set()
+        room = _PATH_BYTES - len(os.fsencode(folder.blobs.absolute())) - 1 - _REST_BYTES
+        self._longest_series = min(LONGEST_SERIES, room)
+
+    def check_path(self, series: Series) -> None:
+        """Raises LabelsInvalid if the paths of its blobs would be too long for this folder or another."""
+        length = len(series.folders)
+        over = length - self._longest_series
+        if over > 0:
+            raise LabelsInvalid(
+                f"service, type and labels make a path of {length} bytes, {over} more than the "
+                f"{self._longest_series} that it may have: send fewer or shorter labels"
+            )
 
     def path(self, name: BlobName) -> Path:
         """Where a blob's file is."""
@@ -87,25 +114,35 @@ class Blobs:
         """When a blob came, in ns since 1970. Raises OSError."""
         return self.path(name).stat().st_mtime_ns
 
-    def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName] = ()) -> int:
-        """Links the file `part` under its name and makes all of it durable; the size of .inputs in bytes.
+    def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName]) -> int:
+        """Links the file `part` as a combined blob, sealed, and makes all of it durable; the size of .inputs
+        in bytes.
 
-        With `inputs` the blob is a combined one; they are written first, so that it never stands there
-        without. Raises FileExistsError if the name is taken.
+        These are written first, so that it never stands there without. Raises FileExistsError if the name
+        is taken.
         """
+        text = _text(name, inputs)
+        with part.open("ab") as file:
+            file.write(seal(text))
         sync_file(part)
-        self._prepare(self.path(name).parent)
-        inputs_size = self.write_inputs(name, inputs) if inputs else 0
+        make_folder(self.path(name).parent)
+        self._write_inputs(name, text)
         sync_folder(self.place(part, name))
-        return inputs_size
+        return len(text)
 
     def place(self, part: Path, name: BlobName) -> Path:
         """Links the file `part`, whose content is durable, under its name; that is durable when the folder is
         synced which this returns. Raises FileExistsError if the name is taken.
+
+        A folder that isn't there is made, durably. One that is there was made so by this process, or made
+        durable when the data folder was opened.
         """
         path = self.path(name)
-        self._prepare(path.parent)
-        os.link(part, path)
+        try:
+            os.link(part, path)
+        except FileNotFoundError:
+            make_folder(path.parent)
+            os.link(part, path)
         return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
@@ -113,51 +150,84 @@ class Blobs:
 
         The series of a line is that of the blob, unless labels say that it is another.
         """
-        ordered = sorted(inputs, key=lambda each: (each.identity, each.series))
-        lines = "".join(_line(each, name.series) for each in ordered).encode()
-        text = _checksum(lines) + lines
-        path, part = self._inputs_path(name), self._new_part()
+        text = _text(name, inputs)
+        self._write_inputs(name, text)
+        self._seal(name, text)
+        return len(text)
+
+    def is_sealed(self, name: BlobName) -> bool:
+        """Whether a blob says itself what is inside it. Raises OSError."""
+        return seal_size(self.path(name)) > 0
+
+    def seal(self, name: BlobName) -> None:
+        """Seals a combined blob with what is in its .inputs. Raises InputsDamaged, and OSError."""
+        self._seal(name, self._read_text(name))
+
+    def restore_inputs(self, name: BlobName) -> int:
+        """Writes the .inputs of a blob from its seal; the size in bytes, 0 if it has none. Raises OSError."""
+        text = read_seal(self.path(name))
+        if text is None or not inputs_are_whole(text):
+            return 0
+        self._write_inputs(name, text)
+        return len(text)
+
+    def _seal(self, name: BlobName, text: bytes) -> None:
+        path, part = self.path(name), self._new_part()
+        size = path.stat().st_size - seal_size(path)
         try:
-            part.write_bytes(text)
-            sync_file(part)
+            with path.open("rb") as source, part.open("xb") as file:
+                shutil.copyfileobj(source, file)
+                file.truncate(size)
+                file.seek(size)
+                file.write(seal(text))
+                file.flush()
+                os.fsync(file.fileno())
+            shutil.copystat(path, part)
             part.replace(path)
         finally:
             remove_part(part)
         sync_folder(path.parent)
-        return len(text)
+
+    def _write_inputs(self, name: BlobName, text: bytes) -> None:
+        path, part = self._inputs_path(name), self._new_part()
+        try:
+            write_file(part, text)
+            part.replace(path)
+        finally:
+            remove_part(part)
+        sync_folder(path.parent)
 
     def read_inputs(self, name: BlobName) -> set[BlobName]:
-        """The profiles inside a combined blob. Raises InputsDamaged, and OSError."""
+        """The profiles inside a combined blob; from its seal where .inputs is missing or damaged, which is
+        then written anew. Raises InputsDamaged, and OSError.
+        """
+        try:
+            text = self._read_text(name)
+        except (InputsDamaged, FileNotFoundError):
+            if not self.restore_inputs(name):
+                raise
+            text = self._read_text(name)
+        return {_input(line, name.series) for line in text.decode().splitlines()[1:]}
+
+    def _read_text(self, name: BlobName) -> bytes:
         path = self._inputs_path(name)
         content = path.read_bytes()
         if not inputs_are_whole(content):
             raise InputsDamaged(f"{path} is not as it was written")
-        return {_input(line, name.series) for line in content.decode().splitlines()[1:]}
+        return content
 
     def discard(self, name: BlobName) -> None:
         """Removes a blob, then its .inputs; nothing if they are gone."""
         self.path(name).unlink(missing_ok=True)
         self._inputs_path(name).unlink(missing_ok=True)
 
-    def sweep_folders(self) -> None:
-        """At a start: removes folders in which nothing is any more."""
-        for folder, _, _ in os.walk(self._root, topdown=False):
-            if not any(Path(folder).iterdir()) and Path(folder) != self._root:
-                Path(folder).rmdir()
+    def remove_folders(self, names: Iterable[BlobName]) -> None:
+        """Removes the folders in which blobs of these names were, as far as nothing is in them any more.
 
-    def _prepare(self, folder: Path) -> None:
-        """Makes a folder, durably.
-
-        Once in each process this is done to the end even where the folder is there: the process that
-        made it may have died before it was durable.
+        To be called on the thread that makes all changes.
         """
-        if folder in self._durable:
-            return
-        make_folder(folder)
-        while folder != self._root:
-            self._durable.add(folder)
-            folder = folder.parent
-            sync_folder(folder)
+        for folder in {self.path(name).parent for name in names}:
+            remove_empty(folder, self._root)
 
     def _inputs_path(self, name: BlobName) -> Path:
         path = self.path(name)
@@ -174,6 +244,13 @@ def inputs_are_whole(content: bytes) -> bool:
 def _folders(series: Series) -> str:
     """The series' folders; of thousands of names most have some series in common."""
     return series.folders
+
+
+def _text(name: BlobName, inputs: Iterable[BlobName]) -> bytes:
+    """What .inputs of a blob says."""
+    ordered = sorted(inputs, key=lambda each: (each.identity, each.series))
+    lines = "".join(_line(each, name.series) for each in ordered).encode()
+    return _checksum(lines) + lines
 
 
 def _line(name: BlobName, series: Series) -> str:

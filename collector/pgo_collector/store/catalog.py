@@ -6,13 +6,14 @@ Every function is one transaction. It can be lost: `reconcile` rebuilds it from 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
+import structlog
 
 from pgo_collector.days import DAY_NANOS
 from pgo_collector.engine.collected import LeftOut
@@ -21,6 +22,7 @@ from pgo_collector.store.blob_rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
+    add_single_profiles,
     count_profiles,
     put_blob,
     put_profile,
@@ -32,7 +34,7 @@ from pgo_collector.store.blob_rows import (
     uncount_profiles,
 )
 from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.database import open_database
+from pgo_collector.store.database import REINDEX, check_database, open_database
 from pgo_collector.store.events import Event
 from pgo_collector.store.selected import selected
 from pgo_collector.store.selection import Coarse, Selection
@@ -41,9 +43,20 @@ from pgo_collector.store.states import State, States, read_fingerprint, read_sta
 from pgo_collector.store.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 
 T = TypeVar("T")
+_log = structlog.get_logger()
 
 # So many values a statement has; there are limits.
 _BATCH = 500
+# Of .inputs: the first line, and each other but its time and labels. See `blobs`.
+_CHECKSUM_BYTES = 65
+_LINE_BYTES = 66
+_SERIES_KEY = ("service", "type", "labels")
+_WANTED: tuple[sa.ColumnClause[Any], ...] = (
+    sa.column("number", sa.Integer),
+    *(sa.column(key, sa.Text) for key in _SERIES_KEY),
+    sa.column("time_nanos", sa.BigInteger),
+    sa.column("digest", sa.Text),
+)
 # No column has such a number.
 _BEYOND = 1 << 63
 
@@ -65,11 +78,12 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A row of merges; for `etag` see `OpenMerge`, `size` is that of the file in bytes."""
+    """A row of merges; for `etag` see `OpenMerge`, `size` is that of the file in bytes, `sha256` its own."""
 
     fingerprint: str
     etag: str
     size: int
+    sha256: str
     left_out: tuple[LeftOut, ...]
 
 
@@ -78,14 +92,26 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         """Opens the catalog, made if it is missing. Raises CatalogUnreadable."""
-        self._engine = open_database(path)
+        # What SQLite has found to be wrong with the file, which nothing but a reindex mends.
+        self.damage: str | None = None
+        self._engine = open_database(path, self._note_damage)
         self._writer = self._engine.connect().execution_options(writes=True)
         self._states = States()
+
+    def check(self) -> None:
+        """Reads all of the file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
+        with self._engine.begin() as connection:
+            check_database(connection)
 
     def close(self) -> None:
         """Closes the file."""
         self._writer.close()
         self._engine.dispose()
+
+    def _note_damage(self, found: str) -> None:
+        if self.damage is None:
+            self.damage = f"it is damaged ({found}): {REINDEX}"
+            _log.error("the catalog is damaged", reason=found, fix=REINDEX)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """A transaction for those who read the tables in other ways: see `inventory`."""
@@ -200,10 +226,18 @@ class Catalog:
         with self._engine.begin() as connection:
             return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 
-    def retired(self) -> list[Blob]:
-        """The blobs that count no more and are still to be deleted."""
+    def combined(self) -> list[Blob]:
+        """The combined blobs that count."""
         with self._engine.begin() as connection:
-            return [*read_blobs(connection, ~BLOBS.c.live)]
+            return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
+
+    def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
+        """The blobs that count no more and are still to be deleted, of one service and type or of all."""
+        where = ~BLOBS.c.live
+        if service is not None:
+            where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
+        with self._engine.begin() as connection:
+            return [*read_blobs(connection, where)]
 
     def extents(self, selection: Selection) -> dict[str, Extent]:
         """Of each service, in the order of their names, how many blobs there are and of when."""
@@ -243,22 +277,56 @@ class Catalog:
 
     def owners(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
         """Of those profiles that are counted, the id of the blob that counts each."""
-        wanted: dict[Series, dict[Identity, BlobName]] = {}
-        for name in names:
-            wanted.setdefault(name.series, {})[name.identity] = name
-        columns = (PROFILES.c.time_nanos, PROFILES.c.digest, PROFILES.c.blob_id)
         found: dict[BlobName, int] = {}
         with self._engine.begin() as connection:
-            for series, of_series in wanted.items():
-                for batch in _batches(of_series):
-                    digests = [identity.digest for identity in batch]
-                    query = sa.select(*columns).where(
-                        PROFILES.c.series_id == series_id(series), PROFILES.c.digest.in_(digests)
+            for batch in _batches(names):
+                texts = [(index, *_named(name)) for index, name in enumerate(batch)]
+                wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
+                query = (
+                    sa.select(wanted.c.number, PROFILES.c.blob_id)
+                    .select_from(wanted)
+                    .join(SERIES, sa.and_(*(SERIES.c[key] == wanted.c[key] for key in _SERIES_KEY)))
+                    .join(
+                        PROFILES,
+                        sa.and_(
+                            PROFILES.c.series_id == SERIES.c.id,
+                            PROFILES.c.digest == wanted.c.digest,
+                            PROFILES.c.time_nanos == wanted.c.time_nanos,
+                        ),
                     )
-                    for time_nanos, digest, blob in connection.execute(query):
-                        if known := of_series.get(Identity(time_nanos, digest)):
-                            found[known] = blob
+                )
+                found |= {batch[number]: blob for number, blob in connection.execute(query)}
         return found
+
+    def miscounting(self) -> list[Blob]:
+        """The live blobs that don't count as many profiles as they have, since rows are lost.
+
+        A single one has itself. Of a combined one the size of its .inputs says it, which has a line for each.
+        """
+        line = sa.func.length(sa.cast(PROFILES.c.time_nanos, sa.Text)) + _LINE_BYTES
+        others = sa.func.max(sa.func.length(SERIES.c.labels), 1) + 1
+        text = _CHECKSUM_BYTES + sa.func.sum(
+            line + sa.case((PROFILES.c.series_id == BLOBS.c.series_id, 0), else_=others)
+        )
+        query = (
+            sa.select(BLOBS.c.id)
+            .select_from(
+                BLOBS.outerjoin(PROFILES, PROFILES.c.blob_id == BLOBS.c.id).outerjoin(
+                    SERIES, SERIES.c.id == PROFILES.c.series_id
+                )
+            )
+            .where(BLOBS.c.live)
+            .group_by(BLOBS.c.id)
+            .having(
+                sa.case(
+                    (BLOBS.c.inputs_size == 0, sa.func.count(PROFILES.c.blob_id) != 1),
+                    else_=sa.func.coalesce(text, 0) != BLOBS.c.inputs_size,
+                )
+            )
+        )
+        with self._engine.begin() as connection:
+            ids = list(connection.execute(query).scalars())
+        return self.with_ids(ids)
 
     def counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
         """The profiles that each of these blobs counts."""
@@ -279,6 +347,18 @@ class Catalog:
         """Blobs with one profile each are live and count it; and these events are to be delivered."""
         with self.writing(*(name for name, _ in blobs)) as connection:
             add_profiles(connection, blobs, events)
+
+    def add_singles(self, blobs: Sequence[tuple[BlobName, Facts]], events: Iterable[Event] = ()) -> None:
+        """As `add`, for blobs by the thousand."""
+        with self.writing(*(name for name, _ in blobs)) as connection:
+            add_single_profiles(connection, blobs)
+            for event in events:
+                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+
+    def set_size(self, blob: int, size: int) -> None:
+        """A blob has that size now, in bytes."""
+        with self.writing() as connection:
+            connection.execute(sa.update(BLOBS).where(BLOBS.c.id == blob).values(size=size))
 
     def replace(
         self,
@@ -326,7 +406,9 @@ class Catalog:
         with self._engine.begin() as connection:
             query = sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)
             row = connection.execute(query).one_or_none()
-        return None if row is None else Merge(row.fingerprint, row.etag, row.size, _left_out(row.left_out))
+        if row is None:
+            return None
+        return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
 
     def merges(self) -> set[str]:
         """The fingerprints of all that are kept."""
@@ -352,6 +434,12 @@ def add_profiles(
         put_profile(connection, name, facts)
     for event in events:
         connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+
+
+def _named(name: BlobName) -> tuple[str | int, ...]:
+    """The columns of `_WANTED` after the number."""
+    series, (time_nanos, digest) = name
+    return series.service, series.type, series.labels_text, time_nanos, digest
 
 
 def _batches(values: Iterable[T]) -> Iterator[list[T]]:

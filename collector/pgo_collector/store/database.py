@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,20 @@ import structlog
 from sqlalchemy import event
 
 from pgo_collector.errors import CatalogUnreadable
-from pgo_collector.store.tables import MADE, METADATA, OUTBOX, VERSION
+from pgo_collector.store.tables import CHANGED_SINCE_4, MADE, METADATA, OUTBOX, VERSION
 
+REINDEX = "stop the server; `pgo-collector reindex` makes it anew from the blobs"
+# What SQLite says of a file that isn't as it wrote it.
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BEFORE = 4
 _log = structlog.get_logger()
 
 
-def open_database(path: Path) -> sa.Engine:
+def open_database(path: Path, damaged: Callable[[str], None]) -> sa.Engine:
     """The database, made if it is missing; its transactions with the option `writes` are for one thread.
 
-    Raises CatalogUnreadable.
+    Later, `damaged` is told when SQLite finds that the file isn't as it was written. Raises
+    CatalogUnreadable.
     """
     engine = _engine(path)
     try:
@@ -27,10 +34,33 @@ def open_database(path: Path) -> sa.Engine:
             _make_tables(connection)
     except sa.exc.DatabaseError as error:
         engine.dispose()
-        raise CatalogUnreadable(
-            f"catalog {path}: {error.orig}; `pgo-collector reindex` makes it anew from the blobs"
-        ) from error
+        raise CatalogUnreadable(f"catalog {path}: {error.orig}; {REINDEX}") from error
+
+    def tell(context: sa.engine.ExceptionContext) -> None:
+        if is_damage(context.original_exception):
+            damaged(str(context.original_exception))
+
+    event.listen(engine, "handle_error", tell)
     return engine
+
+
+def check_database(connection: sa.Connection) -> None:
+    """Raises CatalogUnreadable if the file isn't as SQLite wrote it."""
+    path = connection.engine.url.database
+    try:
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    except sa.exc.DatabaseError as error:
+        found = error.orig
+    if found != "ok":
+        raise CatalogUnreadable(f"catalog {path}: it is damaged: {found}; {REINDEX}")
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether an error, SQLite's or SQLAlchemy's, says that the file isn't as it was written."""
+    if isinstance(error, sa.exc.DBAPIError):
+        error = error.orig
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _DAMAGED
 
 
 def clear_database(path: Path) -> None:
@@ -59,7 +89,11 @@ def _engine(path: Path) -> sa.Engine:
 def _make_tables(connection: sa.Connection) -> None:
     """Makes what is missing; what another version made goes, and `reconcile` fills it again."""
     version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version != VERSION:
+    if version == _BEFORE:
+        for table in CHANGED_SINCE_4:
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
+    elif version != VERSION:
         if _drop_tables(connection):
             _log.warning("the catalog is another version's, made anew from the blobs")
         connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")

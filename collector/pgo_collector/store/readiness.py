@@ -1,16 +1,19 @@
-"""Readiness: whether what requests need works, tried for real; once a second, however often that is asked."""
+"""Readiness: whether what requests need works, tried for real, at most once a second."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
 import structlog
 
-from pgo_collector.errors import WorkerLost
+from pgo_collector.background import BackgroundTasks
+from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.store.catalog_file import made_nanos, reading_catalog
 from pgo_collector.store.folder import remove_part
 from pgo_collector.store.store import Store, reason_of
@@ -19,25 +22,32 @@ _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 # More than a file system keeps beside a file's name, so that it has to find room.
 _TRIED_BYTES = 8192
+_MEBIBYTE = 1 << 20
 _log = structlog.get_logger()
 
 
 class Readiness:
-    """The parts of a store: the folder can be written, the catalog be read, and workers answer."""
+    """Whether the folder can be written, its disk has room, the catalog can be read, and all processes and
+    background tasks run.
+    """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, background: BackgroundTasks, min_free_megabytes: float) -> None:
         self._store = store
+        self._background = background
+        self._min_free_megabytes = min_free_megabytes
         self._parts = {
             "store": _Part(self._write),
+            "disk": _Part(self._measure),
             "catalog": _Part(self._read),
             "workers": _Part(store.workers.answer),
         }
         self._known: dict[str, str] = {}
 
     async def faults(self) -> dict[str, str]:
-        """The parts that fail, and why; none if it is ready."""
+        """Return the parts that fail, and why; none if it is ready."""
         reasons = await asyncio.gather(*(part.fault() for part in self._parts.values()))
         faults = {name: reason for name, reason in zip(self._parts, reasons, strict=True) if reason}
+        faults |= self._background.failing
         if faults and faults != self._known:
             _log.error("not ready", fails=faults)
         elif self._known and not faults:
@@ -50,6 +60,7 @@ class Readiness:
 
     def _write_part(self) -> None:
         """As a submit does: a file that is durable."""
+        self._store.folder.check_itself()
         part = self._store.folder.new_part()
         try:
             with part.open("wb") as file:
@@ -59,11 +70,22 @@ class Readiness:
         finally:
             remove_part(part)
 
+    async def _measure(self) -> None:
+        usage = await asyncio.to_thread(shutil.disk_usage, self._store.folder.path)
+        free = usage.free / _MEBIBYTE
+        if free < self._min_free_megabytes:
+            raise OSError(
+                errno.ENOSPC,
+                f"{free:,.1f} MiB are free, less than {self._min_free_megabytes:g} (PGOF_MIN_FREE_MEGABYTES)",
+            )
+
     async def _read(self) -> None:
         await asyncio.to_thread(self._read_catalog)
 
     def _read_catalog(self) -> None:
         """By its path: what the store has open may have been deleted."""
+        if (damage := self._store.catalog.damage) is not None:
+            raise sqlite3.DatabaseError(damage)
         with reading_catalog(self._store.folder.catalog) as connection:
             made_nanos(connection)
 
@@ -90,7 +112,7 @@ class _Part:
     async def _try(self) -> str | None:
         try:
             await self._attempt()
-        except (WorkerLost, OSError, EOFError, sqlite3.Error) as error:
+        except (WorkerUnavailable, TaskOutOfMemory, OSError, EOFError, sqlite3.Error) as error:
             return reason_of(error)
         finally:
             self._ended = time.monotonic()

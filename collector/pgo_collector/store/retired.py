@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -10,19 +11,26 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.store import Store
 
+# So many at a time, which takes some milliseconds.
+_BATCH = 128
 _log = structlog.get_logger()
 
 
-async def delete_retired(store: Store) -> None:
-    """Deletes all of them that can be; what fails is logged and waits for the next start."""
+async def delete_retired(store: Store, service: str | None = None, type_: str | None = None) -> None:
+    """Deletes all of them that can be, or those of a service and type, whose lock the caller has.
+
+    That is on the thread that all changes are made on, some at a time, so that submits have their turn in
+    between. What fails is logged and waits for the next start.
+    """
+    retired = await asyncio.to_thread(store.catalog.retired, service, type_)
     try:
-        await store.write(store.catalog.forget, await asyncio.to_thread(_delete_files, store))
-    except SQLAlchemyError as error:
+        for start in range(0, len(retired), _BATCH):
+            await store.write(_delete, store, retired[start : start + _BATCH])
+    except (OSError, SQLAlchemyError) as error:
         _log.warning("not forgotten, left for the next start", reason=str(error))
 
 
-def _delete_files(store: Store) -> list[Blob]:
-    retired = store.catalog.retired()
+def _delete(store: Store, retired: Sequence[Blob]) -> None:
     counted = store.counted(blob.name for blob in retired)
     deleted = []
     for blob in retired:
@@ -35,4 +43,5 @@ def _delete_files(store: Store) -> list[Blob]:
             _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
         else:
             deleted.append(blob)
-    return deleted
+    store.blobs.remove_folders(blob.name for blob in deleted)
+    store.catalog.forget(deleted)

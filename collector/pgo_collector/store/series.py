@@ -13,6 +13,9 @@ SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 MOST_LABELS = 16
 # A label is a folder of the blob's path, and no file system takes longer names.
 _LONGEST_LABEL = 255
+# All labels together are in that path, in bytes. A path may have 4,095: what is left is for the day and the
+# name of a blob, and for wherever the data folder or a backup lies.
+LONGEST_SERIES = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 # Keys and values, by key; none is empty, no key is there twice.

@@ -17,10 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.engine.outcomes import settle
 from pgo_collector.engine.received import receive
 from pgo_collector.engine.workers import Workers
-from pgo_collector.errors import CollectorError, NotStored
+from pgo_collector.errors import CatalogFails, CollectorError, NotStored
 from pgo_collector.store.arrivals import Arrival, Arrivals, Submitted
 from pgo_collector.store.blobs import MISSING, BlobName, Blobs
 from pgo_collector.store.catalog import Catalog
+from pgo_collector.store.database import REINDEX, is_damage
 from pgo_collector.store.events import Announce, unannounced
 from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
 from pgo_collector.store.series import Series
@@ -58,8 +59,16 @@ class Store:
         self.catalog.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a blocking function on the thread that all changes are made on."""
-        return await asyncio.wrap_future(self._writer.submit(function, *args, **kwargs))
+        """Calls a blocking function on the thread that all changes are made on.
+
+        Raises what it does, and OSError if the data folder isn't this process's any more.
+        """
+
+        def write() -> T:
+            self.folder.check_held()
+            return function(*args, **kwargs)
+
+        return await asyncio.wrap_future(self._writer.submit(write))
 
     @asynccontextmanager
     async def part(self) -> AsyncIterator[Path]:
@@ -85,7 +94,7 @@ class Store:
     ) -> Submitted:
         """Checks the profile in the file `part` and stores it, as `add` does.
 
-        Raises ProfileError, NotACPUProfile, NotStored or WorkerLost.
+        Raises ProfileError, NotACPUProfile, NotStored or WorkerUnavailable.
         """
         try:
             facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
@@ -115,6 +124,7 @@ class Store:
         arrivals, futures = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         try:
+            self.folder.check_held()
             results = self.arrivals.count(arrivals)
         except Exception as error:  # noqa: BLE001 - those who wait are told
             results = [error] * len(futures)
@@ -128,9 +138,17 @@ class Store:
         return {name for name, blob in owners.items() if blob in there}
 
 
-def not_stored(what: str, error: Exception) -> NotStored:
+def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
     """The refusal that tells a client of a failure of disk or catalog."""
+    if is_damage(error):
+        return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
+
+
+def catalog_fails(error: Exception) -> CatalogFails:
+    """The refusal of a request for which the catalog couldn't be read or written."""
+    fix = f"; it is damaged: {REINDEX}" if is_damage(error) else ""
+    return CatalogFails(f"the catalog fails: {reason_of(error)}{fix}")
 
 
 def reason_of(error: Exception) -> str:

@@ -98,6 +98,7 @@ MERGES = sa.Table(
     sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
     sa.Column("etag", sa.Text, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
@@ -105,7 +106,9 @@ MERGES = sa.Table(
 MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
 
 # Of the tables above; to be raised with every change of one of them. They are then made anew from the blobs.
-VERSION = 4
+VERSION = 5
+# Those that version 5 has otherwise than version 4, and that are only a cache: the others stay.
+CHANGED_SINCE_4 = ("merges",)
 
 # Events that wait to be delivered. No blob tells of them, so this one stays when the others are made anew.
 OUTBOX = sa.Table(

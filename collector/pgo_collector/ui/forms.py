@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 
-from pgo_collector.errors import BodyTooLarge, FromAnotherSite
+from pgo_collector.errors import BodyTooLarge, BodyTooSlow, FromAnotherSite
 
 _LARGEST_FORM = 16 << 10
+_FORM_SECONDS = 10
 
 
 def check_same_site(request: Request) -> None:
@@ -26,11 +28,15 @@ def check_same_site(request: Request) -> None:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The first value of each field. Raises BodyTooLarge."""
+    """The first value of each field. Raises BodyTooLarge and BodyTooSlow."""
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _LARGEST_FORM:
-            raise BodyTooLarge(f"the form is larger than {_LARGEST_FORM:,} bytes")
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _LARGEST_FORM:
+                    raise BodyTooLarge(f"the form is larger than {_LARGEST_FORM:,} bytes")
+    except TimeoutError:
+        raise BodyTooSlow(f"the form took longer than {_FORM_SECONDS} seconds") from None
     fields = parse_qs(body.decode("latin-1"), encoding="utf-8", errors="replace")
     return {name: values[0] for name, values in fields.items()}

@@ -30,7 +30,7 @@ _PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes,
 def site_of(sources: Sources) -> ASGIApp:
     """The pages, their files, and speedscope if it was built."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.include_router(visitor_routes(sources.sessions, sources.rendering))
+    app.include_router(visitor_routes(sources.sessions, sources.throttle, sources.rendering))
     for routes in _PAGES:
         app.include_router(routes(sources))
     app.mount("/static", Assets(directory=STATIC))

@@ -12,6 +12,7 @@ from pgo_collector.store.inventory import Inventory
 from pgo_collector.store.summaries import Summaries
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.throttle import SignInThrottle
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Sources:
     """All of them, and the templates and sessions."""
 
     sessions: Sessions
+    throttle: SignInThrottle
     rendering: Rendering
     fleet: Fleet
     inventory: Inventory

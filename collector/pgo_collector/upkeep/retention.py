@@ -18,6 +18,8 @@ from pgo_collector.store.catalog import Catalog
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20
+# So many are deleted at a time, and then submits have their turn.
+_BATCH = 128
 _log = structlog.get_logger()
 
 Reason = Literal["age", "size"]
@@ -56,13 +58,15 @@ class Retention:
         return found
 
     async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
-        """Deletes it. Raises SQLAlchemyError or WorkerLost."""
+        """Deletes it. Raises OSError, SQLAlchemyError or WorkerUnavailable."""
         expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
         ordered = sorted(expired, key=lambda each: _owner(each.blob))
         for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
             gone = [*of_owner]
             async with locks.of(service, type_):
-                await store.write(_delete, store, [each.blob for each in gone])
+                for start in range(0, len(gone), _BATCH):
+                    some = [each.blob for each in gone[start : start + _BATCH]]
+                    await store.write(_delete, store, some)
                 await tidy(store, service, type_)
             _log.info("deleted by age or size", service=service, type=type_, blobs=len(gone))
 
@@ -78,6 +82,7 @@ def _delete(store: Store, blobs: Sequence[Blob]) -> None:
             store.blobs.discard(blob.name)
         except OSError as error:
             _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
+    store.blobs.remove_folders(blob.name for blob in blobs)
 
 
 def _owner(blob: Blob) -> tuple[str, str]:

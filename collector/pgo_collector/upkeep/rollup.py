@@ -16,18 +16,16 @@ from pgo_collector.merges.locks import Locks
 from pgo_collector.merges.tidying import tidy
 from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.catalog import Catalog, Day
-from pgo_collector.store.series import Series
+from pgo_collector.store.series import LONGEST_SERIES, Series
 from pgo_collector.store.store import Store
 
-# Any number of labels may be dropped, but they are in a path.
-_LONGEST_SERIES = 2000
 _log = structlog.get_logger()
 
 
 async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Collection[str]) -> None:
     """Combines, day by day (in UTC), what was taken before a time; all labels stay if none are named.
 
-    Raises NotOfThisProfile, WorkerLost, OSError or SQLAlchemyError.
+    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     groups = await asyncio.to_thread(_crowded, store.catalog, before_nanos, kept_labels)
     for (service, type_), of_owner in groupby(groups, key=lambda days: days[0].series[:2]):
@@ -62,7 +60,7 @@ def _within_a_path(days: list[Day], kept_labels: Collection[str]) -> Iterator[li
     joined = days[0].series.rolled_up(kept_labels)
     for day in days:
         series = day.series.rolled_up(kept_labels)
-        if len(joined.joined(series).folders) > _LONGEST_SERIES and together:
+        if len(joined.joined(series).folders) > LONGEST_SERIES and together:
             yield together
             together, joined = [], series
         together.append(day)

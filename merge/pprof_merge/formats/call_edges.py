@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.headers import WEIGHING_TYPES
 from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples
@@ -18,6 +19,11 @@ from pprof_merge.ragged import offsets_of, take_rows
 
 # Rows of several columns are sorted as one number each, where it has no more than 63 bits.
 _MOST_KEYS = 1 << 63
+# What the nodes of a pair of locations take on the way to their edges, a third of it in each of the arrays
+# that are there at once; and each edge of a sample.
+_NODE_BYTES = 40
+_EDGE_BYTES = 16
+ADVICE = "select fewer profiles: calls that are inlined in one another hundredfold make too many edges"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,29 +91,32 @@ def weighing_column(header: Header) -> int:
     raise UnfitForFormat(f"Go's compiler needs samples in {wanted}; these are in {found or 'nothing'}")
 
 
-def call_edges(profile: Profile) -> CallEdges:
+def call_edges(profile: Profile, budget: Budget = UNBOUNDED) -> CallEdges:
     """The edges; where there are none, or their weights add up to 0, the compiler ignores the profile.
 
-    Raises UnfitForFormat where the compiler fails: no sample type that it takes, or no `start_line` at all.
+    Raises UnfitForFormat where the compiler fails: no sample type that it takes, or no `start_line` at all;
+    and OutputTooLarge where there are too many to be made within the budget.
     """
-    edges, *_ = _edges(profile)
+    edges, *_ = _edges(profile, budget)
     return edges
 
 
-def traced_edges(profile: Profile) -> TracedEdges:
+def traced_edges(profile: Profile, budget: Budget = UNBOUNDED) -> TracedEdges:
     """The edges as `call_edges` has them, and the samples of each. Raises as it does."""
-    edges, calls, call, edge = _edges(profile)
-    call_offsets = offsets_of(np.bincount(call, minlength=len(calls.weight) + 1))
+    edges, calls, call, edge = _edges(profile, budget)
+    n_edges = np.bincount(call, minlength=len(calls.weight) + 1)
+    budget.check_rows(int(n_edges[calls.of_sample].sum()), _EDGE_BYTES, ADVICE)
+    call_offsets = offsets_of(n_edges)
     index, offsets = take_rows(call_offsets, calls.of_sample)
     return TracedEdges(edges, edge[index], offsets)
 
 
-def _edges(profile: Profile) -> tuple[CallEdges, _Calls, Int64s, Int64s]:
+def _edges(profile: Profile, budget: Budget) -> tuple[CallEdges, _Calls, Int64s, Int64s]:
     """The edges, the calls, and both for each time that a call has an edge, in the order of calls."""
     values = profile.samples.values[:, weighing_column(profile.header)]
     names, name_of_function = _names(profile)
     nodes, node_of_frame, frame_offsets = _nodes(profile, name_of_function)
-    calls = _calls(profile.samples, values, node_of_frame, frame_offsets)
+    calls = _calls(profile.samples, values, node_of_frame, frame_offsets, budget)
     kept = _kept(calls, len(nodes))
     if kept.any() and not nodes.has_start_line[kept].any():
         raise UnfitForFormat("no function has a start line; programs built with Go 1.20 or later write them")
@@ -162,7 +171,9 @@ def _nodes(profile: Profile, name_of_function: Int64s) -> tuple[_Nodes, Int64s, 
     return nodes, node_of_frame, offsets_of(n_frames)
 
 
-def _calls(samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offsets: Int64s) -> _Calls:
+def _calls(
+    samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offsets: Int64s, budget: Budget
+) -> _Calls:
     """The two leaf locations of all samples that have a location and a value."""
     depth = np.diff(samples.location_offsets)
     counted = (depth > 0) & (values != 0)
@@ -176,7 +187,9 @@ def _calls(samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offset
     of_sample = np.full(len(samples), len(pairs))
     of_sample[counted] = pair
     locations = np.stack(np.divmod(pairs, n_locations + 1), axis=1).ravel()
-    frames, offsets = take_rows(np.append(frame_offsets, frame_offsets[-1]), locations)
+    frame_offsets = np.append(frame_offsets, frame_offsets[-1])
+    budget.check_rows(int(np.diff(frame_offsets)[locations].sum()), _NODE_BYTES, ADVICE)
+    frames, offsets = take_rows(frame_offsets, locations)
     call = np.repeat(np.arange(len(pairs)), np.diff(offsets[::2]))
     return _Calls(node_of_frame[frames], call, sums(pair, values[counted], len(pairs)), of_sample)
 

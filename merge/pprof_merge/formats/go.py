@@ -7,11 +7,14 @@ edges alone: what changes nothing for the compiler changes nothing in its cache.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.compression import compress
 from pprof_merge.encode import encode
-from pprof_merge.formats.call_edges import CallEdges, call_edges, sums, weighing_column
+from pprof_merge.formats.call_edges import ADVICE, CallEdges, call_edges, sums, weighing_column
 from pprof_merge.profile import (
     Functions,
     Header,
@@ -29,17 +32,26 @@ from pprof_merge.ragged import offsets_of
 _START_LINE = 1
 
 
-def go(profile: Profile) -> bytes:
-    """The reduced profile as a gzipped pprof file. Raises UnfitForFormat where the compiler would fail."""
-    return compress(encode(reduced(profile)))
+def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
+    """As `go`, in one piece: it is never large."""
+    yield go(profile, budget)
 
 
-def reduced(profile: Profile) -> Profile:
+def go(profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
+    """The reduced profile as a gzipped pprof file. Raises UnfitForFormat where the compiler would fail, and
+    OutputTooLarge.
+    """
+    protobuf = encode(reduced(profile, budget))
+    budget.check(len(protobuf), ADVICE)
+    return compress(protobuf)
+
+
+def reduced(profile: Profile, budget: Budget = UNBOUNDED) -> Profile:
     """The smallest profile with the same call edges, of the sample type that the compiler takes.
 
-    Raises UnfitForFormat as `call_edges` does.
+    Raises UnfitForFormat and OutputTooLarge as `call_edges` does.
     """
-    edges = call_edges(profile)
+    edges = call_edges(profile, budget)
     locations, callees, callers = _locations(edges)
     return Profile(
         header=Header(sample_types=(profile.header.sample_types[weighing_column(profile.header)],)),

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+import numpy as np
+
+from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.profile import Header, Profile
 
@@ -25,8 +28,13 @@ _DEEPEST = 200  # calls within calls; each line is indented by its depth, so tha
 _OFFSET_BITS = 0xFFFF  # as LLVM's getOffset has it, which wraps for a line above its function's first
 # The reader takes a line for a comment, a context or a count if a name starts so, and ends it at these.
 _READABLE_NAME = re.compile(rb"[^\x00-\x20\x7f#\[0-9][^\x00-\x1f\x7f]*")
-# What a compiler appends to the parts and clones of one function in the source, which share its profile.
-_CLONE = re.compile(rb"(\.(llvm|part|__part|lto_priv|isra|constprop)\.\d+|\.cold(\.\d+)?)+$")
+# What a compiler appends to the parts and clones of one function in the source, which share its profile:
+# `.cold`, and these or that with a number, as `.part.0`.
+_COLD = b"cold"
+_NUMBERED = {b"llvm", b"part", b"__part", b"lto_priv", b"isra", b"constprop", _COLD}
+# What a line of an inlined function takes, in a path and in the tree of them; about a third of it at a time.
+_LINE_BYTES = 256
+_ADVICE = "select fewer profiles: calls that are inlined in one another make too many lines"
 
 
 @dataclass(slots=True)
@@ -53,13 +61,21 @@ def llvm_sample_profile(profile: Profile) -> bytes:
 
     Raises UnfitForFormat if the profile isn't of CPU time, or nothing of it is left.
     """
+    return b"".join(pieces(profile, UNBOUNDED))
+
+
+def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
+    """As `llvm_sample_profile`, piece by piece. Raises OutputTooLarge, too."""
     samples = _samples_of_leaves(profile, _value_column(profile.header))
+    n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
+    budget.check_rows(int(n_lines[n_lines <= _DEEPEST].sum()), _LINE_BYTES, _ADVICE)
     functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
     for path, total, count in _counts_of_paths(profile, samples):
         _add(functions, path, total, count)
     if not functions:
         raise UnfitForFormat(_why_nothing_is_left(profile, samples))
-    return b"".join(_written(functions))
+    budget.check(sum(_sizes(functions)), _ADVICE)
+    yield from budget.within(_written(functions), _ADVICE)
 
 
 def _value_column(header: Header) -> int:
@@ -85,8 +101,9 @@ def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tupl
     """Each path with all its samples, and the maximum over its addresses, added up over binaries."""
     totals: dict[_Path, int] = defaultdict(int)
     maxima: dict[_Path, dict[bytes, int]] = defaultdict(dict)
+    names = _Names(profile)
     for location, count in samples.items():
-        path = _path(profile, location)
+        path = _path(profile, names, location)
         if path:
             totals[path] += count
             of_binaries = maxima[path]
@@ -96,22 +113,54 @@ def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tupl
         yield path, total, sum(maxima[path].values())
 
 
-def _path(profile: Profile, location: int) -> _Path:
+def _path(profile: Profile, names: _Names, location: int) -> _Path:
     """Where a location is; empty if that isn't known well enough."""
-    lines, functions, strings = profile.locations.lines, profile.functions, profile.strings
+    lines, functions = profile.locations.lines, profile.functions
     first, end = int(lines.offsets[location]), int(lines.offsets[location + 1])
     if not profile.locations.address[location] or end - first > _DEEPEST:
         return ()
     path = []
     for row in reversed(range(first, end)):
-        function = lines.function[row]
-        name = strings[functions.system_name[function]] or strings[functions.name[function]]
-        name = _CLONE.sub(b"", name)
+        function = int(lines.function[row])
+        name = names[function]
         line, start_line = int(lines.line[row]), int(functions.start_line[function])
-        if line <= 0 or start_line <= 0 or not _READABLE_NAME.fullmatch(name):
+        if line <= 0 or start_line <= 0 or not name:
             return ()
         path.append((name, line - start_line & _OFFSET_BITS))
     return tuple(path)
+
+
+class _Names(dict[int, bytes]):
+    """The names of functions as the format has them, empty where it can't; each is made once."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__()
+        self._functions = profile.functions
+        self._strings = profile.strings
+        self._bases: dict[int, bytes] = {}
+
+    def __missing__(self, function: int) -> bytes:
+        functions, strings = self._functions, self._strings
+        row = int(functions.system_name[function])
+        row = row if strings[row] else int(functions.name[function])
+        if row not in self._bases:
+            name = base_name(strings[row])
+            self._bases[row] = name if _READABLE_NAME.fullmatch(name) else b""
+        name = self[function] = self._bases[row]
+        return name
+
+
+def base_name(name: bytes) -> bytes:
+    """Return a linkage name without what compilers append to the parts and clones of a function."""
+    parts = name.split(b".")
+    while len(parts) > 1:
+        if parts[-1] == _COLD:
+            parts.pop()
+        elif len(parts) > 2 and parts[-1].isdigit() and parts[-2] in _NUMBERED:
+            del parts[-2:]
+        else:
+            break
+    return b".".join(parts)
 
 
 def _binary(profile: Profile, location: int) -> bytes:
@@ -132,6 +181,20 @@ def _add(functions: dict[bytes, _FunctionSamples], path: _Path, total: int, coun
         function.total += total
         offset = callee_offset
     function.body[offset] = count
+
+
+def _sizes(functions: dict[bytes, _FunctionSamples]) -> Iterator[int]:
+    """At least how many bytes each function's lines have, which are named within those that call them."""
+    for name, function in functions.items():
+        yield len(name)
+        yield from _inlined_sizes(function, 1)
+
+
+def _inlined_sizes(function: _FunctionSamples, depth: int) -> Iterator[int]:
+    yield (depth + len("0: 0\n")) * len(function.body)
+    for (_, name), callee in function.inlined.items():
+        yield depth + len(name)
+        yield from _inlined_sizes(callee, depth + 1)
 
 
 def _written(functions: dict[bytes, _FunctionSamples]) -> Iterator[bytes]:

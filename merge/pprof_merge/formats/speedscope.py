@@ -7,37 +7,58 @@ an order that keeps those together which begin with the same frames: the view of
 from __future__ import annotations
 
 import json
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.budget import Budget, digits
 from pprof_merge.formats.sample_type import default_column
-from pprof_merge.formats.stacks import Frame, stacks_of
+from pprof_merge.formats.stacks import Frame, Stacks, stacks_of
 from pprof_merge.profile import Int64s, Profile, ValueType
-from pprof_merge.ragged import first_appearance
+from pprof_merge.ragged import newly_appearing
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 # All that the schema knows; what is in another unit is a plain number there.
 _UNITS = {b"nanoseconds", b"microseconds", b"milliseconds", b"seconds", b"bytes"}
+# A stack as bytes: the numbers of its frames, which sort as the stacks do.
+_NUMBER = np.dtype(">u4")
+_ADVICE = "select fewer profiles, or take the format pprof or go, which have each call once"
 
 
-def speedscope(profile: Profile) -> bytes:
+class _Paths(NamedTuple):
+    """The distinct stacks in order, each of numbers of frames; what each adds up to: (n, n_types); and how
+    long its text is: (n).
+    """
+
+    paths: list[bytes]
+    totals: Int64s
+    sizes: Int64s
+
+
+def speedscope(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """The file's JSON; the sample type that it opens with is the one that `go tool pprof` shows."""
-    stacks = stacks_of(profile)
-    used, renumbered = first_appearance(stacks.rows)
-    paths, totals = _sums(renumbered[stacks.rows], stacks.offsets, profile.samples.values)
-    document = {
-        "$schema": _SCHEMA,
-        "shared": {"frames": [_frame(stacks.frames[row]) for row in used.tolist()]},
-        "profiles": [
-            _sampled(sample_type, paths, totals[:, column])
-            for column, sample_type in enumerate(profile.header.sample_types)
-        ],
-        "activeProfileIndex": default_column(profile.header),
-        "exporter": "pprof-merge",
-    }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    stacks = stacks_of(profile, budget)
+    stacks.check(budget)
+    used = _used(stacks)
+    texts = sum(len(stacks.frames[row].name) + len(stacks.frames[row].file) for row in used.tolist())
+    budget.check(texts, _ADVICE)
+    found = _sums(stacks, used, profile.samples.values)
+    weighed = found.totals > 0
+    size = texts + int((weighed.sum(axis=1) * found.sizes).sum()) + int(weighed.sum())
+    budget.check(size, _ADVICE)
+    yield from budget.within(_document(profile, stacks.frames, used, found), _ADVICE)
+
+
+def _document(profile: Profile, frames: list[Frame], used: Int64s, found: _Paths) -> Iterator[bytes]:
+    yield b'{"$schema":%s,"shared":{"frames":[' % _text(_SCHEMA)
+    yield from _listed(_text(_frame(frames[row])) for row in used.tolist())
+    yield b']},"profiles":['
+    for column, sample_type in enumerate(profile.header.sample_types):
+        if column:
+            yield b","
+        yield from _sampled(sample_type, found.paths, found.totals[:, column])
+    yield b'],"activeProfileIndex":%d,"exporter":"pprof-merge"}' % default_column(profile.header)
 
 
 def _frame(frame: Frame) -> dict[str, str | int]:
@@ -46,26 +67,71 @@ def _frame(frame: Frame) -> dict[str, str | int]:
     return {"name": frame.name, **{key: value for key, value in optional.items() if value}}
 
 
-def _sums(rows: Int64s, offsets: Int64s, values: Int64s) -> tuple[list[tuple[int, ...]], Int64s]:
-    """The distinct stacks of ragged rows of frames, in order, and what each adds up to: (n, n_types)."""
-    every = rows.tolist()
-    path_of = [tuple(every[start:end]) for start, end in pairwise(offsets.tolist())]
-    paths = sorted(set(path_of))
-    numbers = dict(zip(paths, range(len(paths)), strict=True))
+def _used(stacks: Stacks) -> Int64s:
+    """The frames that are in a stack, in the order in which each appears first."""
+    is_in = np.zeros(len(stacks.frames), np.bool_)
+    return np.concatenate(
+        [
+            np.zeros(0, np.int64),
+            *(chunk.rows[newly_appearing(chunk.rows, is_in)].astype(np.int64) for chunk in stacks.chunks()),
+        ]
+    )
+
+
+def _sums(stacks: Stacks, used: Int64s, values: Int64s) -> _Paths:
+    """The distinct stacks, by frames in the order of `used`."""
+    number_of = np.zeros(len(stacks.frames), np.int64)
+    number_of[used] = np.arange(len(used))
+    letters = digits(number_of) + 1  # with a comma after each
+    numbers: dict[bytes, int] = {}
+    of_sample = np.empty(len(values), np.int64)
+    sizes: list[int] = []
+    for chunk in stacks.chunks():
+        rows = number_of[chunk.rows].astype(_NUMBER).tobytes()
+        bounds = (chunk.offsets * _NUMBER.itemsize).tolist()
+        ends = np.append(0, np.cumsum(letters[chunk.rows]))[chunk.offsets]
+        lengths = (np.diff(ends) + 2).tolist()
+        for sample, (begin, end, length) in enumerate(
+            zip(bounds[:-1], bounds[1:], lengths, strict=True), chunk.first
+        ):
+            number = of_sample[sample] = numbers.setdefault(rows[begin:end], len(numbers))
+            if number == len(sizes):
+                sizes.append(length)
+    paths = sorted(numbers)
+    order = np.fromiter(map(numbers.__getitem__, paths), np.int64, len(paths))
     totals = np.zeros((len(paths), values.shape[1]), np.int64)
-    np.add.at(totals, np.fromiter(map(numbers.__getitem__, path_of), np.int64, len(path_of)), values)
-    return paths, totals
+    np.add.at(totals, of_sample, values)
+    return _Paths(paths, totals[order], np.array(sizes, np.int64)[order])
 
 
-def _sampled(sample_type: ValueType, paths: list[tuple[int, ...]], totals: Int64s) -> dict[str, Any]:
+def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iterator[bytes]:
     """One profile; a weight has to be positive there."""
-    weighed = np.flatnonzero(totals > 0).tolist()
-    return {
-        "type": "sampled",
-        "name": sample_type.type.decode(errors="backslashreplace"),
-        "unit": sample_type.unit.decode() if sample_type.unit in _UNITS else "none",
-        "startValue": 0,
-        "endValue": sum(weights := totals[weighed].tolist()),
-        "samples": [paths[row] for row in weighed],
-        "weights": weights,
-    }
+    weighed = np.flatnonzero(totals > 0)
+    weights = totals[weighed]
+    name = sample_type.type.decode(errors="backslashreplace")
+    unit = sample_type.unit.decode() if sample_type.unit in _UNITS else "none"
+    yield b'{"type":"sampled","name":%s,"unit":%s,"startValue":0,' % (_text(name), _text(unit))
+    yield b'"endValue":%d,"samples":[' % _sum(weights)
+    yield from _listed(
+        b"[%s]" % b",".join([b"%d" % row for row in np.frombuffer(paths[path], _NUMBER).tolist()])
+        for path in weighed
+    )
+    yield b'],"weights":['
+    yield from _listed(b"%d" % weight for weight in weights)
+    yield b"]}"
+
+
+def _sum(weights: Int64s) -> int:
+    """As a Python number, since it may take more than 64 bits."""
+    return (int((weights >> 32).sum()) << 32) + int((weights & 0xFFFFFFFF).sum())
+
+
+def _listed(members: Iterable[bytes]) -> Iterator[bytes]:
+    separator = b""
+    for member in members:
+        yield separator + member
+        separator = b","
+
+
+def _text(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

@@ -6,34 +6,49 @@ Functions are told apart by name, as there.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
+from pprof_merge.budget import Budget
 from pprof_merge.formats.sample_type import default_column
-from pprof_merge.profile import Profile, ValueType
+from pprof_merge.profile import Header, Profile, ValueType
 from pprof_merge.top_table import TopTable
 
+_ADVICE = "select fewer profiles, or ask /v1/top for the first rows"
 
-def top(profile: Profile) -> bytes:
+
+def top(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """JSON: the header's numbers, totals, and every function, the one with most of its own first.
 
     What is a list has an entry for each sample type; times in ns.
     """
-    header, table = profile.header, TopTable.of(profile)
-    names, flat, cum = table.names, table.flat.tolist(), table.cum.tolist()
-    column = default_column(header)
-    document = {
+    column = default_column(profile.header)
+    table = TopTable.of(profile, budget=budget)
+    budget.check(sum(map(len, table.names)), _ADVICE)
+    yield from budget.within(_document(profile.header, len(profile.samples), table, column), _ADVICE)
+
+
+def _document(header: Header, n_stacks: int, table: TopTable, column: int) -> Iterator[bytes]:
+    first = {
         "sample_types": [_type(sample_type) for sample_type in header.sample_types],
         "default_sample_type": column,
         "period_type": _type(header.period_type),
         "period": header.period,
         "time_nanos": header.time_nanos,
         "duration_nanos": header.duration_nanos,
-        "stacks": len(profile.samples),
+        "stacks": n_stacks,
         "total": table.total.tolist(),
-        "functions": [
-            {"name": names[row], "flat": flat[row], "cum": cum[row]} for row in table.order(column)
-        ],
     }
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+    yield _text(first)[:-1] + b', "functions": ['
+    separator = b""
+    for row in table.order(column):
+        flat, cum = table.flat[row].tolist(), table.cum[row].tolist()
+        yield separator + _text({"name": table.names[row], "flat": flat, "cum": cum})
+        separator = b", "
+    yield b"]}\n"
+
+
+def _text(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
 def _type(value_type: ValueType) -> dict[str, str]:

@@ -24,7 +24,7 @@ def profefe_routes(
     store = merges.store
     router = APIRouter(prefix=PREFIX)
     router.include_router(submit_routes(intake), dependencies=submit)
-    router.include_router(profiles_routes(store), dependencies=read)
+    router.include_router(profiles_routes(merges), dependencies=read)
     router.include_router(merge_routes(merges), dependencies=read)  # `merge` is not an id: before those
     router.include_router(profile_routes(merges), dependencies=read)
     router.include_router(services_routes(store), dependencies=read)

@@ -9,14 +9,17 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.engine.outputs import refusing_large
 from pgo_collector.errors import NothingSelected
 from pgo_collector.http.intake import Intake
 from pgo_collector.http.profefe import Envelope, described
 from pgo_collector.http.profefe_queries import created_nanos_of, limit_of, selections_of, series_of
+from pgo_collector.merges.merges import Merges
 from pgo_collector.store.selection import Selection
-from pgo_collector.store.store import Store
 
 _PATH = "/profiles"
+# What an entry of a list has besides the service, the labels and the id, about.
+_ENTRY_BYTES = 100
 
 
 def submit_routes(intake: Intake) -> APIRouter:
@@ -31,22 +34,25 @@ def submit_routes(intake: Intake) -> APIRouter:
     return router
 
 
-def profiles_routes(store: Store) -> APIRouter:
+def profiles_routes(merges: Merges) -> APIRouter:
     """The route that lists."""
     router = APIRouter()
 
     @router.api_route(_PATH, methods=["GET", "HEAD"])
     async def profiles(request: Request) -> Response:
         selections, most = selections_of(request), limit_of(request)
-        return await asyncio.to_thread(_listed, store, selections, most)
+        return await asyncio.to_thread(_listed, merges, selections, most)
 
     return router
 
 
-def _listed(store: Store, selections: Sequence[Selection], most: int | None) -> Response:
-    """The first `most`, in ascending order of time whatever their type."""
-    names = [blob.name for selection in selections for blob in store.catalog.live(selection, most)]
+def _listed(merges: Merges, selections: Sequence[Selection], most: int | None) -> Response:
+    """The first `most`, in ascending order of time whatever their type. Raises AnswerTooLarge."""
+    catalog = merges.store.catalog
+    names = [blob.name for selection in selections for blob in catalog.live(selection, most)]
     if not names:
         raise NothingSelected
+    with refusing_large("the list: "):
+        merges.budget.check(sum(_ENTRY_BYTES + len(str(name)) for name in names), "ask for fewer with limit")
     names.sort(key=lambda name: (name.identity, name.series))
     return Envelope([described(name) for name in names[:most]])

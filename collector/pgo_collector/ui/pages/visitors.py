@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from pgo_collector.http.selections import first
 from pgo_collector.ui.forms import check_same_site, form_of
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
+from pgo_collector.ui.throttle import SignInThrottle
 
 HOME = "/ui/"
 SIGN_IN = "/ui/sign-in"
@@ -52,19 +53,34 @@ def sees_service(sessions: Sessions) -> Dependency:
     return check
 
 
-def visitor_routes(sessions: Sessions, rendering: Rendering) -> APIRouter:
+def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rendering) -> APIRouter:
     """The routes, which ask for no session."""
     router = APIRouter()
 
     async def form_page(
-        request: Request, after: str, refused: str = "", status: HTTPStatus = HTTPStatus.OK
+        request: Request,
+        after: str,
+        refused: str = "",
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
     ) -> Response:
         # Who comes by a link from another site is taken here without the cookie, though there may be one: the
         # page leads on by itself, and by then the browser sends it.
         is_from_elsewhere = request.headers.get("Sec-Fetch-Site") == "cross-site"
         return await rendering.page(
-            request, "sign_in.html", status, after=_ours(after), refused=refused, again=is_from_elsewhere
+            request,
+            "sign_in.html",
+            status,
+            headers,
+            after=_ours(after),
+            refused=refused,
+            again=is_from_elsewhere,
         )
+
+    async def throttled_page(request: Request, after: str, seconds: int) -> Response:
+        refused = f"There were too many wrong keys. Try again in {seconds} s."
+        headers = {"Retry-After": str(seconds)}
+        return await form_page(request, after, refused, HTTPStatus.TOO_MANY_REQUESTS, headers)
 
     @router.api_route("/sign-in", methods=METHODS)
     async def sign_in_form(request: Request) -> Response:
@@ -74,10 +90,15 @@ def visitor_routes(sessions: Sessions, rendering: Rendering) -> APIRouter:
     async def sign_in(request: Request) -> Response:
         check_same_site(request)
         form = await form_of(request)
-        key = sessions.keys.keys.match(form.get("key", "").strip().encode())
+        after = form.get("next", HOME)
+        if seconds := throttle.seconds_of_address(request):
+            return await throttled_page(request, after, seconds)
+        offered = form.get("key", "").strip().encode()
+        key = sessions.keys.keys.match(offered)
         if key is None:
-            refused = "This is no key for merges."
-            return await form_page(request, form.get("next", HOME), refused, HTTPStatus.FORBIDDEN)
+            if seconds := throttle.note_wrong(request, offered):
+                return await throttled_page(request, after, seconds)
+            return await form_page(request, after, "This is no key for merges.", HTTPStatus.FORBIDDEN)
         note_key(request, key)
         answer = RedirectResponse(_ours(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
         answer.set_cookie(

@@ -1,0 +1,63 @@
+"""Background tasks: what the server does besides answering requests, started again when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import structlog
+
+# The pause before a task is started again; it doubles with each failure of one that didn't run for long.
+_SHORTEST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+_log = structlog.get_logger()
+
+
+class BackgroundTask(Protocol):
+    """Something that goes on in the background. It handles the failures that it knows."""
+
+    async def follow(self) -> None:
+        """Run until there is nothing more to do, or this is cancelled. It may be called again."""
+
+
+class BackgroundTasks:
+    """Tasks by name. A failure that a task doesn't handle itself is logged, and the task started again."""
+
+    def __init__(self, tasks: Mapping[str, BackgroundTask]) -> None:
+        self._tasks = tasks
+        # Of each that waits to be started again, why it failed.
+        self.failing: dict[str, str] = {}
+        self.restarts: Counter[str] = Counter(dict.fromkeys(tasks, 0))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run all of them meanwhile."""
+        running = [asyncio.create_task(self._supervise(name, task)) for name, task in self._tasks.items()]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+
+    async def _supervise(self, name: str, task: BackgroundTask) -> None:
+        pause = _SHORTEST_SECONDS
+        while True:
+            begin = time.monotonic()
+            try:
+                await task.follow()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the task has to go on
+                if time.monotonic() - begin > _LONGEST_SECONDS:
+                    pause = _SHORTEST_SECONDS
+                _log.exception("a background task failed, starting it again", task=name, seconds=pause)
+                self.failing[name] = f"{type(error).__name__}, started again within {pause:g} seconds"
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_SECONDS)
+            del self.failing[name]
+            self.restarts[name] += 1

@@ -1,0 +1,64 @@
+"""Sealing: combined blobs that an earlier version made get their seals, in the background of a start.
+
+A seal is at the end of a blob's own file: see `seals`. So a start looks at the last bytes of each combined
+blob, and where no seal is, the blob is written anew with what its .inputs says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.errors import InputsDamaged
+from pgo_collector.store.blob_rows import Blob
+from pgo_collector.store.store import Store
+
+# So many are written anew at a time, and then submits have their turn.
+_BATCH = 16
+_log = structlog.get_logger()
+
+
+class Sealing:
+    """Seals what isn't sealed, once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def follow(self) -> None:
+        """Does all that can be done; what fails is logged, and tried at the next start."""
+        try:
+            unsealed = await asyncio.to_thread(_unsealed, self._store)
+            for start in range(0, len(unsealed), _BATCH):
+                await self._store.write(_seal, self._store, unsealed[start : start + _BATCH])
+        except (OSError, SQLAlchemyError) as error:
+            _log.warning("not all combined profiles are sealed, the next start goes on", reason=str(error))
+            return
+        if unsealed:
+            _log.info("combined profiles are sealed", count=len(unsealed))
+
+
+def _unsealed(store: Store) -> list[Blob]:
+    return [blob for blob in store.catalog.combined() if _lacks_seal(store, blob)]
+
+
+def _lacks_seal(store: Store, blob: Blob) -> bool:
+    try:
+        return not store.blobs.is_sealed(blob.name)
+    except OSError:  # it is missing, which the start has said
+        return False
+
+
+def _seal(store: Store, blobs: Sequence[Blob]) -> None:
+    """Seals those of some blobs that still count. Raises OSError."""
+    for blob in store.catalog.with_ids(blob.id for blob in blobs):
+        if not blob.live or not _lacks_seal(store, blob):
+            continue
+        try:
+            store.blobs.seal(blob.name)
+        except (InputsDamaged, FileNotFoundError) as error:
+            _log.error("combined profile not sealed", blob=str(blob.name), reason=str(error))
+            continue
+        store.catalog.set_size(blob.id, store.blobs.size(blob.name))

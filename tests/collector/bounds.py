@@ -1,0 +1,7 @@
+"""What workers may use in tests that start them without a server."""
+
+from __future__ import annotations
+
+from pgo_collector.engine.workers import Bounds
+
+BOUNDS = Bounds(rows_bytes=1 << 29, task_bytes=1 << 30, task_seconds=120)

@@ -1,0 +1,108 @@
+"""Requests whose client has gone are cancelled if they only read, and done to the end if they don't."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pgo_collector.http.abandoned import CancelAbandoned
+from starlette.types import Message, Receive, Scope, Send
+
+
+class Connection:
+    """The server's end of one request, which the client can close."""
+
+    def __init__(self, method: str) -> None:
+        self.scope: Scope = {"type": "http", "method": method, "path": "/", "headers": []}
+        self.sent: list[Message] = []
+        self.closed = asyncio.Event()
+        self._has_body = True
+
+    async def receive(self) -> Message:
+        if self._has_body:
+            self._has_body = False
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.closed.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.closed.set()  # as uvicorn has it: nothing more comes of an answered request
+
+
+class App:
+    """Waits until it is let go on, then answers, then tidies up."""
+
+    def __init__(self) -> None:
+        self.has_begun = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+        self.has_ended = False
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        self.has_begun.set()
+        await self.may_go_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answer"})
+        await asyncio.sleep(0.01)
+        self.has_ended = True
+
+
+def run(
+    method: str, steps: Callable[[App, Connection, asyncio.Task[None]], Awaitable[None]]
+) -> tuple[Any, ...]:
+    async def serve() -> tuple[Any, ...]:
+        app, connection = App(), Connection(method)
+        task = asyncio.ensure_future(
+            CancelAbandoned(app)(connection.scope, connection.receive, connection.send)
+        )
+        await app.has_begun.wait()
+        async with asyncio.timeout(60):
+            await steps(app, connection, task)
+        statuses = [message["status"] for message in connection.sent if "status" in message]
+        return statuses, app.has_ended
+
+    return asyncio.run(serve())
+
+
+async def leave(_: App, connection: Connection, task: asyncio.Task[None]) -> None:
+    connection.closed.set()
+    await task
+
+
+async def leave_and_go_on(app: App, connection: Connection, task: asyncio.Task[None]) -> None:
+    connection.closed.set()
+    await asyncio.sleep(0.05)
+    app.may_go_on.set()
+    await task
+
+
+async def stay(app: App, _: Connection, task: asyncio.Task[None]) -> None:
+    app.may_go_on.set()
+    await task
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_only_reads_is_cancelled_when_its_client_goes(method: str) -> None:
+    assert run(method, leave) == ([499], False)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_what_may_change_something_is_done_whoever_waits(method: str) -> None:
+    assert run(method, leave_and_go_on) == ([200], True)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_is_answered_is_never_cancelled(method: str) -> None:
+    assert run(method, stay) == ([200], True)
+
+
+def test_who_cancels_the_request_itself_has_it_cancelled() -> None:
+    async def cancel(_: App, __: Connection, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert run("GET", cancel) == ([], False)

@@ -1,0 +1,133 @@
+"""What it costs to write outputs of one profile, whoever made it.
+
+As a program, `writing.py FILE MOST_BYTES ROOM`, it takes the file in and writes each output within a budget;
+it may have ROOM bytes of memory more than it has by then. It prints what came of each: a process of its own,
+so that the peak of its memory is that output's.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WRITTEN, TOO_LARGE, UNFIT = "written", "too large", "unfit"
+
+
+class Writing(NamedTuple):
+    """`result` is WRITTEN, TOO_LARGE, UNFIT, or the name of an error that is none of ours; `words` are those
+    of the refusal, and `size` is the output's in bytes.
+
+    `seconds` are of CPU, `memory` is in bytes: by how much the peak grew.
+    """
+
+    result: str
+    words: str
+    size: int
+    seconds: float
+    memory: int
+
+
+def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str, Writing]:
+    """Writes all outputs of the bytes of a file; the folder is for the file."""
+    file = folder / "input"
+    file.write_bytes(data)
+    command = [sys.executable, __file__, str(file), str(most_bytes), str(room)]
+    finished = subprocess.run(command, check=False, capture_output=True, timeout=600)
+    assert finished.returncode == 0, finished.stderr.decode()
+    return {name: Writing(*written) for name, written in json.loads(finished.stdout).items()}
+
+
+def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
+    """All kinds of outputs, by name: each writes one, and returns its size."""
+    from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
+    from pprof_merge.flame_graph import FlameGraph, View  # noqa: PLC0415
+    from pprof_merge.formats import FORMATS  # noqa: PLC0415
+    from pprof_merge.grouping import GROUPINGS, file_of  # noqa: PLC0415
+    from pprof_merge.overlap import overlap  # noqa: PLC0415
+    from pprof_merge.report import Questions, Subject, report  # noqa: PLC0415
+    from pprof_merge.rules import apply_rules, parse_rules  # noqa: PLC0415
+    from pprof_merge.timeline import Timeline  # noqa: PLC0415
+    from pprof_merge.top_table import TopTable  # noqa: PLC0415
+    from pprof_merge.weighed_stacks import WeighedStacks  # noqa: PLC0415
+
+    collection, budget = Collection(Limits.none()), Budget(most_bytes)
+    number = collection.add(data)
+    merged = collection.merge([number])
+    rules = parse_rules(b"noinline /.*/\n")
+
+    def formatted(name: str) -> Callable[[], int]:
+        return lambda: sum(len(piece) for piece in FORMATS[name].pieces(merged, budget))
+
+    def tabled(by: str) -> Callable[[], int]:
+        name_of = GROUPINGS[by]  # type: ignore[index] # those that there are
+        return lambda: TopTable.of(merged, name_of, column=1, budget=budget).nbytes
+
+    def drawn(*, is_zoomed: bool) -> int:
+        stacks = WeighedStacks.of(merged, 1, budget)
+        graph = FlameGraph.of(stacks, View(search="x"))
+        if is_zoomed:
+            graph = FlameGraph.of(stacks.beside(stacks, budget), View(root=int(graph.key[-1]), least=0.1))
+        return sum(map(len, graph.names))
+
+    def timed() -> int:
+        found = Timeline.of(collection, [number], [0], lambda frame: file_of(frame) == "main.go", budget)
+        return int(found.total.nbytes)
+
+    def reported() -> int:
+        subjects = [Subject(number, "a"), Subject(number, "b")]
+        return len(
+            report(collection, subjects, 10**18, Questions(frozenset([b"f1"]), merged), budget).json(budget)
+        )
+
+    return {
+        **{name: formatted(name) for name in FORMATS},
+        **{f"table by {by}": tabled(by) for by in GROUPINGS},
+        "flame graph": lambda: drawn(is_zoomed=False),
+        "flame graph, zoomed": lambda: drawn(is_zoomed=True),
+        "timeline": timed,
+        "report": reported,
+        "overlap": lambda: overlap(merged, merged, budget) > 0,
+        "rules": lambda: sum(map(len, FORMATS["go"].pieces(apply_rules(merged, rules), budget))),
+    }
+
+
+def _write(output: Callable[[], int]) -> Writing:
+    from pprof_merge import OutputTooLarge, ProfileError  # noqa: PLC0415
+    from pprof_merge.heap import trim_heap  # noqa: PLC0415
+
+    trim_heap()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
+    before, began, size, result, words = _memory("VmRSS"), time.process_time(), 0, WRITTEN, ""
+    try:
+        size = output()
+    except OutputTooLarge as error:
+        result, words = TOO_LARGE, str(error)
+    except ProfileError as error:
+        result, words = UNFIT, str(error)
+    except MemoryError as error:
+        result, words = type(error).__name__, str(error)
+    return Writing(result, words, size, time.process_time() - began, _memory("VmHWM") - before)
+
+
+def _memory(kind: str) -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{kind}:")[1].split()[0]) << 10
+
+
+def _main(file: str, most_bytes: str, room: str) -> None:
+    outputs = _outputs(Path(file).read_bytes(), int(most_bytes))
+    limit = _memory("VmData") + int(room)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    json.dump({name: _write(output) for name, output in outputs.items()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
