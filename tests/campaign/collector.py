@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.server import COMMAND, Process, Server, descendants
+
+_LONGEST_LINE: Final = 400
 
 
 class Usage(NamedTuple):
@@ -84,7 +86,8 @@ class Collector(Server):
         """Return the last lines of the log, without those of requests that went well."""
         told = [line for line in list(self.log) if not _is_routine(line)]
         return [
-            str({key: value for key, value in line.items() if key != "timestamp"}) for line in told[-lines:]
+            str({key: value for key, value in line.items() if key != "timestamp"})[:_LONGEST_LINE]
+            for line in told[-lines:]
         ]
 
     def wait_until_left(self, seconds: float) -> list[int]:
