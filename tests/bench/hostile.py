@@ -69,8 +69,9 @@ def _outputs(rig: Rig) -> Section:
         f"""{table(("input", "gzip", *_SHOWN), rows)}
 
 Each is a profile within all limits, and what is written of it, by the CPU and by how much the memory of a
-process grew, within a budget (`PGOF_MAX_OUTPUT_BYTES`) of {_BUDGET >> 20} MiB. What would be more is **refused**,
-at a cost of {seconds(time)} and {_mebibytes(memory)} at most. A hyphen is what the profile is unfit for.""",
+process grew, within a budget (`PGOF_MAX_OUTPUT_BYTES`) of {_BUDGET >> 20} MiB. What would be more is
+**refused**, at a cost of {seconds(time)} and {_mebibytes(memory)} at most. A hyphen is what the profile is
+unfit for.""",
     )
 
 
