@@ -54,7 +54,9 @@ def test_a_proxy_may_forward_that_a_client_asks_for_another_protocol(
         client = Client(url, server, tmp_path)
         for sent, protocol in ((profile, "h2c"), (another_profile, "websocket")):
             before = client.total()
-            answer = client.submit(sent, "--header", "Connection: Upgrade", "--header", f"Upgrade: {protocol}")
+            answer = client.submit(
+                sent, "--header", "Connection: Upgrade", "--header", f"Upgrade: {protocol}"
+            )
             assert answer.status == 204
             assert client.total() == plus(before, total(sent))
 
