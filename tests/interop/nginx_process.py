@@ -49,9 +49,7 @@ def documented_location() -> str:
 
 
 @contextmanager
-def running_nginx(
-    folder: Path, upstream: str, *, request_buffering: bool, also: str = ""
-) -> Iterator[str]:
+def running_nginx(folder: Path, upstream: str, *, request_buffering: bool, also: str = "") -> Iterator[str]:
     """The URL of an nginx before `upstream` (a URL) until the block ends; `also` is more for its location."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
