@@ -61,6 +61,7 @@ class Connection(H11Protocol):
         self._dropped = 0
         self._is_lost = False
         self._is_watched = False
+        self._has_resumed = False
         self._is_unread = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
@@ -117,7 +118,7 @@ class Connection(H11Protocol):
         """Go on with the next request, if it is there."""
         super().on_response_complete()
         if self.transport.is_closing():
-            self._watch_reader()  # what isn't sent yet keeps it open
+            self._pool.enter(self, Phase.LEAVING)
         elif self.phase is not Phase.CLOSING and self.cycle.response_complete:
             self._wait()
             self.flow.resume_reading()
@@ -145,13 +146,16 @@ class Connection(H11Protocol):
         super().pause_writing()
         self._watch_reader()
 
+    def resume_writing(self) -> None:
+        """Have the application go on."""
+        super().resume_writing()
+        self._has_resumed = True
+
     def is_stuck(self) -> bool:
         """See Pooled."""
-        if self.phase is not Phase.SERVED:
-            return False
         if self._is_unread:
             return True
-        if self._requests.their_state is not h11.SEND_BODY:
+        if self.phase is not Phase.SERVED or self._requests.their_state is not h11.SEND_BODY:
             return False
         is_silent = self.loop.time() > self._heard_at + _STUCK_SECONDS and not self.flow.read_paused
         return is_silent or self.cycle.response_started
@@ -162,6 +166,8 @@ class Connection(H11Protocol):
             seconds = self._pool.limits.head_seconds
             detail = f"the head of the request took longer than {seconds:g} seconds (PGOF_HEAD_TIMEOUT)"
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, detail, "head_timeout")
+        elif self.phase is Phase.LEAVING:
+            self._watch_reader()
         else:
             self.transport.abort()
 
@@ -196,7 +202,7 @@ class Connection(H11Protocol):
 
     def _watch_reader(self) -> None:
         if not self._is_watched:
-            self._is_watched = True
+            self._is_watched, self._has_resumed = True, False
             unsent, seconds = self.transport.get_write_buffer_size(), self._pool.limits.answer_seconds
             self.loop.call_later(_STUCK_SECONDS, self._check_reader, unsent, self.loop.time() + seconds)
 
@@ -206,7 +212,7 @@ class Connection(H11Protocol):
         self._is_watched = self._is_unread = False
         if not left:
             return
-        if left < unsent:
+        if left < unsent or self._has_resumed:
             self._watch_reader()
         elif now < ends:
             self._is_watched = self._is_unread = True
@@ -272,10 +278,10 @@ class _Requests(h11.Connection):
             return self._checked(event) if type(event) is h11.Request else event
         except h11.RemoteProtocolError as error:
             self.fault = error if isinstance(error, _Refused) else self._explained(error, in_head=was_in_head)
-            raise self.fault from None
         except h11.LocalProtocolError as error:
-            self.fault = h11.RemoteProtocolError(str(error))
-            raise self.fault from None
+            self.fault = _Refused(HTTPStatus.BAD_REQUEST, str(error))
+        self.is_paused = False
+        raise self.fault
 
     def refusal(self, status: HTTPStatus, detail: str, headers: list[tuple[bytes, bytes]]) -> bytes:
         """Return an answer with problem details, after which the connection ends."""

@@ -51,6 +51,7 @@ class Phase(Enum):
     HEAD = auto()  # The head of a request is awaited, on a new connection or since its first byte.
     IDLE = auto()  # Every request was answered, and none has begun.
     SERVED = auto()  # A request is being answered.
+    LEAVING = auto()  # It closes when the rest of an answer is sent.
     CLOSING = auto()  # It was refused, and what still arrives is dropped.
 
 
@@ -166,8 +167,14 @@ class ConnectionPool:
         self._idle = _Queue(limits.idle_seconds)
         self._heads = _Queue(limits.head_seconds)
         self._health_checks = _Queue(_HEALTH_CHECK_SECONDS)
-        self._timed = (self._closing, self._idle, self._heads, self._health_checks)
-        self._queues = {Phase.CLOSING: self._closing, Phase.IDLE: self._idle, Phase.HEAD: self._heads}
+        self._leaving = _Queue(_LINGERING_SECONDS)
+        self._timed = (self._closing, self._leaving, self._idle, self._heads, self._health_checks)
+        self._queues = {
+            Phase.CLOSING: self._closing,
+            Phase.LEAVING: self._leaving,
+            Phase.IDLE: self._idle,
+            Phase.HEAD: self._heads,
+        }
         self._of_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = -inf

@@ -50,7 +50,9 @@ def test_a_proxy_may_forward_that_a_client_asks_for_another_protocol(
     server: Server, profile: bytes, another_profile: bytes, tmp_path: Path
 ) -> None:
     forwarding = 'proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";'
-    with running_nginx(tmp_path, server.base_url, request_buffering=False, also=forwarding) as url:
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    with running_nginx(folder, server.base_url, request_buffering=False, also=forwarding) as url:
         client = Client(url, server, tmp_path)
         for sent, protocol in ((profile, "h2c"), (another_profile, "websocket")):
             before = client.total()
