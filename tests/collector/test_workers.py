@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pgo_collector.engine.tasks import inspect
+from pgo_collector.engine.received import receive
 from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import WorkerLost
+from pprof_merge import Limits
 
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, descendants
@@ -115,7 +116,7 @@ def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None
     async def run() -> None:
         async with Workers(1, 1 << 30, tmp_path) as workers:
             with pytest.raises(FileNotFoundError) as raised:
-                await workers.run(inspect, tmp_path / "nothing", "cpu")
-            assert ", in inspect\n" in raised.value.__notes__[0]
+                await workers.run(receive, tmp_path / "nothing", tmp_path / "gz", "cpu", Limits())
+            assert ", in receive\n" in raised.value.__notes__[0]
 
     asyncio.run(run())
