@@ -122,11 +122,8 @@ class Blobs:
         durable when the data folder was opened.
         """
         path = self.path(name)
-        try:
-            os.link(part, path)
-        except FileNotFoundError:
-            make_folder(path.parent)
-            os.link(part, path)
+        make_folder(path.parent)
+        os.link(part, path)
         return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
