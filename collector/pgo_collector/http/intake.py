@@ -31,7 +31,7 @@ class Intake:
         """Stores the body of a request. Raises LabelsInvalid and QuotaUsedUp before it is read, and as
         `Bodies.take`, `Reception.receive` and `Store.add` do.
         """
-        self._store.blobs.check_path(series)
+        series.check_path()
         await self._quotas.check(series.service)
         async with (
             self._store.arriving() as part,

@@ -33,7 +33,7 @@ from pgo_collector.store.folder import (
     sync_folder,
     write_file,
 )
-from pgo_collector.store.series import LONGEST_SERIES, SERVICE_PATTERN, Series
+from pgo_collector.store.series import SERVICE_PATTERN, Series
 
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
@@ -43,10 +43,6 @@ _NAME = re.compile(
 )
 # As good as an empty text, and seen.
 _NO_LABELS = ","
-# What comes below the folders of a series: /<day>/<time>-<sha256>.inputs.
-_REST_BYTES = 1 + 10 + 1 + 20 + 1 + 64 + len(INPUTS_SUFFIX)
-# No path may be longer in Linux, with the byte that ends it.
-_PATH_BYTES = 4096 - 1
 
 
 class Identity(NamedTuple):
@@ -86,18 +82,6 @@ class Blobs:
     def __init__(self, folder: DataFolder) -> None:
         self._root = folder.blobs
         self._new_part = folder.new_part
-        room = _PATH_BYTES - len(os.fsencode(folder.blobs.absolute())) - 1 - _REST_BYTES
-        self._longest_series = min(LONGEST_SERIES, room)
-
-    def check_path(self, series: Series) -> None:
-        """Raises LabelsInvalid if the paths of its blobs would be too long for this folder or another."""
-        length = len(series.folders)
-        over = length - self._longest_series
-        if over > 0:
-            raise LabelsInvalid(
-                f"service, type and labels make a path of {length} bytes, {over} more than the "
-                f"{self._longest_series} that it may have: send fewer or shorter labels"
-            )
 
     def path(self, name: BlobName) -> Path:
         """Where a blob's file is."""
@@ -138,11 +122,8 @@ class Blobs:
         durable when the data folder was opened.
         """
         path = self.path(name)
-        try:
-            os.link(part, path)
-        except FileNotFoundError:
-            make_folder(path.parent)
-            os.link(part, path)
+        make_folder(path.parent)
+        os.link(part, path)
         return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:

@@ -14,7 +14,7 @@ MOST_LABELS = 16
 # A label is a folder of the blob's path, and no file system takes longer names.
 _LONGEST_LABEL = 255
 # All labels together are in that path, in bytes. A path may have 4,095: what is left is for the day and the
-# name of a blob, and for wherever the data folder or a backup lies.
+# name of a blob, and for wherever the data folder or a backup lies: SQLite takes no paths over 512.
 LONGEST_SERIES = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -54,6 +54,15 @@ class Series(NamedTuple):
     def folders(self) -> str:
         """The path of its blobs, below that of all."""
         return "/".join((self.service, self.type, *self._texts))
+
+    def check_path(self) -> None:
+        """Raises LabelsInvalid if the paths of its blobs would be too long."""
+        length = len(self.folders)
+        if length > LONGEST_SERIES:
+            raise LabelsInvalid(
+                f"service, type and labels make a path of {length} bytes, {length - LONGEST_SERIES} more "
+                f"than the {LONGEST_SERIES} that it may have: send fewer or shorter labels"
+            )
 
     def rolled_up(self, kept: Collection[str]) -> Series:
         """What a roll-up leaves of it if these labels stay; itself if none are named."""
