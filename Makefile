@@ -5,6 +5,12 @@ BIN := .venv/bin
 PACKAGES := proto merge collector agent
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
+LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
+# They use all that is imported, need nothing but Python, and take few seconds each.
+LOWEST_TESTS := tests/merge/test_row_table.py tests/merge/test_timeline.py tests/merge/test_chunks.py \
+	tests/merge/test_exported_members.py tests/collector/test_event_loop.py tests/collector/test_names.py \
+	tests/collector/test_settings.py tests/collector/test_catalog.py tests/collector/test_routes.py \
+	tests/agent/test_collector.py tests/agent/test_serve.py tests/agent/scrape/test_cluster.py
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 
 .DEFAULT_GOAL := help
@@ -45,6 +51,19 @@ speedscope: ## Build speedscope into the pages; needs npm
 test: setup ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: lowest
+lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
+	.dev/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) $(ARGS)
+
+# The tools of the tests are those of .venv; what the packages say that they need is as old as they say.
+.dev/lowest/.complete: $(PACKAGES:%=%/pyproject.toml) .venv/.complete Makefile
+	rm -rf $(@D)
+	$(BIN)/uv venv --quiet --python $(BIN)/python $(@D)
+	grep --only-matching --extended-regexp '^($(LOWEST_TOOLS))==[^ ]+' requirements.txt >$(@D)/tools.txt
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct \
+		-r $(@D)/tools.txt -e proto -e merge -e collector -e 'agent[kubernetes,serve]'
+	@touch $@
+
 .PHONY: lint
 lint: setup ## Check style, types and generated files
 	$(BIN)/ruff format --check .
@@ -62,8 +81,8 @@ bench: setup ## Measure speed and memory, side by side with Go; writes docs/benc
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Hold 10,000 made-up and flawed profiles against Go
-	$(BIN)/python -m tests.merge.campaign $(ARGS)
+campaign: setup ## Try to break it: ARGS="merges|bombs|wire|chaos|soak --seconds 60 --seed 1"
+	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock
 lock: setup ## Renew the four locks and the generated protobuf classes

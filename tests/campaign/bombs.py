@@ -131,13 +131,13 @@ def run(
     seed: int, seconds: float, scratch: Path, targets: Mapping[str, Target] = TARGETS, cap: Cap = CAP
 ) -> Findings:
     """Search all targets in turn for so long; see `report`."""
-    random, end = seeded(seed), time.monotonic() + seconds
+    random = seeded(seed)
     searches = {
         name: Search(name, target, random, scratch / re.sub(r"\W+", "-", name), cap)
         for name, target in targets.items()
     }
     warm_up(scratch / "warm")
-    tries = 0
+    tries, end = 0, time.monotonic() + seconds
     for name, search in cycle(searches.items()):
         if time.monotonic() >= end:
             break

@@ -1,4 +1,4 @@
-"""Thousands of made-up and flawed profiles, each list of them merged by Go and by ours: `make campaign`.
+"""Made-up and flawed profiles without end, each list of them merged by Go and by ours.
 
 Where Go takes a profile, ours does; where Go refuses one, ours raises ProfileError; and the merge of what
 is taken is Go's, byte for byte. What docs/differences.md says is different is told apart from what is wrong.
@@ -6,12 +6,6 @@ is taken is Go's, byte for byte. What docs/differences.md says is different is t
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
-import time
-from collections import Counter
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,9 +22,9 @@ from pprof_merge import (
 )
 
 from tests.merge.differential import check_same
-from tests.oracle.builder import World, seeded
+from tests.oracle.builder import World
 from tests.oracle.mutation import mutate_bytes, mutate_fields
-from tests.oracle.oracle import Oracle, RefusalError, running
+from tests.oracle.oracle import Oracle, RefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,38 +141,3 @@ def real_profiles(folder: Path = REAL) -> list[bytes]:
     """Small ones, bare protobuf."""
     profiles = [inflate(file.read_bytes()) for file in sorted(folder.rglob("*.gz"))]
     return [profile for profile in profiles if len(profile) < 64 << 10]
-
-
-def main() -> int:
-    """Runs the campaign; exit status 1 if there was a difference, whose profiles are kept in a folder."""
-    described = argparse.ArgumentParser(prog="make campaign ARGS=", description=__doc__)
-    described.add_argument("--count", type=int, default=10_000)
-    described.add_argument("--seed", type=int, default=1)
-    options = described.parse_args()
-    outcomes: Counter[str] = Counter()
-    differences: Counter[str] = Counter()
-    kept = Path(tempfile.mkdtemp(prefix="campaign-"))
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch, running(Path(scratch)) as oracle:
-        all_cases = cases(seeded(options.seed), real_profiles())
-        for number, case in enumerate(islice(all_cases, options.count), start=1):
-            try:
-                outcomes[f"{case.kind}: {check(case, oracle)}"] += 1
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is a difference
-                words = f"{type(error).__name__}: {error}"[:300]
-                differences[words] += 1
-                for which, profile in enumerate(case.profiles):
-                    (kept / f"{number:05}-{which}").write_bytes(profile)
-                print(f"{kept}/{number:05}-*: {case.kind}: {words}", flush=True)  # noqa: T201
-            if number % 500 == 0:
-                print(f"{number} in {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
-    for words, count in [*outcomes.most_common(), *differences.most_common()]:
-        print(f"{count:6} {words}")  # noqa: T201
-    print(f"{sum(differences.values())} differences; seed {options.seed}")  # noqa: T201
-    if not differences:
-        kept.rmdir()
-    return 1 if differences else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
