@@ -1,19 +1,29 @@
-"""Inputs made to cost much: what each costs before it is refused, and by which limit."""
+"""Inputs made to cost much: what each costs before it is refused, and by which limit; and what is written of
+those that aren't.
+"""
 
 from __future__ import annotations
 
 import gzip
 
+from pprof_merge.formats import FORMATS
+
 from tests.bench.measure import progress
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import Rig
 from tests.merge.hostile import AS_LET_IN, GZIPPED, HOSTILE, IN_32_KB_OF_GZIP
+from tests.merge.hostile_outputs import HOSTILE_OUTPUTS
 from tests.merge.intake import Intake, intake
+from tests.merge.writing import TOO_LARGE, UNFIT, WRITTEN, Writing, writings
 
 TITLE = "Hostile inputs"
+OUTPUTS_TITLE = "Outputs of hostile inputs"
 # A thousandth of what it inflates to, give or take: what repeats itself.
 _SMALL = AS_LET_IN // 256
 _LEVEL = 6
+_BUDGET = 256 << 20
+_ROOM = 3 * _BUDGET
+_SHOWN = (*FORMATS, "table by function", "flame graph, zoomed", "timeline", "report")
 
 
 def sections(rig: Rig) -> list[Section]:
@@ -38,8 +48,38 @@ Each is as large as `inflated_bytes` lets in, {AS_LET_IN >> 20} MiB, and is take
 memory is by how much that grew. Less than 0.3 s and 150 MiB is asked. Those that repeat themselves, made
 as large as 32 KB of gzip can be ({IN_32_KB_OF_GZIP >> 20} MiB), are refused by {refusals}, at a cost of
 {most} at most.""",
-        )
+        ),
+        _outputs(rig),
     ]
+
+
+def _outputs(rig: Rig) -> Section:
+    """Writes each output of each profile whose outputs would be enormous."""
+    rows, refused = [], []
+    for name, make in HOSTILE_OUTPUTS.items():
+        data = make()
+        found = writings(data, rig.scratch, _BUDGET, _ROOM)
+        refused += [each for each in found.values() if each.result == TOO_LARGE]
+        shown = [_output(found[output]) for output in _SHOWN]
+        rows.append([name, f"{len(gzip.compress(data, _LEVEL)) / 1000:.0f} KB", *shown])
+        progress(" | ".join(rows[-1]))
+    time, memory = max(each.seconds for each in refused), max(each.memory for each in refused)
+    return Section(
+        OUTPUTS_TITLE,
+        f"""{table(("input", "gzip", *_SHOWN), rows)}
+
+Each is a profile within all limits, and what is written of it, by the CPU and by how much the memory of a
+process grew, within a budget (`PGOF_MAX_OUTPUT_BYTES`) of {_BUDGET >> 20} MiB. What would be more is
+**refused**, at a cost of {seconds(time)} and {_mebibytes(memory)} at most. A hyphen is what the profile is
+unfit for.""",
+    )
+
+
+def _output(writing: Writing) -> str:
+    if writing.result == UNFIT:
+        return "-"
+    cost = f"{seconds(writing.seconds)}, {_mebibytes(writing.memory)}"
+    return {WRITTEN: cost, TOO_LARGE: "**refused**"}.get(writing.result, writing.result)
 
 
 def _row(name: str, data: bytes, cost: Intake) -> list[str]:

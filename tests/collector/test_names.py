@@ -122,3 +122,10 @@ def test_the_left_out_header_quotes_and_counts() -> None:
     entry = r'"a \"b\" \\";reason="gr??e"'
     assert header == ", ".join([entry] * 10 + ["2"])
     assert len(left_out_header([LeftOut("c", "x" * 1000)])) < 200
+
+
+def test_the_left_out_header_has_as_many_names_as_there_is_room_for() -> None:
+    header = left_out_header([LeftOut("x" * 2500, "")] * 12)
+    entry = f'"{"x" * 2500}";reason=""'
+    assert header == ", ".join([entry] * 2 + ["10"])
+    assert left_out_header([LeftOut("x" * 6000, "")]) == "1"

@@ -49,13 +49,14 @@ def documented_location() -> str:
 
 
 @contextmanager
-def running_nginx(folder: Path, upstream: str, *, request_buffering: bool) -> Iterator[str]:
-    """The URL of an nginx before `upstream` (a URL) until the block ends."""
+def running_nginx(folder: Path, upstream: str, *, request_buffering: bool, also: str = "") -> Iterator[str]:
+    """The URL of an nginx before `upstream` (a URL) until the block ends; `also` is more for its location."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("nginx is not installed")
     location = documented_location()
     for pattern, value in [
+        (r"proxy_http_version 1\.1;", f"proxy_http_version 1.1; {also}"),
         (r"proxy_pass http://127\.0\.0\.1:8080;", f"proxy_pass {upstream};"),
         (r"proxy_request_buffering \w+;", f"proxy_request_buffering {'on' if request_buffering else 'off'};"),
     ]:

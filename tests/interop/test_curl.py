@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from pprof_proto import profile_pb2
 
 from tests.interop.curl import Client, total
+from tests.interop.nginx_process import running_nginx
 from tests.oracle.oracle import go_root
+from tests.server import Server
 
 
 def plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
@@ -41,6 +44,21 @@ def test_a_submit_of_any_shape_is_stored(
     answer = client.submit(gzip.decompress(profile) if bare else profile, *options)
     assert (answer.status, answer.body) == (204, b"")
     assert client.total() == plus(before, total(profile))
+
+
+def test_a_proxy_may_forward_that_a_client_asks_for_another_protocol(
+    server: Server, profile: bytes, another_profile: bytes, tmp_path: Path
+) -> None:
+    forwarding = 'proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";'
+    with running_nginx(tmp_path, server.base_url, request_buffering=False, also=forwarding) as url:
+        client = Client(url, server, tmp_path)
+        for sent, protocol in ((profile, "h2c"), (another_profile, "websocket")):
+            before = client.total()
+            answer = client.submit(
+                sent, "--header", "Connection: Upgrade", "--header", f"Upgrade: {protocol}"
+            )
+            assert answer.status == 204
+            assert client.total() == plus(before, total(sent))
 
 
 def test_one_profile_in_several_shapes_counts_once(client: Client, profile: bytes) -> None:

@@ -151,7 +151,7 @@ def _mapped() -> bytes:
 
 HOSTILE_OUTPUTS: dict[str, Callable[[], bytes]] = {
     "long names in deep stacks": _named(100, _LONG, b"x", 1000, 50),
-    "names of 4,000 letters in deep stacks": _named(1, 4000, b"x", 500, 200),
+    "names of 4,000 letters in deep stacks": _named(2, 4000, b"x", 500, 200),
     "long names in many samples": _named(300, 4000, b"x", 4, 40_000),
     "long names that aren't UTF-8": _named(20, _LONG, b"\xff", 1000, 50),
     "long names of control characters": _named(100, _LONG, b"\x01", 1000, 50),

@@ -14,16 +14,22 @@ from pgo_collector.engine.collected import LeftOut
 HEADER = "PGO-Left-Out"
 _MOST_ENTRIES = 10
 _LONGEST_REASON = 120
+# Names have labels in them, up to some KB; proxies and clients take headers of 8 KB in all.
+_LONGEST = 6000
 
 
 def left_out_header(left_out: Sequence[LeftOut]) -> str:
     """The header's value; empty if nothing was left out."""
-    members = [
-        f"{_string(left.blob)};reason={_string(left.reason[:_LONGEST_REASON])}"
-        for left in left_out[:_MOST_ENTRIES]
-    ]
-    if len(left_out) > _MOST_ENTRIES:
-        members.append(str(len(left_out) - _MOST_ENTRIES))
+    members: list[str] = []
+    size = 0
+    for left in left_out[:_MOST_ENTRIES]:
+        member = f"{_string(left.blob)};reason={_string(left.reason[:_LONGEST_REASON])}"
+        size += len(member) + 2
+        if size > _LONGEST:
+            break
+        members.append(member)
+    if len(left_out) > len(members):
+        members.append(str(len(left_out) - len(members)))
     return ", ".join(members)
 
 
