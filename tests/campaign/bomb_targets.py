@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pgo_agent.errors import AgentError
@@ -74,10 +74,7 @@ class _Engine:
         if isinstance(received, Exception):
             raise received
         self._folder = folder
-        # What an answer may take, where the engine has a bound on that.
-        self.budget: tuple[Any, ...] = (
-            (budget,) if (budget := getattr(settings, "output_budget", None)) else ()
-        )
+        self.budget = settings.output_budget
         blobs = StoredBlobs(
             str(folder),
             (StoredSeries("service"),),
@@ -93,13 +90,13 @@ class _Engine:
     def merged(self, form: Form) -> int:
         """The size of the merge in a form."""
         part = self._folder / "part"
-        tasks.merge_blobs(self.chosen, form, part, *self.budget)
+        tasks.merge_blobs(self.chosen, form, part, self.budget)
         return part.stat().st_size
 
     def reported(self, symbols: Path | None) -> int:
         """The size of the report, also beside the same profile as the release."""
         released = self.chosen.blobs.path(0)
-        return len(tasks.report_blobs(self.chosen, symbols, released, _NOW, *self.budget).report or b"")
+        return len(tasks.report_blobs(self.chosen, symbols, released, _NOW, self.budget).report or b"")
 
 
 def _format(name: str, weighting: Weighting) -> Work:
@@ -124,7 +121,7 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     return sum(
-        len(pickle.dumps(questions.table_blobs(engine.chosen, grouping, *engine.budget)))
+        len(pickle.dumps(questions.table_blobs(engine.chosen, grouping, engine.budget)))
         for grouping in ("function", "package", "file")
     )
 
@@ -133,7 +130,7 @@ def _timeline(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     steps = {engine.chosen.blobs.name(0): 999}
     return len(
-        pickle.dumps(questions.time_blobs(engine.chosen, steps, "function", "main.run", *engine.budget))
+        pickle.dumps(questions.time_blobs(engine.chosen, steps, "function", "main.run", engine.budget))
     )
 
 
@@ -141,7 +138,7 @@ def _flame(body: bytes, folder: Path) -> int:
     """The graph, and what the page draws of it, in which all is found that is sought."""
     engine = _Engine(body, folder)
     view = View(least=0, search="1")
-    drawn = questions.draw_blobs(engine.chosen, view, None, *engine.budget)
+    drawn = questions.draw_blobs(engine.chosen, view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
         flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, Coarse(), drawn.left_out)  # type: ignore[arg-type]

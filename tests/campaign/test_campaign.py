@@ -114,7 +114,7 @@ def joined(body: bytes, _: Path) -> int:
     """A format without a budget: the names of all stacks are joined as they come."""
     stacks = stacks_of(decode(body))
     names = [frame.name for frame in stacks.frames]
-    return len(";".join(names[row] for row in stacks.rows.tolist()))
+    return len(";".join(names[row] for chunk in stacks.chunks() for row in chunk.rows.tolist()))
 
 
 def test_a_format_without_a_budget_is_found(tmp_path: Path) -> None:
