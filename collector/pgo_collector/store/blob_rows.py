@@ -134,13 +134,15 @@ def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None
 
 def add_single_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
     """As `put_profile` for each, by the thousand: in a tenth of the time."""
-    missing = {name.series for name, _ in entries}
-    known = {
-        each: int(row.id)
-        for each in missing
-        if (row := connection.execute(_KNOWN_SERIES, _key(each)).one_or_none()) is not None
-    }
-    ids = known | {series: _put_series(connection, series) for series in missing - known.keys()}
+    every = {name.series for name, _ in entries}
+    series = [{**_key(each), "rolled_up": bool(each.dropped)} for each in every]
+    connection.execute(insert(SERIES).on_conflict_do_nothing(), series)
+    ids = {each: int(connection.execute(_KNOWN_SERIES, _key(each)).scalar_one()) for each in every}
+    labels = [
+        {"series_id": ids[each], "key": key, "value": value} for each in every for key, value in each.labels
+    ]
+    if labels:
+        connection.execute(insert(LABELS).on_conflict_do_nothing(), labels)
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in entries]
     connection.execute(_PUT_BLOBS, rows)
     connection.execute(_NEW_SINGLE_PROFILES, [{column: row[column] for column in _PROFILE} for row in rows])
