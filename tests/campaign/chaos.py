@@ -37,7 +37,7 @@ from tests.server import Server
 # No clock is put further forward than that, so that what is younger than the difference stays.
 MOST_JUMP_DAYS: Final = 3
 _EPOCH_SECONDS: Final = 240.0
-_LAST_CHECKS_SECONDS: Final = 20.0
+_LAST_CHECKS_SECONDS: Final = 25.0
 _MOST_FAULTS: Final = 20
 # A start, on a machine that does much else, of a folder that is small.
 START_SECONDS: Final = 60.0
@@ -121,6 +121,7 @@ class Epoch:
         with ExitStack() as stack:
             self._set_up(stack)
             try:
+                stack.callback(self._forget_clocks)
                 stack.callback(self.collector.kill)
                 self.start()
                 stack.callback(self._note_totals)
@@ -241,6 +242,10 @@ class Epoch:
             self.findings.figure("full disk", f"skipped: {reason}")
         self.backup = home / "backup"
         self.collector = Collector(disk / "home", environment)
+
+    def _forget_clocks(self) -> None:
+        for pid in self.collector.spawned:
+            JumpingClock.forget(pid)
 
     def _new_load(self) -> Load:
         bases = self.maker.bases

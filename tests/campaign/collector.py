@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,6 +32,10 @@ class Usage(NamedTuple):
 
 class Collector(Server):
     """`pgo-collector serve` as the leader of a session; `kill` ends all its processes, stopped ones too."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(home, environment)
+        self.spawned: list[int] = []  # the ids of the processes that were started
 
     def kill(self) -> None:
         if self._process is not None:
@@ -104,9 +108,11 @@ class Collector(Server):
         return False
 
     def _spawn(self, *arguments: str) -> Process:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment, start_new_session=True
         )
+        self.spawned.append(process.pid)
+        return process
 
 
 def _is_routine(line: dict[str, object]) -> bool:

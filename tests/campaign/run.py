@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from tests.campaign.report import Findings
 
@@ -42,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     described.add_argument("--seconds", type=float, default=60.0, help="for how long (default: %(default)s)")
     described.add_argument("--seed", type=int, default=1, help="what all choices are drawn from")
     options = described.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _stop)  # so that parts undo what they have mounted and started
     return run_part(options.part, options.seed, options.seconds)
+
+
+def _stop(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def run_part(name: str, seed: int, seconds: float) -> int:
