@@ -80,7 +80,8 @@ def squeezed(seed: int, scratch: Path, group: MemoryGroup, findings: Findings) -
         _allow_descriptors()
         ballast = None
         try:
-            home = stack.enter_context(small_disk(scratch / "disk", "96m"))
+            # It is memory of the group as well, and has room for the bodies that stall.
+            home = stack.enter_context(small_disk(scratch / "disk", "240m"))
             ballast = home / "ballast"
         except pytest.skip.Exception:
             home = scratch / "disk"
