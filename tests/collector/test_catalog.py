@@ -77,3 +77,44 @@ def test_a_day_costs_the_same_however_many_there_are(
 
     first, last = cost(0, 1), cost(DAYS - 1, DAYS)
     assert 0 < last < 2 * first
+
+
+def counts(catalog: Catalog) -> dict[str, int]:
+    """How many rows the tables of series have."""
+    with catalog.reading() as connection:
+        return {
+            name: connection.execute(sa.text(f"SELECT count(*) FROM {name}")).scalar_one()  # noqa: S608
+            for name in ("series", "labels")
+        }
+
+
+def test_a_series_goes_with_its_last_profile(catalog: Catalog) -> None:
+    assert counts(catalog) == {"series": PODS, "labels": 2 * PODS}
+    of_pod = catalog.live(Selection("default", "cpu", (Matcher("pod", frozenset("7")),)))
+    catalog.drop(of_pod[1:])
+    assert counts(catalog) == {"series": PODS, "labels": 2 * PODS}
+    catalog.drop(of_pod[:1])
+    assert counts(catalog) == {"series": PODS - 1, "labels": 2 * PODS - 2}
+    assert len(catalog.live(Selection("default", "cpu"))) == (PODS - 1) * DAYS
+
+
+def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Catalog) -> None:
+    """Their names are still known, so that one that is sent again isn't counted twice."""
+    of_pod = catalog.live(Selection("default", "cpu", (Matcher("pod", frozenset("7")),)))
+    first = of_pod[0].name
+    rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))
+    facts = Facts(EPOCH, 1, "f" * 64, 1, 1)
+    catalog.replace(rolled_up, facts, 1, [blob.name for blob in of_pod], [blob.id for blob in of_pod])
+    catalog.forget(of_pod)
+    assert counts(catalog)["series"] == PODS + 1
+    assert catalog.counting(first) is not None
+    catalog.drop([catalog.counting(first)])  # type: ignore[list-item] # it was there just now
+    assert counts(catalog) == {"series": PODS - 1, "labels": 2 * PODS - 2}
+
+
+def test_a_start_drops_series_that_earlier_versions_left(catalog: Catalog) -> None:
+    with catalog.writing() as connection:
+        connection.execute(sa.text("INSERT INTO series VALUES (999, 'gone', 'cpu', 'a=b', 0)"))
+        connection.execute(sa.text("INSERT INTO labels VALUES (999, 'a', 'b')"))
+    catalog.drop_empty_series()
+    assert counts(catalog) == {"series": PODS, "labels": 2 * PODS}

@@ -48,6 +48,22 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
 
 _KNOWN_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
 _NEW_SERIES = sa.insert(SERIES).returning(SERIES.c.id)
+_SERIES_WITH = [
+    sa.select(column).distinct().where(key == sa.bindparam("blob"))
+    for column, key in (
+        (BLOBS.c.series_id, BLOBS.c.id),
+        (PROFILES.c.series_id, PROFILES.c.blob_id),
+        (ORIGINS.c.series_id, ORIGINS.c.blob_id),
+    )
+]
+_IS_USED = sa.select(
+    sa.or_(
+        *(
+            sa.exists().where(table.c.series_id == sa.bindparam("series"))
+            for table in (BLOBS, PROFILES, ORIGINS)
+        )
+    )
+)
 _NEW_BLOB = insert(BLOBS)
 _PUT_BLOBS = _NEW_BLOB.on_conflict_do_update(
     index_elements=("series_id", "time_nanos", "digest"),
@@ -196,6 +212,25 @@ def uncount_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
     every = [{"blob": blob} for blob in blobs]
     for table in (PROFILES, ORIGINS):
         connection.execute(sa.delete(table).where(table.c.blob_id == sa.bindparam("blob")), every)
+
+
+def series_with(connection: sa.Connection, blobs: Sequence[int]) -> set[int]:
+    """Return the ids of the series that these blobs are in, and of those of the profiles that they count."""
+    found: set[int] = set()
+    for blob in blobs:
+        for query in _SERIES_WITH:
+            found |= {*connection.execute(query, {"blob": blob}).scalars()}
+    return found
+
+
+def drop_empty_series(connection: sa.Connection, series: Iterable[int]) -> None:
+    """Drop the rows of those series in which neither a blob nor a profile is any more."""
+    empty = [
+        {"series": each} for each in series if not connection.execute(_IS_USED, {"series": each}).scalar()
+    ]
+    if empty:
+        for table, column in ((LABELS, LABELS.c.series_id), (SERIES, SERIES.c.id)):
+            connection.execute(sa.delete(table).where(column == sa.bindparam("series")), empty)
 
 
 def _put_series(connection: sa.Connection, series: Series) -> int:

@@ -24,6 +24,7 @@ from pgo_collector.store.blob_rows import (
     Blob,
     add_single_profiles,
     count_profiles,
+    drop_empty_series,
     put_blob,
     put_profile,
     read_blobs,
@@ -31,6 +32,7 @@ from pgo_collector.store.blob_rows import (
     read_in_order,
     series_id,
     series_of,
+    series_with,
     uncount_profiles,
 )
 from pgo_collector.store.blobs import BlobName, Identity
@@ -391,15 +393,25 @@ class Catalog:
         ids = [blob.id for blob in dropped]
         if ids:
             with self.writing(*(blob.name for blob in dropped)) as connection:
+                series = series_with(connection, ids)
                 uncount_profiles(connection, ids)
                 _delete(connection, ids)
+                drop_empty_series(connection, series)
 
     def forget(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of retired blobs, whose files are gone."""
         ids = [blob.id for blob in blobs]
         if ids:
             with self.writing() as connection:
+                series = series_with(connection, ids)
                 _delete(connection, ids)
+                drop_empty_series(connection, series)
+
+    def drop_empty_series(self) -> None:
+        """Drop the series that have no profile, which earlier versions left."""
+        with self.writing() as connection:
+            every = list(connection.execute(sa.select(SERIES.c.id)).scalars())
+            drop_empty_series(connection, every)
 
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is kept."""

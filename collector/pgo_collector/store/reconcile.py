@@ -60,6 +60,7 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
         await _adopt_damaged(store, name, found.combined[name], inputs)
     progress.begin("deleting what was replaced")
     await delete_retired(store)
+    await store.write(store.catalog.drop_empty_series)
     await asyncio.to_thread(_tell_missing, store, found.missing)
     await asyncio.to_thread(_sweep_merged, store)
 
