@@ -30,6 +30,7 @@
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
     │   ├── CatalogFails        503
+    │   ├── IncomingFull        503
     │   ├── NotReady            503
     │   └── WorkerUnavailable   503
     │       ├── WorkerLost
@@ -258,6 +259,13 @@ class CatalogFails(Refusal):
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "30"}
+
+
+class IncomingFull(Refusal):
+    """The bodies that are arriving take as much of the disk as they may."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "5"}
 
 
 class NotReady(Refusal):

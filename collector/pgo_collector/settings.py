@@ -311,6 +311,14 @@ class Settings(BaseSettings):
             " written to disk piece by piece."
         ),
     )
+    incoming_megabytes: float = Field(
+        default=1024,
+        gt=0,
+        description=(
+            "How much disk the bodies that are arriving may take, together, in MiB; one that needs more is"
+            " refused with 503."
+        ),
+    )
     body_timeout: float = Field(
         default=60, gt=0, description="How long one request body may take to arrive, in seconds."
     )

@@ -49,6 +49,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "worker_megabytes": 14,
         "task_seconds": 15.0,
         "min_free_megabytes": 16.0,
+        "incoming_megabytes": 17.5,
         "merges_kept": 5,
         "rollup_days": 6.5,
         "rollup_labels": "version,a%2Cb",

@@ -239,3 +239,28 @@ def test_stalled_bodies_share_a_bound_on_memory(tmp_path: Path) -> None:
                 connection.sendall(b"x")
             assert {connection.recv(10) for connection in connections} == {b"HTTP/1.1 4"}
         wait_until(lambda: not list(incoming.iterdir()))
+
+
+def test_arriving_bodies_share_a_bound_on_disk(tmp_path: Path) -> None:
+    body = bytes(700 << 10)
+    with Server(tmp_path / "home", {"PGOF_INCOMING_MEGABYTES": "1"}) as server:
+
+        def submit(length: int) -> bytes:
+            lines = f"Content-Length: {length}", "Connection: close"
+            return head("POST", "/v1/submit", server.submit_key, *lines)
+
+        incoming = server.data / "incoming"
+        with crowd(server, 1, submit(len(body) + 1)) as (stalled,):
+            stalled.sendall(body)
+            wait_until(lambda: any(path.stat().st_size > len(body) // 2 for path in incoming.iterdir()))
+            with crowd(server, 1, submit(len(body))) as (refused,):
+                refused.sendall(body)
+                answer = received(refused)
+                assert statuses(answer) == [503]
+                assert b"PGOF_INCOMING_MEGABYTES" in answer
+                assert b"retry-after: 5" in answer.lower()
+            assert server.submit(profile_of("a")).status_code == 204
+        wait_until(lambda: not list(incoming.iterdir()))
+        with crowd(server, 1, submit(len(body))) as (next_,):
+            next_.sendall(body)
+            assert statuses(received(next_)) == [413]  # it is taken, and has too many fields

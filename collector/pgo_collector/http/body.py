@@ -1,4 +1,4 @@
-"""Request bodies: streamed to a file, or held where they are small, bounded in size, time and memory."""
+"""Request bodies: streamed to a file, or held where they are small; bounded in size, time, memory, disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pprof_merge.heap import trim_heap
 from starlette.requests import Request
 
-from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody
+from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 
@@ -34,20 +34,22 @@ class Body(NamedTuple):
 
 
 class Bodies:
-    """Takes the bodies of requests, with a bound on the memory that they have together."""
+    """Takes the bodies of requests, with bounds on the memory and the disk that they have together."""
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.body_timeout
         self._memory = _Memory(settings.body_memory_bytes)
+        self._disk = _Disk(settings.incoming_megabytes)
 
     @asynccontextmanager
     async def take(self, request: Request, part: Path, limit: int, what: str) -> AsyncIterator[Body]:
         """Take the body, which is to be what `what` says; one that isn't small goes to the new file `part`.
 
-        What is held counts as memory of bodies until the block ends. Raises EmptyBody, BodyTooLarge (without
-        reading, where the length is declared), BodyTooSlow, NotStored, and ClientDisconnect.
+        What is held counts as memory of bodies until the block ends, and its file as theirs on disk. Raises
+        EmptyBody, BodyTooLarge (without reading, where the length is declared), BodyTooSlow, IncomingFull,
+        NotStored, and ClientDisconnect.
         """
-        share = _Share(self._memory)
+        share = _Share(self._memory, self._disk)
         try:
             body = await self._read(request, part, limit, share)
             if not body.size:
@@ -55,6 +57,7 @@ class Bodies:
             yield body
         finally:
             share.release()
+            self._disk.used -= share.on_disk
 
     async def write(self, request: Request, part: Path, limit: int, what: str) -> int:
         """As `take`, and to the file even if it is small; its size."""
@@ -100,12 +103,31 @@ class _Memory:
             asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
 
-class _Share:
-    """What one body has of it."""
+class _Disk:
+    """What the files of all bodies have, in bytes, and how much that may be."""
 
-    def __init__(self, memory: _Memory) -> None:
+    def __init__(self, most_megabytes: float) -> None:
+        self._most_megabytes = most_megabytes
+        self.used = 0
+
+    def use(self, more: int) -> None:
+        """Count so much more. Raises IncomingFull."""
+        if self.used + more > self._most_megabytes * (1 << 20):
+            raise IncomingFull(
+                f"the bodies that are arriving take {self._most_megabytes:g} MiB of disk, as much as they may"
+                " (PGOF_INCOMING_MEGABYTES); send it again later"
+            )
+        self.used += more
+
+
+class _Share:
+    """What one body has of both; `on_disk` is the size of its file."""
+
+    def __init__(self, memory: _Memory, disk: _Disk) -> None:
         self._memory = memory
+        self._disk = disk
         self._used = 0
+        self.on_disk = 0
 
     @property
     def most(self) -> int:
@@ -117,8 +139,13 @@ class _Share:
         self._used += more
         self._memory.use(more)
 
+    def write(self, more: int) -> None:
+        """Count so much more on disk. Raises IncomingFull."""
+        self._disk.use(more)
+        self.on_disk += more
+
     def release(self) -> None:
-        """Have nothing of it any more."""
+        """Have no memory any more."""
         self.use(-self._used)
 
 
@@ -131,12 +158,14 @@ async def _spool(request: Request, part: Path, limit: int, share: _Share) -> Bod
         buffer += chunk
         share.use(len(chunk))
         if len(buffer) >= share.most:
+            share.write(len(buffer))
             await asyncio.to_thread(_append, part, buffer)
             share.release()
             buffer = bytearray()
     if size == len(buffer) <= _HELD_BYTES:
         return Body(size, bytes(buffer))
     if buffer:
+        share.write(len(buffer))
         await asyncio.to_thread(_append, part, buffer)
         share.release()
     return Body(size, None)

@@ -148,7 +148,7 @@ class Merges:
 class _Checked:
     """Which files of merged/ were found to be whole, and when.
 
-    The SHA-256 of a merge of a megabyte takes as long as all else about serving it. So it is looked at when
+    The SHA-256 takes CPU that grows with the size of a merge. So it is looked at when
     the file is first served by this process, when it isn't the same file any more, and again after a while:
     what the kernel still has in memory doesn't change on its own.
     """
