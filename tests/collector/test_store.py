@@ -172,3 +172,34 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
             assert not store.catalog.retired()
 
     asyncio.run(play())
+
+
+def test_a_write_that_is_cancelled_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
+    """What it writes from is removed as its caller ends; one that hasn't begun is never made."""
+
+    async def play() -> list[str]:
+        done: list[str] = []
+        has_begun, may_go_on = threading.Event(), threading.Event()
+
+        def slow() -> None:
+            has_begun.set()
+            may_go_on.wait()
+            done.append("begun")
+
+        async with opened(tmp_path) as store:
+            writes = [asyncio.create_task(store.write(slow))]
+            await asyncio.to_thread(has_begun.wait)
+            writes.append(asyncio.create_task(store.write(done.append, "waiting")))
+            await asyncio.sleep(0)
+            for write in writes:
+                write.cancel()
+            finished, _ = await asyncio.wait(writes, timeout=0.2)
+            assert finished == {writes[1]}
+            may_go_on.set()
+            assert all(
+                isinstance(outcome, asyncio.CancelledError)
+                for outcome in await asyncio.gather(*writes, return_exceptions=True)
+            )
+        return done
+
+    assert asyncio.run(play()) == ["begun"]

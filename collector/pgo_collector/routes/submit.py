@@ -21,7 +21,7 @@ def submit_routes(intake: Intake, keys: KeyFile, default_service: str) -> APIRou
         summary="Stores a profile",
         status_code=204,
         response_description="It is stored, durably; or it was already",
-        responses=problems(400, 403, 408, 413, 429, 500, 503),
+        responses=problems(400, 403, 408, 413, 422, 429, 500, 503),
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )
     async def submit(request: Request) -> Response:

@@ -68,7 +68,13 @@ class Store:
             self.folder.check_held()
             return function(*args, **kwargs)
 
-        return await asyncio.wrap_future(self._writer.submit(write))
+        writing = self._writer.submit(write)
+        try:
+            return await asyncio.wrap_future(writing)
+        except asyncio.CancelledError:
+            if not writing.cancelled():  # it has begun, and may need what the caller removes as it ends
+                await asyncio.wait([asyncio.wrap_future(writing)])
+            raise
 
     @asynccontextmanager
     async def part(self) -> AsyncIterator[Path]:
