@@ -171,7 +171,8 @@ def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) ->
     flat = {row["name"]: row["flat"] for row in answer.json()["functions"]}
     assert flat == {"a": [1, 10_000_000], "b": [1, 10_000_000]}
     (blob,) = server.blobs()
-    assert blob.read_bytes() == server.merge().content == merge
+    assert server.merge().content == merge
+    assert blob.read_bytes().startswith(merge)  # what it is made of comes after that
 
 
 def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:

@@ -31,6 +31,7 @@ CHUNKED = (
     "pprof_merge.decode:_BATCH_BYTES",
     "pprof_merge.encode_samples:_CHUNK_LOCATIONS",
     "pprof_merge.fields:_CHUNK_BYTES",
+    "pprof_merge.formats.stacks:_CHUNK_FRAMES",
     "pprof_merge.likeness:_CHUNK_TRACES",
     "pprof_merge.picked:_PART_TRACES",
     "pprof_merge.ragged:_CHUNK",
