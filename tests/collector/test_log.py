@@ -47,7 +47,8 @@ def test_no_key_is_ever_logged(server: Server) -> None:
     server.submit(profile_of("a"))
     server.submit(profile_of("a"), "a-wrong-key")
     server.merge()
-    for path in (server.data / "blobs", server.data / "merged"):
+    for name in ("blobs", "merged", "incoming"):
+        path = server.data / name
         path.rename(path.with_name(f"{path.name} moved"))
     assert server.merge().status_code in {404, 500}
     assert server.submit(profile_of("b")).status_code == 500

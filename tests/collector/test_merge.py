@@ -204,8 +204,10 @@ def large(server: Server) -> Server:
     for number in range(3):
 
         def remark(profile: Profile, seed: int = number) -> None:
-            profile.comment.append(len(profile.string_table))
-            profile.string_table.append(Random(seed).randbytes(6 << 20))  # noqa: S311 - nothing secret
+            random = Random(seed)  # noqa: S311 - nothing secret
+            for _ in range(200):
+                profile.comment.append(len(profile.string_table))
+                profile.string_table.append(random.randbytes(30 << 10))
 
         assert server.submit(edited(profile_of(f"large {number}"), remark)).status_code == 204
     return server

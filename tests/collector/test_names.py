@@ -16,6 +16,8 @@ from pgo_collector.store.blobs import BlobName, Blobs, Identity
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.series import Series, parse_labels
 
+from tests.faults.stacks import profile_of
+
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 IDENTITIES = st.builds(Identity, st.integers(-(1 << 63), (1 << 63) - 1), DIGESTS)
 PARTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -83,6 +85,7 @@ def test_inputs_read_back_and_damage_is_seen(tmp_path: Path) -> None:
     with DataFolder(tmp_path) as folder:
         blobs = Blobs(folder)
         blobs.path(name).parent.mkdir(parents=True)
+        blobs.path(name).write_bytes(profile_of("a"))
         inputs = {
             BlobName(series, Identity(number, f"{number:064x}"))
             for series in (*origins, name.series)
@@ -93,6 +96,11 @@ def test_inputs_read_back_and_damage_is_seen(tmp_path: Path) -> None:
         path = blobs.path(name).with_name(path_of(name))
         whole = path.read_bytes()
         for damaged in (b"", b"hello", whole[:-10], whole[: len(whole) // 2], whole.replace(b" ", b"", 1)):
+            path.write_bytes(damaged)
+            assert blobs.read_inputs(name) == inputs  # from the seal
+            assert path.read_bytes() == whole
+        blobs.path(name).write_bytes(profile_of("a"))  # which has none
+        for damaged in (b"", whole[:-10]):
             path.write_bytes(damaged)
             with pytest.raises(InputsDamaged, match=path.name):
                 blobs.read_inputs(name)
