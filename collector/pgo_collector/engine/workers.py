@@ -12,6 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
@@ -247,7 +248,9 @@ class _Worker:
                         raise _Hangs
         except asyncio.CancelledError:
             done, _ = await asyncio.wait([asking], timeout=_ABANDONED_SECONDS)
-            if not done:
+            if done:
+                asking.exception()  # which nobody is told of any more
+            else:
                 _log.info("nobody waits for a task any more, its worker process is replaced")
                 await self._kill(process, "abandoned")
             raise
@@ -263,7 +266,8 @@ class _Worker:
                 _log.warning("a task needed too much memory, starting a new worker process")
                 await self._end(process, "out_of_memory")
             else:
-                await self._died(process, name)
+                with suppress(TaskOutOfMemory):  # whatever took the memory, this task wasn't it
+                    await self._died(process, name)
         if self._process is None:
             self.rows_taken.value = 0
             self._oom_kills = await asyncio.to_thread(oom_kills)
