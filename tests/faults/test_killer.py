@@ -34,7 +34,7 @@ os.fsync(folder)
 FILES_SEEN: Final = [
     "mkdir made", "mkdir made/in", "open spool", "write spool", "fsync spool", "link made/linked",
     "rename made/renamed", "unlink spool", "open relative", "pwrite relative", "writev relative",
-    "truncate relative", "fallocate relative", "unlink made/in", "fsync .",
+    "truncate relative", "fallocate relative", "rmdir made/in", "fsync .",
 ]  # fmt: skip
 CATALOG: Final = """
 import sqlite3
