@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from random import Random
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,8 +11,7 @@ import pprof_merge
 import pytest
 from pprof_proto.profile_pb2 import Profile
 
-from tests.collector.edits import edited
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import large_profile, profile_of, tally
 from tests.server import Server
 
 
@@ -202,14 +200,7 @@ def test_with_nothing_that_can_be_read_it_is_404(server: Server) -> None:
 def large(server: Server) -> Server:
     """A collector whose merge is larger than a submit may be, and than what a connection buffers."""
     for number in range(3):
-
-        def remark(profile: Profile, seed: int = number) -> None:
-            random = Random(seed)  # noqa: S311 - nothing secret
-            for _ in range(200):
-                profile.comment.append(len(profile.string_table))
-                profile.string_table.append(random.randbytes(30 << 10))
-
-        assert server.submit(edited(profile_of(f"large {number}"), remark)).status_code == 204
+        assert server.submit(large_profile(f"large {number}", number)).status_code == 204
     return server
 
 

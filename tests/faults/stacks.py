@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 from typing import Final
 
 from pprof_proto.profile_pb2 import Profile
@@ -34,6 +35,16 @@ def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapp
         location_id=[1], value=[value for *_, value in (reversed(types) if swapped else types)]
     )
     return gzip.compress(profile.SerializeToString(), mtime=0)
+
+
+def large_profile(stack: str, seed: int = 0) -> bytes:
+    """As `profile_of`, bare, with 6 MB that can't be compressed: more than a connection buffers."""
+    profile = Profile.FromString(gzip.decompress(profile_of(stack)))
+    random = Random(seed)  # noqa: S311 - nothing secret
+    for _ in range(200):
+        profile.comment.append(len(profile.string_table))
+        profile.string_table.append(random.randbytes(30_000))
+    return profile.SerializeToString()
 
 
 def tally(merged: bytes) -> Counter[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -12,10 +10,9 @@ from pathlib import Path
 from select import select
 
 import pytest
-from pprof_proto.profile_pb2 import Profile
 
 from tests.faults.connections import connect, head
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import large_profile, profile_of, tally
 from tests.server import Server
 
 CROWD = 40
@@ -26,10 +23,7 @@ BODY_SECONDS = 1
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server with much patience, whose merge is larger than what a connection buffers."""
     with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": "600"}) as server:
-        profile = Profile.FromString(gzip.decompress(profile_of("large")))
-        profile.comment.append(len(profile.string_table))
-        profile.string_table.append(os.urandom(6_000_000))
-        assert server.submit(profile.SerializeToString()).status_code == 204
+        assert server.submit(large_profile("large")).status_code == 204
         yield server
 
 
