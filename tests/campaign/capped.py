@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pprof_merge.heap import trim_heap
+
 _WALL_SECONDS = 300.0
 
 
@@ -75,6 +77,7 @@ def _all_of(reading: int, child: int) -> bytes:
 
 def _measured(work: Callable[[], int], documented: tuple[type[Exception], ...], cap: Cap) -> Cost:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    trim_heap()  # or what is free already would be taken for nothing
     before = _status("VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (before + cap.memory, before + cap.memory))
     used = resource.getrusage(resource.RUSAGE_SELF)
