@@ -94,7 +94,8 @@ def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None
     in_user_space: Counter[str] = Counter()
     for stack, (seen, _) in recording.stacks.items():
         callers[way := " ".join(functions_in(stack, binary))] += seen
-        in_user_space[way] += seen * (stack.frames[0].address < 1 << 63)
+        # bpftrace has none of a sample now and then.
+        in_user_space[way] += seen * any(frame.address < 1 << 63 for frame in stack.frames[:1])
     assert callers["inner middle spin main"] > 0.2 * count, callers
     assert sum(callers[way] for way in callers if way.endswith("spin main")) > 0.8 * count, callers
     # From the kernel the way back is through libc's `stat`, which has no frame: it passes by `middle`.

@@ -35,7 +35,7 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    groups = [group for group in GROUPS if group not in {"compute", "hostile"}]
+    groups = [group for group in GROUPS if group not in {"compute", "hostile", "floods"}]
     run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
     assert "of another day" not in text
@@ -61,6 +61,14 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
     assert text.count("| 2,000, 2 processes |") == 2
     assert text.count("| real") == 9
     assert text.count("| SIG") == 2
+
+
+def test_floods_are_measured(tmp_path: Path) -> None:
+    written = tmp_path / "benchmarks.md"
+    run("--scale", "100", "--report", written, "floods").check_returncode()
+    text = written.read_text()
+    assert "## Floods" in text
+    assert all(row.endswith(" 0 |") or " 0 of " in row for row in text.splitlines() if "half-sent" in row)
 
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
