@@ -21,8 +21,9 @@ from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.connection import Connection, State
 from pgo_collector.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
+from pgo_collector.engine.process import Bounds
 from pgo_collector.engine.types import CPU
-from pgo_collector.engine.workers import Bounds, Workers
+from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.hooks.announcing import announce
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries

@@ -302,7 +302,26 @@ class Load:
             self.fault(f"a question failed though all was well, {answer.status}: {what}: {answer.text}")
 
 
-class Probe:
+class _Background:
+    """Something that a thread does within a block: `_run`, until `_over` is set."""
+
+    def __init__(self) -> None:
+        self._over = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(5 * PROBE_TIMEOUT)
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class Probe(_Background):
     """A well-behaved client: it submits small profiles all the time, each until it is acknowledged; a context
     manager.
 
@@ -313,21 +332,12 @@ class Probe:
         self._load = load
         self._owner = owner
         self._every = every_seconds
-        self._over = Event()
-        self._thread = Thread(target=self._run, daemon=True)
+        super().__init__()
         self._pending: Marked | None = None
         self._last_begun = -1.0
         self.succeeded: list[float] = []
         self.slowest = 0.0
         self.failures: Counter[str] = Counter()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(5 * PROBE_TIMEOUT)
 
     def gap(self, since: float, until: float) -> float:
         """Return the longest time, in seconds, in which none succeeded between two moments."""
@@ -369,24 +379,15 @@ class Probe:
             self.failures[f"{answer.status} {answer.text[:100]}"] += 1
 
 
-class Watch:
+class Watch(_Background):
     """Somebody who asks /readyz all the time, as an alert does; a context manager."""
 
     def __init__(self, address: Address, every_seconds: float = 0.5) -> None:
         self._address = address
         self._every = every_seconds
-        self._over = Event()
-        self._thread = Thread(target=self._run, daemon=True)
+        super().__init__()
         # When it was asked, and what was answered, 0 for nothing.
         self.answers: list[tuple[float, int]] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(5 * PROBE_TIMEOUT)
 
     def said_ready_throughout(self, since: float, until: float) -> bool:
         """Return whether there were answers in that time, and all were 200."""

@@ -92,12 +92,6 @@ def _forever(pid: Path) -> None:
         sum(range(1000))
 
 
-def _allocate(runs: Path, megabytes: int) -> int:
-    with runs.open("a") as file:
-        file.write("run\n")
-    return len(bytearray(b"x") * (megabytes << 20))
-
-
 def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> None:
     async def run() -> int:
         async with Workers(1, BOUNDS, tmp_path) as workers:
@@ -168,7 +162,7 @@ def test_a_task_that_the_kernel_ends_for_its_memory_is_not_tried_again(tmp_path:
         async with Workers(1, BOUNDS._replace(task_bytes=4 << 30), tmp_path) as workers:
             pid = await workers.run(os.getpid)
             with memory_cgroup(200 << 20, pid), pytest.raises(TaskOutOfMemory):
-                await workers.run(_allocate, runs, 600)
+                await workers.run(_allocate_by, runs, np.ones, 80 << 20)
             assert await workers.run(os.getpid) != pid
 
     asyncio.run(run())

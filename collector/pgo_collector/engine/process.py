@@ -31,11 +31,12 @@ _IDLE_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
-class Memory(NamedTuple):
-    """The memory of one worker process, in bytes: for the rows that it keeps, and for a task besides."""
+class Bounds(NamedTuple):
+    """What one worker process may use: memory for its rows and for a task, in bytes, and time for a task."""
 
     rows_bytes: int
     task_bytes: int
+    task_seconds: float
 
 
 class Process:
@@ -48,7 +49,7 @@ class Process:
         self.channel = channel
 
     @classmethod
-    async def started(cls, memory: Memory, rows_folder: Path, rows_taken: c_int64) -> Self:
+    async def started(cls, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> Self:
         """Start a process that keeps rows in a folder, and says in `rows_taken` how many bytes they take.
 
         Raises OSError or EOFError.
@@ -61,7 +62,7 @@ class Process:
         with theirs:
             try:
                 process = context.Process(
-                    target=_work, args=(theirs, memory, rows_folder, rows_taken), daemon=True
+                    target=_work, args=(theirs, bounds, rows_folder, rows_taken), daemon=True
                 )
                 await _start(process)
             except BaseException:
@@ -144,18 +145,18 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
     await starting
 
 
-def _work(end: socket.socket, memory: Memory, rows_folder: Path, rows_taken: c_int64) -> None:
+def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A file of rows that is mapped stays open, and there may be thousands.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    SHELF.most_bytes, SHELF.folder, SHELF.taken = memory.rows_bytes, rows_folder, rows_taken
+    SHELF.most_bytes, SHELF.folder, SHELF.taken = bounds.rows_bytes, rows_folder, rows_taken
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
-    limit_data(memory.rows_bytes + memory.task_bytes)
-    answer_all(end, memory.task_bytes)
+    limit_data(bounds.rows_bytes + bounds.task_bytes)
+    answer_all(end, bounds.task_bytes)
 
 
 def _end_with_parent() -> None:

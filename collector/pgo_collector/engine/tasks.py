@@ -45,13 +45,20 @@ from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile,
 _WORTH_TRIMMING = 32
 
 
+# What is written where there is nothing to merge.
+_NOTHING = Written(0, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge made: its etag, and the facts of the profile; None if there was no blob to take."""
+    """What a merge made: its etag, the facts of the profile, and what was written of it; None if there was no
+    blob to take.
+    """
 
     etag: str
     facts: Facts | None
     left_out: tuple[LeftOut, ...]
+    written: Written = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,7 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merge
         digest = written.sha256
         etag = f"{digest}-{form.format.name}"
     facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
-    return Merged(etag, facts, collected.left_out)
+    return Merged(etag, facts, collected.left_out, written)
 
 
 def read_rows(chosen: Chosen) -> None:

@@ -16,13 +16,13 @@ from contextlib import suppress
 from ctypes import c_int64
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
-from typing import Literal, NamedTuple, ParamSpec, Self, TypeVar, cast, get_args
+from typing import Literal, ParamSpec, Self, TypeVar, cast, get_args
 from zlib import crc32
 
 import structlog
 
 from pgo_collector.engine.channel import ChannelLost, outcome
-from pgo_collector.engine.process import LOOK_SECONDS, Memory, Process
+from pgo_collector.engine.process import LOOK_SECONDS, Bounds, Process
 from pgo_collector.engine.tasks import save_rows
 from pgo_collector.errors import (
     TaskOutOfMemory,
@@ -53,19 +53,6 @@ _TERMINATED = {-signal.SIGTERM, 255}
 # What is larger, such as a question's answer, is unpickled on a thread.
 _SMALL_BYTES = 64 << 10
 _log = structlog.get_logger()
-
-
-class Bounds(NamedTuple):
-    """What one worker process may use: memory for its rows and for a task, in bytes, and time for a task."""
-
-    rows_bytes: int
-    task_bytes: int
-    task_seconds: float
-
-    @property
-    def memory(self) -> Memory:
-        """The bounds of memory."""
-        return Memory(self.rows_bytes, self.task_bytes)
 
 
 def unobserved(task: str, seconds: float) -> None:
@@ -271,7 +258,7 @@ class _Worker:
         if self._process is None:
             self.rows_taken.value = 0
             self._oom_kills = await asyncio.to_thread(oom_kills)
-            self._process = await Process.started(self._bounds.memory, self._rows_folder, self.rows_taken)
+            self._process = await Process.started(self._bounds, self._rows_folder, self.rows_taken)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:

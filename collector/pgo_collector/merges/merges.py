@@ -129,8 +129,7 @@ class Merges:
             raise NothingSelected
         async with store.part() as part:
             merged = await make_merge(store, chosen, form, part, self.budget)
-            size, sha256 = await asyncio.to_thread(_measured, part)
-            merge = Merge(fingerprint_of(state, form), merged.etag, size, sha256, merged.left_out)
+            merge = Merge(fingerprint_of(state, form), merged.etag, *merged.written, merged.left_out)
             return await store.write(self._keep, merge, part)
 
     def _keep(self, merge: Merge, part: Path) -> OpenMerge:
@@ -179,9 +178,3 @@ def _sha256(file: BinaryIO) -> str:
     while chunk := file.read(_CHUNK_BYTES):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def _measured(part: Path) -> tuple[int, str]:
-    """The size of a file in bytes, and its SHA-256 in hex."""
-    with part.open("rb") as file:
-        return os.fstat(file.fileno()).st_size, _sha256(file)

@@ -56,14 +56,10 @@ _SERIES_WITH = [
         (ORIGINS.c.series_id, ORIGINS.c.blob_id),
     )
 ]
-_IS_USED = sa.select(
-    sa.or_(
-        *(
-            sa.exists().where(table.c.series_id == sa.bindparam("series"))
-            for table in (BLOBS, PROFILES, ORIGINS)
-        )
-    )
+_EMPTY_SERIES = sa.select(SERIES.c.id).where(
+    *(~sa.exists().where(table.c.series_id == SERIES.c.id) for table in (BLOBS, PROFILES, ORIGINS))
 )
+_IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
 _NEW_BLOB = insert(BLOBS)
 _PUT_BLOBS = _NEW_BLOB.on_conflict_do_update(
     index_elements=("series_id", "time_nanos", "digest"),
@@ -223,11 +219,14 @@ def series_with(connection: sa.Connection, blobs: Sequence[int]) -> set[int]:
     return found
 
 
-def drop_empty_series(connection: sa.Connection, series: Iterable[int]) -> None:
-    """Drop the rows of those series in which neither a blob nor a profile is any more."""
-    empty = [
-        {"series": each} for each in series if not connection.execute(_IS_USED, {"series": each}).scalar()
-    ]
+def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = None) -> None:
+    """Drop the rows of those series, or of all, in which neither a blob nor a profile is any more."""
+    if series is None:
+        found = list(connection.execute(_EMPTY_SERIES).scalars())
+    else:
+        every = (connection.execute(_IS_EMPTY, {"series": each}).scalar() for each in series)
+        found = [each for each in every if each is not None]
+    empty = [{"series": each} for each in found]
     if empty:
         for table, column in ((LABELS, LABELS.c.series_id), (SERIES, SERIES.c.id)):
             connection.execute(sa.delete(table).where(column == sa.bindparam("series")), empty)

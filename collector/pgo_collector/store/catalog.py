@@ -410,8 +410,7 @@ class Catalog:
     def drop_empty_series(self) -> None:
         """Drop the series that have no profile, which earlier versions left."""
         with self.writing() as connection:
-            every = list(connection.execute(sa.select(SERIES.c.id)).scalars())
-            drop_empty_series(connection, every)
+            drop_empty_series(connection)
 
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is kept."""
