@@ -60,7 +60,7 @@ class Keys(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What the routes work on."""
+    """The parts of a running server that its routes use."""
 
     store: Store
     locks: Locks

@@ -39,7 +39,7 @@ _REASONS = {
 
 
 class State(ServerState):
-    """What the connections of a server share: the pool, and whether the server stops."""
+    """State that the connections of a server share: the pool, and whether the server is stopping."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         super().__init__()
@@ -266,11 +266,11 @@ class _Requests(h11.Connection):
 
     @property
     def has_begun(self) -> bool:
-        """Whether some of a request's head is there."""
+        """Whether a part of a request's head has arrived."""
         return self.their_state is h11.IDLE and bool(self.trailing_data[0])
 
     def next_event(self) -> Any:
-        """As h11's. Raises h11.RemoteProtocolError, with the status and the detail of the answer."""
+        """Return the next event. Raises h11.RemoteProtocolError, with the status and detail of the answer."""
         was_in_head = self.their_state is h11.IDLE
         try:
             event = super().next_event()

@@ -35,7 +35,7 @@ def symbolize(binary: Path, addresses: Sequence[int]) -> list[tuple[Line, ...]]:
 
 
 def demangled(names: Iterable[str]) -> dict[str, str]:
-    """What people call functions with these linkage names. Raises ToolFailed as `symbolize`.
+    """Return the demangled name of each linkage name. Raises ToolFailed as `symbolize`.
 
     No compiler writes a name of several lines, but debug information may have one; that stays as it is.
     """

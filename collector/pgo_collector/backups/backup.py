@@ -155,7 +155,7 @@ class _Backup:
             self._put(checked_blob(content, self._blobs.path / blob.name, blob.digest), blob.name)
 
     def _read(self, name: str) -> bytes:
-        """What is in a file. Raises FileNotFoundError, or _Unreadable: the others are copied all the same."""
+        """Return the content of a file. Raises FileNotFoundError or _Unreadable."""
         try:
             return self._blobs.read(name)
         except FileNotFoundError:

@@ -99,7 +99,7 @@ def _write(content: bytes, part: Path) -> None:
 
 
 def checked_blob(content: bytes, path: Path, digest: str) -> bytes:
-    """What was read of a blob, if the SHA-256 of its bare protobuf is `digest`. Raises CopyDamaged."""
+    """Return the content of a blob if the SHA-256 of its bare protobuf is `digest`. Raises CopyDamaged."""
     try:
         found = hashlib.sha256(gzip.decompress(content)).hexdigest()
     except (OSError, EOFError, zlib.error) as error:
@@ -110,7 +110,7 @@ def checked_blob(content: bytes, path: Path, digest: str) -> bytes:
 
 
 def checked_inputs(content: bytes, path: Path) -> bytes:
-    """What was read of what lies beside a combined blob. Raises CopyDamaged."""
+    """Return the content of an .inputs file if its checksum is right. Raises CopyDamaged."""
     if not inputs_are_whole(content):
         raise CopyDamaged(f"{path} is not as it was written")
     return content
