@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 import uvloop
-from pprof_merge.heap import share_heap, trim_heap
+from pprof_merge import share_heap, trim_heap
 from starlette.types import ASGIApp
 
 from pgo_collector.app import Keys, Parts, create_app

@@ -31,11 +31,11 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.selection import Coarse
 from pgo_collector.ui.flame_drawing import drawing_of
 from pprof_merge import ProfileError, Weighting
+from pprof_merge.analysis.coverage import parse_symbols
+from pprof_merge.analysis.flame_graph import FlameView
+from pprof_merge.analysis.rules import Rules, parse_rules
 from pprof_merge.errors import RulesInvalid, SymbolsInvalid
-from pprof_merge.flame_graph import View
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import Rules, parse_rules
-from pprof_merge.symbols import parse_symbols
 
 from tests.campaign.bomb_inputs import PROFILE, Kind, text_kind
 from tests.merge.stacked import stacked
@@ -137,7 +137,7 @@ def _timeline(body: bytes, folder: Path) -> int:
 def _flame(body: bytes, folder: Path) -> int:
     """The graph, and what the page draws of it, in which all is found that is sought."""
     engine = _Engine(body, folder)
-    view = View(least=0, search="1")
+    view = FlameView(least=0, search="1")
     drawn = questions.draw_blobs(engine.chosen, view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:

@@ -227,11 +227,11 @@ def in_frame(text: bytes) -> memoryview:
 def test_what_is_packed_gets_at_nothing_that_the_engine_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pprof_merge.files.Toucher", Toucher, raising=False)
-    monkeypatch.setattr("pprof_merge.files.sys.Toucher", Toucher, raising=False)
+    monkeypatch.setattr("pprof_merge.command.files.Toucher", Toucher, raising=False)
+    monkeypatch.setattr("pprof_merge.command.files.sys.Toucher", Toucher, raising=False)
     harm = tmp_path / "harm"
     for name in ("Toucher", "sys.Toucher"):
-        assert unpack(in_frame(reached_through("pprof_merge.files", name, str(harm)))) is None
+        assert unpack(in_frame(reached_through("pprof_merge.command.files", name, str(harm)))) is None
         assert not harm.exists()
 
 

@@ -27,7 +27,7 @@ from pgo_collector.store.retired import delete_retired
 from pgo_collector.store.selection import Selection
 from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
-from pprof_merge.rules import Rules
+from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pgo_collector.cli
-import pprof_merge.cli
+import pprof_merge.command.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
-from pprof_merge import Collection, Header, IncompatibleProfiles, Profile, ValueType, Weighting
-from pprof_merge.headers import check_compatible
-from pprof_merge.profile import Int64s, Ints
-from pprof_merge.ragged import first_appearance
-from pprof_merge.report import Subject
-from pprof_merge.weights import PLAIN
+from pprof_merge import (
+    PLAIN_WEIGHTING,
+    Collection,
+    Header,
+    IncompatibleProfiles,
+    Int64s,
+    Ints,
+    Profile,
+    ReportedProfile,
+    ValueType,
+    Weighting,
+    check_compatible,
+    first_appearance,
+)
 
 from pgo_collector.engine.shelf import Shelf
 from pgo_collector.engine.stored import STORED, StoredBlobs, StoredSeries
@@ -80,16 +88,16 @@ class Collected:
         return [self.taken.name(row) for row in range(len(self.taken))]
 
     @property
-    def subjects(self) -> list[Subject]:
+    def subjects(self) -> list[ReportedProfile]:
         """What a report is on."""
-        return [*map(Subject, self.numbers.tolist(), self.blobs, self.labels)]
+        return [*map(ReportedProfile, self.numbers.tolist(), self.blobs, self.labels)]
 
     @property
     def labels(self) -> list[dict[str, str]]:
         """Their series' labels."""
         return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
 
-    def merge(self, weighting: Weighting = PLAIN, depth: int | None = None) -> Profile:
+    def merge(self, weighting: Weighting = PLAIN_WEIGHTING, depth: int | None = None) -> Profile:
         """Their merge. Raises as `Collection.merge` does."""
         if not weighting.is_plain:
             return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
@@ -98,7 +106,7 @@ class Collected:
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 
 
-def collect(chosen: Chosen, weighting: Weighting = PLAIN) -> Collected:
+def collect(chosen: Chosen, weighting: Weighting = PLAIN_WEIGHTING) -> Collected:
     """What can be read of blobs, and be merged and weighed so."""
     rows, blobs = SHELF.rows(chosen.owner), chosen.blobs
     unreadable = SHELF.take_in(chosen.owner, blobs)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pprof_merge import Weighting, WeightingInvalid
-from pprof_merge.formats import FORMATS, Format
-from pprof_merge.rules import Rules
-from pprof_merge.weights import PLAIN, parse_half_life, parse_weight
+from pprof_merge import (
+    FORMATS,
+    PLAIN_WEIGHTING,
+    Format,
+    Rules,
+    Weighting,
+    WeightingInvalid,
+    parse_half_life,
+    parse_weight,
+)
 
 from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 
@@ -20,7 +26,7 @@ class Form:
 
     format: Format
     rules: Rules
-    weighting: Weighting = PLAIN
+    weighting: Weighting = PLAIN_WEIGHTING
 
     @property
     def is_plain(self) -> bool:
@@ -45,9 +51,9 @@ def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
     """The weighting of two parameters, as far as they are given. Raises NoSuchWeighting."""
     parameter = "weight"
     try:
-        by = PLAIN.by if weight is None else parse_weight(weight)
+        by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
         parameter = "half_life"
-        return Weighting(by, PLAIN.half_life if half_life is None else parse_half_life(half_life))
+        return Weighting(by, PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life))
     except WeightingInvalid as error:
         raise NoSuchWeighting(f"{parameter}: {error}") from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import structlog
-from pprof_merge.heap import keep_heap
+from pprof_merge import keep_heap
 
 from pgo_collector.engine.channel import Channel, answer_all
 from pgo_collector.engine.collected import SHELF

@@ -9,15 +9,21 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
-from pprof_merge import Budget, Header, ValueType
-from pprof_merge.flame_graph import FlameGraph, View
-from pprof_merge.formats.sample_type import default_column
-from pprof_merge.grouping import GROUPINGS, Grouping
-from pprof_merge.heap import trim_after
-from pprof_merge.profile import Int64s
-from pprof_merge.timeline import Timeline
-from pprof_merge.top_table import TopTable
-from pprof_merge.weighed_stacks import WeighedStacks
+from pprof_merge import (
+    GROUPINGS,
+    Budget,
+    FlameGraph,
+    FlameView,
+    Grouping,
+    Header,
+    Int64s,
+    Timeline,
+    TopTable,
+    ValueType,
+    WeighedStacks,
+    default_column,
+    trim_after,
+)
 
 from pgo_collector.engine.collected import Chosen, Collected, LeftOut, collect
 from pgo_collector.engine.outputs import for_the_server, refusing_large, write_pieces
@@ -130,7 +136,7 @@ def weigh_blobs(chosen: Chosen, part: Path, budget: Budget) -> Weighed:
 
 
 @trim_after
-def draw_blobs(chosen: Chosen, view: View, base: Path | None, budget: Budget) -> Drawn:
+def draw_blobs(chosen: Chosen, view: FlameView, base: Path | None, budget: Budget) -> Drawn:
     """The flame graph of the merge of some blobs, beside that of a base if there is one, which `weigh_blobs`
     has put into a file.
 

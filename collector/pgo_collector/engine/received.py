@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Header, Limits, ProfileError, compress
-from pprof_merge.batch import Batch
-from pprof_merge.compression import GZIP_MAGIC, inflate
-from pprof_merge.decode import decode_all
+from pprof_merge import GZIP_MAGIC, Batch, Header, Limits, ProfileError, compress, decode_all, inflate
 
 from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.seals import is_sealed

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from pprof_merge import Collection, Limits, ProfileError
-from pprof_merge.profile import Int64s
+from pprof_merge import Collection, Int64s, Limits, ProfileError
 
 from pgo_collector.engine.stored import StoredBlobs
 

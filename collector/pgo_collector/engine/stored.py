@@ -8,8 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import Limits
-from pprof_merge.profile import Bytes, Int32s, Int64s, Ints
+from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
 
 from pgo_collector.days import DAY_NANOS
 

@@ -13,24 +13,26 @@ from pathlib import Path
 
 import numpy as np
 from pprof_merge import (
+    Batch,
     Budget,
     Header,
     OutputTooLarge,
     Profile,
     ProfileError,
+    ReportOptions,
     SymbolsInvalid,
     UnfitForFormat,
+    apply_rules,
     compress,
     decode,
+    decode_all,
     encode,
+    overlap,
+    parse_symbols,
+    report,
+    trim_after,
+    trim_heap,
 )
-from pprof_merge.batch import Batch
-from pprof_merge.decode import decode_all
-from pprof_merge.heap import trim_after, trim_heap
-from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, report
-from pprof_merge.rules import apply_rules
-from pprof_merge.symbols import parse_symbols
 
 from pgo_collector.engine.collected import SHELF, Chosen, LeftOut, collect
 from pgo_collector.engine.facts import Facts
@@ -194,9 +196,9 @@ def report_blobs(
     of = collected.collection, collected.subjects, now_nanos
     with refusing_large("the report: "):
         try:
-            made = report(*of, Questions(functions, against), budget)
+            made = report(*of, ReportOptions(functions, against), budget)
         except UnfitForFormat:
-            made = report(*of, Questions(functions), budget)
+            made = report(*of, ReportOptions(functions), budget)
         return Reported(made.json(for_the_server(budget)), collected.left_out)
 
 

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pprof_merge.formats import FORMATS
-from pprof_merge.grouping import GROUPINGS
-from pprof_merge.weights import WEIGHTS
+from pprof_merge import FORMATS, GROUPINGS, WEIGHTS
 from starlette.requests import Request
 
 from pgo_collector.engine.types import CPU, TYPES

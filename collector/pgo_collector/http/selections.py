@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pprof_merge import WeightingInvalid
-from pprof_merge.weights import parse_half_life
+from pprof_merge import WeightingInvalid, parse_half_life
 from starlette.requests import Request
 
 from pgo_collector.engine.types import CPU, TYPES

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import structlog
-from pprof_merge import Budget
-from pprof_merge.budget import UNBOUNDED
+from pprof_merge import UNBOUNDED, Budget
 
 from pgo_collector.engine.collected import Chosen
 from pgo_collector.engine.forms import Form

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import structlog
-from pprof_merge import Budget
-from pprof_merge.budget import UNBOUNDED
+from pprof_merge import UNBOUNDED, Budget
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.forms import Form

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pprof_merge.grouping import Grouping
-from pprof_merge.shifts import Usage, shifts
-from pprof_merge.top_table import Order
+from pprof_merge import Grouping, TopOrder, Usage, diff_tables
 
 from pgo_collector.errors import NotComparable
 from pgo_collector.questions.answers import Diff, DiffRow, DiffSide, SampleType, Values
 from pgo_collector.questions.tables import FleetTable
 
 
-def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: Order, most: int) -> Diff:
+def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, most: int) -> Diff:
     """The rows whose shares differ most. Raises NotComparable."""
     if now.sample_type != base.sample_type:
         raise NotComparable(f"one measures {now.sample_type}, the base {base.sample_type}")
-    every = shifts(now.table, base.table, sort)
+    every = diff_tables(now.table, base.table, sort)
     return Diff(
         by=by,
         sort=sort,

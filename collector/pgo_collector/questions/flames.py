@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pprof_merge import ValueType
-from pprof_merge.flame_graph import FlameGraph, View
+from pprof_merge import FlameGraph, FlameView, ValueType
 
 from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.questions import Weighed, draw_blobs, weigh_blobs
@@ -31,7 +30,9 @@ class Flame:
     left_out: list[LeftOut]
 
 
-async def flame_of(fleet: Fleet, selection: Selection, view: View, base: Selection | None = None) -> Flame:
+async def flame_of(
+    fleet: Fleet, selection: Selection, view: FlameView, base: Selection | None = None
+) -> Flame:
     """The flame graph of a selection of one service, beside that of a base if there is one.
 
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.

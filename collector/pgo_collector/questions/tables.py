@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pprof_merge import ValueType
-from pprof_merge.grouping import Grouping
-from pprof_merge.profile import Int64s
-from pprof_merge.top_table import TopSum, TopTable
+from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
 
 from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.outputs import refusing_large

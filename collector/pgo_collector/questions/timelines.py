@@ -8,9 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from pprof_merge import ValueType
-from pprof_merge.profile import Int64s
-from pprof_merge.shifts import share
+from pprof_merge import Int64s, ValueType, share_of
 
 from pgo_collector.engine.collected import LeftOut
 from pgo_collector.engine.questions import Timed, time_blobs
@@ -97,8 +95,8 @@ async def time_series(
                 total=total,
                 flat=flat,
                 cum=cum,
-                flat_share=share(flat, total),
-                cum_share=share(cum, total),
+                flat_share=share_of(flat, total),
+                cum_share=share_of(cum, total),
             )
             for number, (total, flat, cum) in enumerate(sums[chosen].tolist())
         ],

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from pprof_merge.grouping import Grouping
-from pprof_merge.shifts import share
-from pprof_merge.top_table import Order
+from pprof_merge import Grouping, TopOrder, share_of
 
 from pgo_collector.questions.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
 from pgo_collector.questions.tables import FleetTable
@@ -15,7 +13,7 @@ from pgo_collector.questions.tables import FleetTable
 _MOST_SERVICES_A_ROW = 10
 
 
-def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
+def top_of(found: FleetTable, by: Grouping, sort: TopOrder, most: int) -> Top:
     """The rows with most, by flat or cum."""
     table, total = found.table, found.total
     rows = table.order(0, sort)[:most]
@@ -33,7 +31,10 @@ def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
         total=total,
         services=[
             ServiceTotal(
-                service=part.service, profiles=part.profiles, total=part.total, share=share(part.total, total)
+                service=part.service,
+                profiles=part.profiles,
+                total=part.total,
+                share=share_of(part.total, total),
             )
             for part in totals
         ],
@@ -43,8 +44,8 @@ def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
                 name=table.names[row],
                 flat=(flat := int(table.flat[row, 0])),
                 cum=(cum := int(table.cum[row, 0])),
-                flat_share=share(flat, total),
-                cum_share=share(cum, total),
+                flat_share=share_of(flat, total),
+                cum_share=share_of(cum, total),
                 services=services[row],
             )
             for row in rows
@@ -52,7 +53,7 @@ def top_of(found: FleetTable, by: Grouping, sort: Order, most: int) -> Top:
     )
 
 
-def _services_of(found: FleetTable, rows: list[int], sort: Order) -> dict[int, list[ServiceValues]]:
+def _services_of(found: FleetTable, rows: list[int], sort: TopOrder) -> dict[int, list[ServiceValues]]:
     """For each of some rows, the services that have most of it."""
     is_wanted = np.zeros(len(found.table.names), np.bool_)
     is_wanted[rows] = True
@@ -65,8 +66,8 @@ def _services_of(found: FleetTable, rows: list[int], sort: Order) -> dict[int, l
                     service=part.service,
                     flat=flat,
                     cum=cum,
-                    flat_share=share(flat, part.total),
-                    cum_share=share(cum, part.total),
+                    flat_share=share_of(flat, part.total),
+                    cum_share=share_of(cum, part.total),
                 )
             )
     for values in services.values():

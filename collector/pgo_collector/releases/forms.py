@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import structlog
-from pprof_merge import Budget
-from pprof_merge.formats import Format
-from pprof_merge.rules import Rules
+from pprof_merge import Budget, Format, Rules
 
 from pgo_collector.engine.forms import Form
 from pgo_collector.engine.tasks import convert

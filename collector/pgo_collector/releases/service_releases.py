@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from pprof_merge.formats import Format
+from pprof_merge import Format
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.types import CPU

@@ -3,7 +3,7 @@
 import asyncio
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS
+from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 

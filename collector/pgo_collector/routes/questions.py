@@ -6,8 +6,7 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import Grouping
-from pprof_merge.top_table import Order
+from pprof_merge import Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -84,8 +83,8 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     return router
 
 
-def _table_asked(request: Request) -> tuple[Grouping, Order, int]:
+def _table_asked(request: Request) -> tuple[Grouping, TopOrder, int]:
     """By what, in which order, and how many rows. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
-    sort = cast("Order", one_of(request, "sort"))
+    sort = cast("TopOrder", one_of(request, "sort"))
     return by, sort, whole_number(request, "n")

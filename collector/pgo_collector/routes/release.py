@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS, Format
+from pprof_merge import FORMATS, Format
 from starlette.requests import Request
 from starlette.responses import Response
 

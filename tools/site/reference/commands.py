@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pgo_agent.cli
 import pgo_collector.cli
-import pprof_merge.cli
+import pprof_merge.command.cli
 
 from deploy.pipeline import pgo_fetch
 from tools.site.reference.markdown import code, page, table
@@ -23,7 +23,7 @@ def commands_page() -> str:
     parsers = (
         pgo_collector.cli.build_parser(),
         pgo_agent.cli.parser(),
-        pprof_merge.cli.parser(),
+        pprof_merge.command.cli.parser(),
         pgo_fetch.parser(),
     )
     sections = (_section(*found) for parser in parsers for found in commands(parser))

@@ -6,7 +6,7 @@ import json
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS
+from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import GROUPINGS
+from pprof_merge import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import Grouping
+from pprof_merge import Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 
