@@ -27,16 +27,16 @@ from tests.oracle.builder import World, seeded
 
 # Every constant that says how much a loop takes at once.
 CHUNKED = (
-    "pprof_merge.codec.message_rows:_CHUNK_ROWS",
+    "pprof_merge.analysis.outliers:_CHUNK_TRACES",
+    "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
     "pprof_merge.codec.decode:_BATCH_BYTES",
     "pprof_merge.codec.encode_samples:_CHUNK_LOCATIONS",
     "pprof_merge.codec.fields:_CHUNK_BYTES",
-    "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
-    "pprof_merge.analysis.outliers:_CHUNK_TRACES",
-    "pprof_merge.merging.selection:_PART_TRACES",
+    "pprof_merge.codec.message_rows:_CHUNK_ROWS",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.columns.ragged:_CHUNK_ROWS",
     "pprof_merge.columns.row_table:_PART_WORDS",
+    "pprof_merge.merging.selection:_PART_TRACES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
 )
 _ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)

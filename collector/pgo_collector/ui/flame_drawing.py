@@ -7,8 +7,8 @@ from zlib import crc32
 
 from pprof_merge import FlameGraph, Frame, package_of, share_of
 
-from pgo_collector.questions.answers import SampleType
-from pgo_collector.questions.flames import Flame
+from pgo_collector.queries.answers import SampleType
+from pgo_collector.queries.flames import Flame
 from pgo_collector.ui.amounts import amount, cut, percent, points, short
 
 ROW_HEIGHT = 22  # pixels; that of a box is one less

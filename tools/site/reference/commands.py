@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pgo_agent.cli
-import pgo_collector.cli
+import pgo_collector.command.cli
 import pprof_merge.command.cli
 
 from deploy.pipeline import pgo_fetch
@@ -21,7 +21,7 @@ isn't, but for [`pgo_fetch.py`](../pipelines.md), whose exit codes are for pipel
 def commands_page() -> str:
     """It."""
     parsers = (
-        pgo_collector.cli.build_parser(),
+        pgo_collector.command.cli.build_parser(),
         pgo_agent.cli.parser(),
         pprof_merge.command.cli.parser(),
         pgo_fetch.parser(),

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first
-from pgo_collector.questions.flames import flame_of
+from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import sees_service

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import one_of, whole_number
 from pgo_collector.http.selections import first
-from pgo_collector.questions.tables import fleet_table
-from pgo_collector.questions.tops import top_of
+from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import sees_service
 from pgo_collector.ui.sources import Sources
