@@ -6,7 +6,7 @@ Every function is one transaction. It can be lost: `reconcile` rebuilds it from 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 import structlog
 
 from pgo_collector.catalog.database import REINDEX, check_database, open_database
-from pgo_collector.catalog.fingerprint_cache import FingerprintCache, State, read_fingerprint, read_state
+from pgo_collector.catalog.fingerprint_cache import FingerprintCache, State, read_state
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
@@ -38,7 +38,7 @@ from pgo_collector.catalog.selecting import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts, LeftOut
-from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
 
@@ -151,28 +151,42 @@ class Catalog:
             query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
             return int(connection.execute(query).scalar_one())
 
+    def known_state(self, selection: Selection) -> State | None:
+        """Return the state of a selection where it is remembered and still holds; nothing is read."""
+        return self._states.find(selection)
+
+    def state(self, selection: Selection) -> State:
+        """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
+        return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
+
+    def resolve(
+        self, selection: Selection, take: Callable[[Iterator[Blob]], T], most: int | None = None
+    ) -> tuple[State, T]:
+        """Return the state of a selection, and what `take` makes of its blobs at the same moment.
+
+        `take` gets the live blobs one by one, the first `most` in canonical order: by time, then by digest.
+        """
+        with self._resolving(selection) as (state, connection):
+            return state, take(read_in_order(connection, selected(selection), most))
+
+    def resolve_merge(
+        self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
+    ) -> tuple[State, Merge | T]:
+        """Return the state of a selection, and the merge kept of it, or else what `take` makes of its blobs.
+
+        As `resolve`; `kept_as` turns the fingerprint of the blobs into that of their merge.
+        """
+        with self._resolving(selection) as (state, connection):
+            merge = _read_merge(connection, kept_as(state.fingerprint))
+            return state, merge or take(read_in_order(connection, selected(selection)))
+
     @contextmanager
-    def state(self, selection: Selection) -> Iterator[tuple[str, Iterator[Blob]]]:
-        """The fingerprint, and the blobs that it is of in canonical order, to be read one after another."""
-        with self._engine.begin() as connection:
-            yield read_fingerprint(connection, selection), read_in_order(connection, selected(selection))
-
-    def fingerprint(self, selection: Selection) -> str:
-        """One text for the same live blobs."""
-        return self._state(selection).fingerprint
-
-    def coarse(self, selection: Selection) -> Coarse:
-        """Where the selection is finer than what is left."""
-        return self._state(selection).coarse
-
-    def _state(self, selection: Selection) -> State:
-        if (known := self._states.find(selection)) is not None:
-            return known
+    def _resolving(self, selection: Selection) -> Iterator[tuple[State, sa.Connection]]:
         changes = self._states.changes(selection)
         with self._engine.begin() as connection:
             state = read_state(connection, selection)
-        self._states.keep(selection, changes, state)
-        return state
+            self._states.keep(selection, changes, state)
+            yield state, connection
 
     def services(self) -> list[str]:
         """Those with live blobs, in the order of their names."""
@@ -413,11 +427,7 @@ class Catalog:
     def merge(self, fingerprint: str) -> Merge | None:
         """The merge of that fingerprint, if it is kept."""
         with self._engine.begin() as connection:
-            query = sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+            return _read_merge(connection, fingerprint)
 
     def merges(self) -> set[str]:
         """The fingerprints of all that are kept."""
@@ -433,6 +443,13 @@ class Catalog:
             connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
             connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())
+
+
+def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
+    row = connection.execute(sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)).one_or_none()
+    if row is None:
+        return None
+    return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
 
 
 def add_profiles(

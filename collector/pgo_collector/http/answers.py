@@ -51,6 +51,7 @@ def merge_download(
     """A merge to be saved under that name; 304 to a GET or HEAD of a client that has it already."""
     context_of(request).profile = made.etag
     headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+    headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
     if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
