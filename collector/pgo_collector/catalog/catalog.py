@@ -29,6 +29,7 @@ from pgo_collector.catalog.rows import (
     read_blobs,
     read_counting,
     read_in_order,
+    read_newest,
     series_id,
     series_of,
     series_with,
@@ -135,10 +136,14 @@ class Catalog:
         with self._engine.begin() as connection:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
-    def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
-        """The blobs that count, the first `most` in canonical order: by time, then by digest."""
+    def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
+        """Return the blobs that count, or only so many of the `newest`, in canonical order: by time, then by
+        digest.
+        """
         with self._engine.begin() as connection:
-            return [*read_in_order(connection, selected(selection), most)]
+            if newest is None:
+                return [*read_in_order(connection, selected(selection))]
+            return [*read_newest(connection, selected(selection), newest)][::-1]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """The blobs of these ids."""
@@ -159,15 +164,18 @@ class Catalog:
         """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
         return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
 
-    def resolve(
-        self, selection: Selection, take: Callable[[Iterator[Blob]], T], most: int | None = None
-    ) -> tuple[State, T]:
+    def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[State, T]:
         """Return the state of a selection, and what `take` makes of its blobs at the same moment.
 
-        `take` gets the live blobs one by one, the first `most` in canonical order: by time, then by digest.
+        `take` gets the live blobs one by one, in canonical order: by time, then by digest.
         """
         with self._resolving(selection) as (state, connection):
-            return state, take(read_in_order(connection, selected(selection), most))
+            return state, take(read_in_order(connection, selected(selection)))
+
+    def resolve_newest(self, selection: Selection, most: int) -> tuple[State, list[Blob]]:
+        """Return the state of a selection and, of the same moment, its newest blobs in canonical order."""
+        with self._resolving(selection) as (state, connection):
+            return state, [*read_newest(connection, selected(selection), most)][::-1]
 
     def resolve_merge(
         self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]

@@ -90,13 +90,13 @@ class Merges:
                 merged = await make_merge(self.store, chosen, rendition, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out, coarse)
 
-    async def of_some(self, selection: Selection, most: int, rendition: Rendition) -> OpenMerge:
-        """Return the merge of no more than `most` blobs of a selection. It isn't kept.
+    async def of_newest(self, selection: Selection, most: int, rendition: Rendition) -> OpenMerge:
+        """Return the merge of the newest blobs of a selection, no more than `most`. It isn't kept.
 
         Raises as `current` does.
         """
         with _storage_errors():
-            state, blobs = await asyncio.to_thread(self.store.catalog.resolve, selection, list[Blob], most)
+            state, blobs = await asyncio.to_thread(self.store.catalog.resolve_newest, selection, most)
         if not blobs:
             raise NothingSelected
         coarse = replace(state.coarse, blobs=state.coarse.blobs & {blob.id for blob in blobs})

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.http.answers import merge_download
+from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.profefe import FILENAME
 from pgo_collector.merges.merges import Merges
 from pgo_collector.routes.profefe.queries import limit_of, selection_of
@@ -17,13 +18,14 @@ def merge_routes(merges: Merges) -> APIRouter:
     """The route. A service's rules play no part: they are for compilers, and this is for people."""
     router = APIRouter()
 
-    @router.api_route("/profiles/merge", methods=["GET", "HEAD"])
+    @router.api_route("/profiles/merge", methods=METHODS)
+    @router.api_route("/profiles/merge/", methods=METHODS, include_in_schema=False)
     async def merge(request: Request) -> Response:
-        selection, most = selection_of(request), limit_of(request)
-        if most is None:
+        selection, newest = selection_of(request), limit_of(request)
+        if newest is None:
             made = await merges.current(selection, PLAIN_RENDITION)
         else:
-            made = await merges.of_some(selection, most, PLAIN_RENDITION)
+            made = await merges.of_newest(selection, newest, PLAIN_RENDITION)
         return merge_download(request, made, FILENAME)
 
     return router
