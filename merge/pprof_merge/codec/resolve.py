@@ -16,7 +16,7 @@ from pprof_merge.codec.locations import read_locations
 from pprof_merge.codec.records import Bodies
 from pprof_merge.codec.samples import SampleColumns, read_samples
 from pprof_merge.codec.strict_reader import FUNCTION, MAPPING, StrictReader
-from pprof_merge.columns.ragged import offsets_of, rows_at
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Bools, Functions, Int64s, Ints, Labels, Lines, Locations, Mappings, Samples
 
@@ -144,7 +144,7 @@ def decode_locations(
     function = functions.rows(columns.lines[:, 0], columns.line_offsets[offsets])
     if function.size and function.min() < 0:
         missing = np.flatnonzero(function < 0)
-        location = rows_at(columns.line_offsets, missing)[0]
+        location = rows_of_indexes(columns.line_offsets, missing)[0]
         raise MalformedProfile(
             f"function {columns.lines[missing[0], 0]} is not there", f"location {location}"
         )
@@ -178,7 +178,7 @@ def decode_samples(
     rows = locations.rows(columns.location_ids, columns.location_offsets[offsets])
     if rows.size and rows.min() < 0:
         missing = np.flatnonzero(rows < 0)
-        sample = rows_at(columns.location_offsets, missing)[0]
+        sample = rows_of_indexes(columns.location_offsets, missing)[0]
         raise MalformedProfile(
             f"location {columns.location_ids[missing[0]]} is not there", f"sample {sample}"
         )
