@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 class BackgroundTask(Protocol):
     """Something that goes on in the background. It handles the failures that it knows."""
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Run until there is nothing more to do, or this is cancelled. It may be called again."""
 
 
@@ -49,7 +49,7 @@ class BackgroundTasks:
         while True:
             begin = time.monotonic()
             try:
-                await task.follow()
+                await task.run()
             except Exception as error:  # noqa: BLE001 - whatever it is, the task has to go on
                 if time.monotonic() - begin > _LONGEST_SECONDS:
                     pause = _SHORTEST_SECONDS

@@ -16,13 +16,13 @@ from pathlib import Path
 from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.catalog.catalog_file import (
-    Stored,
+    BlobRow,
+    blob_rows,
     copy_catalog,
     counted_profiles,
     made_nanos,
     reading_catalog,
-    stored_blobs,
-    version_of,
+    schema_version,
 )
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.errors import BackupUnusable, CopyDamaged
@@ -99,19 +99,19 @@ class _Backup:
         self._target.sweep({*_paths(blobs)}, {catalog, *releases.values()})
         return self._report
 
-    def _snapshot(self) -> tuple[str, list[Stored]]:
+    def _snapshot(self) -> tuple[str, list[BlobRow]]:
         """Copies the catalog; its SHA-256, and the live blobs in it."""
         part = self._target.new_part()
         try:
             copy_catalog(self._catalog, part)
             with reading_catalog(part) as connection:
-                if version_of(connection) != VERSION:
+                if schema_version(connection) != VERSION:
                     raise BackupUnusable(
                         f"catalog {self._catalog}: it is another version's; use that version"
                     )
                 self._profiles = counted_profiles(connection)
                 self._refuse_another(made_nanos(connection))
-                blobs = [blob for blob in stored_blobs(connection) if blob.live]
+                blobs = [blob for blob in blob_rows(connection) if blob.live]
             return self._target.keep(part), blobs
         finally:
             part.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ class _Backup:
             f"and has {self._profiles}: restore that backup, or take another folder"
         )
 
-    def _copy(self, blobs: list[Stored]) -> tuple[set[str], list[str]]:
+    def _copy(self, blobs: list[BlobRow]) -> tuple[set[str], list[str]]:
         """Copies what the target hasn't yet; the names of those that are gone, and what is damaged."""
         gone: set[str] = set()
         damaged: list[str] = []
@@ -141,7 +141,7 @@ class _Backup:
                 damaged.append(str(error))
         return gone, damaged
 
-    def _copy_blob(self, blob: Stored) -> None:
+    def _copy_blob(self, blob: BlobRow) -> None:
         if blob.inputs_size:
             name = inputs_of(blob.name)
             content = checked_inputs(self._read(name), self._blobs.path / name)
@@ -193,7 +193,7 @@ def inputs_of(blob: str) -> str:
     return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX
 
 
-def _paths(blobs: list[Stored]) -> Iterator[str]:
+def _paths(blobs: list[BlobRow]) -> Iterator[str]:
     for blob in blobs:
         yield blob.name
         if blob.inputs_size:

@@ -13,7 +13,7 @@ from typing import ParamSpec
 from pgo_collector.backups.backup import Report, inputs_of
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
-from pgo_collector.catalog.catalog_file import reading_catalog, stored_blobs
+from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog
 from pgo_collector.errors import BackupUnusable, CopyDamaged
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.store.folder import DataFolder, restoring
@@ -60,7 +60,7 @@ class _Restore:
         """
         if self._try(self._copy_file, self._manifest.catalog, self._folder.catalog):
             with reading_catalog(self._folder.catalog) as connection:
-                rows = [row for row in stored_blobs(connection) if row.live]
+                rows = [row for row in blob_rows(connection) if row.live]
             yield from ((row.name, row.digest, row.inputs_size > 0) for row in rows)
             return
         names = {f"{folder}/{file}" for folder, files, _ in self._target.blobs.walk() for file in files}

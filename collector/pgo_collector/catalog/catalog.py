@@ -16,13 +16,18 @@ import sqlalchemy as sa
 import structlog
 
 from pgo_collector.catalog.database import REINDEX, check_database, open_database
-from pgo_collector.catalog.fingerprint_cache import FingerprintCache, State, read_fingerprint, read_state
+from pgo_collector.catalog.fingerprint_cache import (
+    FingerprintCache,
+    SelectionState,
+    read_fingerprint,
+    read_state,
+)
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
     add_single_profiles,
-    count_profiles,
+    assign_profiles,
     drop_empty_series,
     put_blob,
     put_profile,
@@ -32,9 +37,9 @@ from pgo_collector.catalog.rows import (
     series_id,
     series_of,
     series_with,
-    uncount_profiles,
+    unassign_profiles,
 )
-from pgo_collector.catalog.selecting import selected
+from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts, LeftOut
@@ -96,7 +101,7 @@ class Catalog:
         self.damage: str | None = None
         self._engine = open_database(path, self._note_damage)
         self._writer = self._engine.connect().execution_options(writes=True)
-        self._states = FingerprintCache()
+        self._fingerprints = FingerprintCache()
 
     def check(self) -> None:
         """Reads all of the file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
@@ -128,7 +133,7 @@ class Catalog:
                 yield self._writer
         finally:
             for service, type_ in {name.series[:2] for name in blobs}:
-                self._states.changed(service, type_)
+                self._fingerprints.invalidate(service, type_)
 
     def made_nanos(self) -> int:
         """When it was made, in ns since 1970; what came before then was taken in from the blobs."""
@@ -165,13 +170,13 @@ class Catalog:
         """Where the selection is finer than what is left."""
         return self._state(selection).coarse
 
-    def _state(self, selection: Selection) -> State:
-        if (known := self._states.find(selection)) is not None:
+    def _state(self, selection: Selection) -> SelectionState:
+        if (known := self._fingerprints.get(selection)) is not None:
             return known
-        changes = self._states.changes(selection)
+        changes = self._fingerprints.generation(selection)
         with self._engine.begin() as connection:
             state = read_state(connection, selection)
-        self._states.keep(selection, changes, state)
+        self._fingerprints.put(selection, changes, state)
         return state
 
     def services(self) -> list[str]:
@@ -252,7 +257,7 @@ class Catalog:
         with self._engine.begin() as connection:
             return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
 
-    def owners_of_blobs(self) -> dict[tuple[str, str], int]:
+    def live_counts(self) -> dict[tuple[str, str], int]:
         """How many live blobs a service and type has; those last that have the newest."""
         newest = (
             sa.select(SERIES.c.service, SERIES.c.type, sa.func.count().label("blobs"))
@@ -264,7 +269,7 @@ class Catalog:
         with self._engine.begin() as connection:
             return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
 
-    def counting(self, name: BlobName) -> Blob | None:
+    def counting_blob(self, name: BlobName) -> Blob | None:
         """The blob that counts the profile of that name; None if none does."""
         with self._engine.begin() as connection:
             return read_counting(connection, name)
@@ -298,7 +303,7 @@ class Catalog:
                 found |= {batch[number]: blob for number, blob in connection.execute(query)}
         return found
 
-    def miscounting(self) -> list[Blob]:
+    def inconsistent_blobs(self) -> list[Blob]:
         """The live blobs that don't count as many profiles as they have, since rows are lost.
 
         A single one has itself. Of a combined one the size of its .inputs says it, which has a line for each.
@@ -328,7 +333,7 @@ class Catalog:
             ids = list(connection.execute(query).scalars())
         return self.with_ids(ids)
 
-    def counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
+    def profiles_counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
         """The profiles that each of these blobs counts."""
         query = sa.select(PROFILES.c.blob_id, *NAMED, PROFILES.c.time_nanos, PROFILES.c.digest).join(
             SERIES, PROFILES.c.series_id == SERIES.c.id
@@ -378,12 +383,12 @@ class Catalog:
         with self.writing(name) as connection:
             new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
-            uncount_profiles(connection, [row["blob"] for row in every])
+            unassign_profiles(connection, [row["blob"] for row in every])
             connection.execute(
                 sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=BLOBS.c.id == new),
                 every,
             )
-            count_profiles(connection, new, name, inputs)
+            assign_profiles(connection, new, name, inputs)
 
     def drop(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of live blobs, and of all that they count."""
@@ -392,11 +397,11 @@ class Catalog:
         if ids:
             with self.writing(*(blob.name for blob in dropped)) as connection:
                 series = series_with(connection, ids)
-                uncount_profiles(connection, ids)
+                unassign_profiles(connection, ids)
                 _delete(connection, ids)
                 drop_empty_series(connection, series)
 
-    def forget(self, blobs: Iterable[Blob]) -> None:
+    def drop_retired(self, blobs: Iterable[Blob]) -> None:
         """Drops rows of retired blobs, whose files are gone."""
         ids = [blob.id for blob in blobs]
         if ids:
@@ -419,12 +424,12 @@ class Catalog:
             return None
         return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
 
-    def merges(self) -> set[str]:
+    def merge_fingerprints(self) -> set[str]:
         """The fingerprints of all that are kept."""
         with self._engine.begin() as connection:
             return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
-    def remember(self, merge: Merge, most: int) -> set[str]:
+    def keep_merge(self, merge: Merge, most: int) -> set[str]:
         """Keeps a merge, in place of the oldest where there are more than so many; returns what goes."""
         newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
         gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)

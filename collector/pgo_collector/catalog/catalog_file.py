@@ -17,7 +17,7 @@ _STORED = """
 """
 
 
-class Stored(NamedTuple):
+class BlobRow(NamedTuple):
     """A row of blobs; `name` is its path below blobs/."""
 
     name: str
@@ -40,7 +40,7 @@ def copy_catalog(path: Path, copy: Path) -> None:
         destination.execute("PRAGMA journal_mode=DELETE")  # so that it is one file
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
     """Of its tables; 0 where there are none."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -55,10 +55,10 @@ def counted_profiles(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM profiles").fetchone()[0])
 
 
-def stored_blobs(connection: sqlite3.Connection) -> Iterator[Stored]:
+def blob_rows(connection: sqlite3.Connection) -> Iterator[BlobRow]:
     """Every row of blobs, as of one moment."""
     for service, type_, labels, time_nanos, digest, inputs_size, live in connection.execute(
         _STORED
     ).fetchall():
         name = BlobName(Series.parse(service, type_, labels), Identity(time_nanos, digest))
-        yield Stored(str(name), digest, inputs_size, bool(live))
+        yield BlobRow(str(name), digest, inputs_size, bool(live))

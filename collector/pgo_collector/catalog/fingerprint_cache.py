@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.selecting import mixes, reaches_over, selected, straddles
+from pgo_collector.catalog.selection_sql import has_others_than, is_coarse, selected, straddles_begin
 from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
 
@@ -25,7 +25,7 @@ _MOST_SELECTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SelectionState:
     """What is selected: one text for the same live blobs, and where the selection is finer than they are.
 
     It is the same for every later begin up to `until`, in ns since 1970.
@@ -36,10 +36,10 @@ class State:
     until: float = inf
 
 
-class _Kept(NamedTuple):
-    changes: int
+class _Entry(NamedTuple):
+    generation: int
     begin: int | None
-    state: State
+    state: SelectionState
 
 
 class FingerprintCache:
@@ -49,42 +49,42 @@ class FingerprintCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changes: Counter[tuple[str, str]] = Counter()
-        self._kept: dict[Selection, tuple[_Kept, ...]] = {}
+        self._generations: Counter[tuple[str, str]] = Counter()
+        self._entries: dict[Selection, tuple[_Entry, ...]] = {}
 
-    def changes(self, selection: Selection) -> int:
+    def generation(self, selection: Selection) -> int:
         """How often what is stored of its service and type has changed."""
-        return self._changes[selection.service, selection.type]
+        return self._generations[selection.service, selection.type]
 
-    def changed(self, service: str, type_: str) -> None:
+    def invalidate(self, service: str, type_: str) -> None:
         """Blobs of these have come or gone, or may have: to be told before anybody may rely on it."""
         with self._lock:
-            self._changes[service, type_] += 1
+            self._generations[service, type_] += 1
 
-    def find(self, selection: Selection) -> State | None:
+    def get(self, selection: Selection) -> SelectionState | None:
         """The state that it has now, if it is known."""
-        changes, begin = self.changes(selection), selection.begin
-        for kept in self._kept.get(_beginless(selection), ()):
-            if kept.changes == changes and _is_between(begin, kept.begin, kept.state.until):
+        generation, begin = self.generation(selection), selection.begin
+        for kept in self._entries.get(_beginless(selection), ()):
+            if kept.generation == generation and _is_between(begin, kept.begin, kept.state.until):
                 return kept.state
         return None
 
-    def keep(self, selection: Selection, changes: int, state: State) -> None:
-        """The state was read after so many changes."""
-        if selection.service == EVERY_SERVICE:  # whose changes nobody counts
+    def put(self, selection: Selection, generation: int, state: SelectionState) -> None:
+        """The state was read after so many generation."""
+        if selection.service == EVERY_SERVICE:  # whose generation nobody counts
             return
-        key, kept = _beginless(selection), _Kept(changes, selection.begin, state)
+        key, kept = _beginless(selection), _Entry(generation, selection.begin, state)
         with self._lock:
-            others = self._kept.pop(key, ())
-            current = [other for other in others if other.changes == changes]
-            self._kept[key] = (kept, *current[: _MOST_BEGINS - 1])
-            if len(self._kept) > _MOST_SELECTIONS:
-                del self._kept[next(iter(self._kept))]
+            others = self._entries.pop(key, ())
+            current = [other for other in others if other.generation == generation]
+            self._entries[key] = (kept, *current[: _MOST_BEGINS - 1])
+            if len(self._entries) > _MOST_SELECTIONS:
+                del self._entries[next(iter(self._entries))]
 
 
-def read_state(connection: sa.Connection, selection: Selection) -> State:
+def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
     """The state as of a transaction."""
-    return State(
+    return SelectionState(
         read_fingerprint(connection, selection),
         _coarse(connection, selection),
         _holds_until(connection, selection),
@@ -98,11 +98,11 @@ def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
 
 
 def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
-    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars())
+    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(is_coarse(selection))).scalars())
     keys = {
         matcher.key
         for matcher in (selection.matchers if found else ())
-        if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
+        if connection.execute(sa.select(sa.exists().where(has_others_than(selection, matcher)))).scalar_one()
     }
     return Coarse(found, tuple(sorted(keys)))
 
@@ -115,7 +115,7 @@ def _holds_until(connection: sa.Connection, selection: Selection) -> float:
     if begin is None:
         return inf
     first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
-    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles(selection, begin))
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, begin))
     bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
     return min((bound for bound in bounds if bound is not None), default=inf)
 

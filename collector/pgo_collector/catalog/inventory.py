@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import series_of
-from pgo_collector.catalog.selecting import of_service, selected
+from pgo_collector.catalog.selection_sql import of_service, selected
 from pgo_collector.catalog.tables import BLOBS, LABELS, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.selection import Selection

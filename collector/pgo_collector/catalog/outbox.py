@@ -13,7 +13,7 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.tables import OUTBOX
 
 
-class Waiting(NamedTuple):
+class WaitingEvent(NamedTuple):
     """An event that waits, and how often it was tried in vain."""
 
     number: int
@@ -29,7 +29,7 @@ class Backlog(NamedTuple):
     oldest_nanos: int | None
 
 
-class Failed(NamedTuple):
+class FailedEvent(NamedTuple):
     """An event that was tried in vain, and when it is due again, in ns since 1970."""
 
     number: int
@@ -48,7 +48,7 @@ class Outbox:
         with self._catalog.reading() as connection:
             return Backlog(*connection.execute(query).one())
 
-    def due(self, now_nanos: int, most: int) -> list[Waiting]:
+    def due(self, now_nanos: int, most: int) -> list[WaitingEvent]:
         """The events that are to be tried now, the longest due first."""
         columns = (OUTBOX.c.number, OUTBOX.c.event, OUTBOX.c.body, OUTBOX.c.attempts)
         query = (
@@ -58,9 +58,9 @@ class Outbox:
             .limit(most)
         )
         with self._catalog.reading() as connection:
-            return [Waiting(*row) for row in connection.execute(query)]
+            return [WaitingEvent(*row) for row in connection.execute(query)]
 
-    def settle(self, delivered: Sequence[int], failed: Sequence[Failed]) -> None:
+    def record_attempts(self, delivered: Sequence[int], failed: Sequence[FailedEvent]) -> None:
         """Drops events that were delivered, by number, and puts off others."""
         number: sa.BindParameter[int] = sa.bindparam("_number")
         with self._catalog.writing() as connection:

@@ -185,7 +185,7 @@ def _blob_row(
     }
 
 
-def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:
+def assign_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:
     """The blob, which has that name, counts these profiles."""
     by_series: dict[Series, list[Identity]] = {}
     for each in inputs:
@@ -203,7 +203,7 @@ def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs:
         connection.execute(sa.insert(ORIGINS), origins)
 
 
-def uncount_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
+def unassign_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
     """These blobs count no profiles."""
     every = [{"blob": blob} for blob in blobs]
     for table in (PROFILES, ORIGINS):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.selecting import selected
+from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.times import DAY_NANOS
@@ -60,7 +60,7 @@ class Summaries:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def of(self, selection: Selection) -> Summary | None:
+    def summary(self, selection: Selection) -> Summary | None:
         """Of a selection; None if there is nothing in it."""
         duration = sa.cast(BLOBS.c.duration_nanos, sa.Float)  # two that clients made up may be over 64 bits
         blobs = sa.select(

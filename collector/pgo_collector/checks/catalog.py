@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pgo_collector.catalog.catalog_file import reading_catalog, stored_blobs, version_of
+from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog, schema_version
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.checks import Finding
 from pgo_collector.checks.data_folder import is_there
@@ -46,7 +46,7 @@ def check_catalog(directory: Path) -> Iterator[Finding]:
         return
     try:
         with reading_catalog(path) as connection:
-            version = version_of(connection)
+            version = schema_version(connection)
             yield _version(version)
             if version == VERSION:
                 yield _agreement(connection, blobs)
@@ -73,7 +73,7 @@ def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
     if not live <= files <= every:
         missing = _missing(connection, blobs) & _missing(connection, blobs)
         settled = {name for name in _files(blobs) if _is_settled(blobs / name)}
-        unknown = settled - {row.name for row in stored_blobs(connection)}
+        unknown = settled - {row.name for row in blob_rows(connection)}
     if missing:
         fix = "put them back from a backup, and restart"
         return Finding("catalog", "fails", f"{len(missing)} blobs are missing, such as {min(missing)}", fix)
@@ -87,7 +87,7 @@ def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
 
 def _missing(connection: sqlite3.Connection, blobs: Path) -> set[str]:
     """The live ones that have no file. One that is just being deleted is so no second time."""
-    return {row.name for row in stored_blobs(connection) if row.live and not (blobs / row.name).exists()}
+    return {row.name for row in blob_rows(connection) if row.live and not (blobs / row.name).exists()}
 
 
 def _is_settled(blob: Path) -> bool:

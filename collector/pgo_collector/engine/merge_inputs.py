@@ -53,10 +53,10 @@ class ChosenBlobs:
     @property
     def owner(self) -> str:
         """The name under which a worker keeps their rows."""
-        return owner_of(self.service, self.type)
+        return rows_owner(self.service, self.type)
 
 
-def owner_of(service: str, type_: str) -> str:
+def rows_owner(service: str, type_: str) -> str:
     """The name under which a worker keeps the rows of a service and type."""
     return f"{service}/{type_}"
 
@@ -78,7 +78,7 @@ class MergeInputs:
         return [self.taken.name(row) for row in range(len(self.taken))]
 
     @property
-    def subjects(self) -> list[ReportedProfile]:
+    def reported_profiles(self) -> list[ReportedProfile]:
         """What a report is on."""
         return [*map(ReportedProfile, self.numbers.tolist(), self.blobs, self.labels)]
 
@@ -96,10 +96,10 @@ class MergeInputs:
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 
 
-def collect(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
+def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
     """What can be read of blobs, and be merged and weighed so."""
     rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
-    unreadable = ROW_CACHE.take_in(chosen.owner, blobs)
+    unreadable = ROW_CACHE.load(chosen.owner, blobs)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
     ]
@@ -113,7 +113,7 @@ def collect(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> Merg
         if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):
             left_out.append(LeftOut(blobs.name(row), unfit[:_LONGEST_REASON]))
             numbers[row] = -1
-    ROW_CACHE.keep(chosen.owner)
+    ROW_CACHE.enforce_budget(chosen.owner)
     fit = np.flatnonzero(numbers >= 0)
     return MergeInputs(rows.collection, numbers[fit], blobs.take(fit), tuple(left_out))
 

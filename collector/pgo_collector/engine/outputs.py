@@ -18,7 +18,7 @@ from pgo_collector.errors import AnswerTooLarge
 _PART_FOR_THE_SERVER = 4
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """How many bytes a file has, and their SHA-256 in hex."""
 
     size: int
@@ -26,7 +26,7 @@ class Written(NamedTuple):
 
 
 @contextmanager
-def refusing_large(what: str = "") -> Iterator[None]:
+def refuse_too_large(what: str = "") -> Iterator[None]:
     """Makes an output that is over its budget a refusal, which says `what` it was, and the setting's name."""
     try:
         yield
@@ -42,12 +42,12 @@ def too_large(error: OutputTooLarge, what: str = "") -> AnswerTooLarge:
     )
 
 
-def for_the_server(budget: Budget) -> Budget:
+def server_budget(budget: Budget) -> Budget:
     """Return the budget of what a worker hands to the server's process."""
     return Budget(max(budget.most_bytes // _PART_FOR_THE_SERVER, 1))
 
 
-def write_pieces(part: Path, pieces: Iterable[bytes]) -> Written:
+def write_pieces(part: Path, pieces: Iterable[bytes]) -> WrittenFile:
     """Writes a file, durably; no more of it than a piece is in memory."""
     digest, size = hashlib.sha256(), 0
     with part.open("wb") as file:
@@ -57,4 +57,4 @@ def write_pieces(part: Path, pieces: Iterable[bytes]) -> Written:
             size += len(piece)
         file.flush()
         os.fsync(file.fileno())
-    return Written(size, digest.hexdigest())
+    return WrittenFile(size, digest.hexdigest())

@@ -25,8 +25,8 @@ from pprof_merge import (
     trim_after,
 )
 
-from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, collect
-from pgo_collector.engine.outputs import for_the_server, refusing_large, write_pieces
+from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
 
@@ -35,7 +35,7 @@ _FLAME_GRAPH = "the flame graph: "
 
 
 @dataclass(frozen=True, slots=True)
-class Tabled:
+class TableResult:
     """The table of one sample type, its only column, of so many profiles; None if there is none to take."""
 
     sample_type: ValueType | None
@@ -45,7 +45,7 @@ class Tabled:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimelineResult:
     """Total, flat and cum of one sample type in each step: (n_steps, 3); None if there is none to take."""
 
     sample_type: ValueType | None
@@ -55,7 +55,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class StacksResult:
     """The sample type of a merge's stacks with their values, which are in a file; None if there is none to
     take, and no file.
     """
@@ -66,7 +66,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class FlameGraphResult:
     """The flame graph of one sample type; None if there is none to take."""
 
     sample_type: ValueType | None
@@ -76,93 +76,93 @@ class Drawn:
 
 
 @trim_after
-def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> Tabled:
+def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> TableResult:
     """The table of the merge of some blobs, for the sample type that `go tool pprof` shows.
 
     Raises AnswerTooLarge.
     """
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Tabled(None, None, 0, collected.left_out)
-    profile = collected.merge()
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TableResult(None, None, 0, inputs.left_out)
+    profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
-        return Tabled(None, None, 0, collected.left_out)
-    with refusing_large("the table: "):
+        return TableResult(None, None, 0, inputs.left_out)
+    with refuse_too_large("the table: "):
         table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
-        for_the_server(budget).check(table.nbytes, _ADVICE)
-    return Tabled(profile.header.sample_types[column], table, len(collected.numbers), collected.left_out)
+        server_budget(budget).check(table.nbytes, _ADVICE)
+    return TableResult(profile.header.sample_types[column], table, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
 def time_blobs(
     chosen: ChosenBlobs, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
-) -> Timed:
+) -> TimelineResult:
     """How much of each step a function, package or file takes; `steps` has that of each blob.
 
     Raises AnswerTooLarge.
     """
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Timed(None, None, 0, collected.left_out)
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TimelineResult(None, None, 0, inputs.left_out)
     name_of = GROUPINGS[grouping]
-    with refusing_large("the timeline: "):
+    with refuse_too_large("the timeline: "):
         found = Timeline.of(
-            collected.collection,
-            collected.numbers.tolist(),
-            [steps[blob] for blob in collected.blobs],
+            inputs.collection,
+            inputs.numbers.tolist(),
+            [steps[blob] for blob in inputs.blobs],
             lambda frame: name_of(frame) == name,
             budget,
         )
     column = _column(found.header)
     if column is None:
-        return Timed(None, None, 0, collected.left_out)
+        return TimelineResult(None, None, 0, inputs.left_out)
     values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
-    return Timed(found.header.sample_types[column], values, len(collected.numbers), collected.left_out)
+    return TimelineResult(found.header.sample_types[column], values, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
-def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> Weighed:
+def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult:
     """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows, in the file
     `part`: for `draw_blobs`, maybe in another worker. They don't pass through the server's process.
 
     Raises AnswerTooLarge or OSError.
     """
-    collected = collect(chosen)
-    sample_type, stacks = _weighed(collected, budget)
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
     if stacks is None:
-        return Weighed(None, 0, collected.left_out)
+        return StacksResult(None, 0, inputs.left_out)
     write_pieces(part, map(bytes, pack(stacks)))
-    return Weighed(sample_type, len(collected.numbers), collected.left_out)
+    return StacksResult(sample_type, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
-def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> Drawn:
+def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> FlameGraphResult:
     """The flame graph of the merge of some blobs, beside that of a base if there is one, which `weigh_blobs`
     has put into a file.
 
     Raises AnswerTooLarge or OSError.
     """
-    collected = collect(chosen)
-    sample_type, stacks = _weighed(collected, budget)
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
     if stacks is None:
-        return Drawn(None, None, 0, collected.left_out)
-    with refusing_large(_FLAME_GRAPH):
+        return FlameGraphResult(None, None, 0, inputs.left_out)
+    with refuse_too_large(_FLAME_GRAPH):
         if base is not None:
             stacks = stacks.beside(_read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
-        for_the_server(budget).check(sum(map(len, {*graph.names})), _ADVICE)
-    return Drawn(sample_type, graph, len(collected.numbers), collected.left_out)
+        server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
+    return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
 
 
-def _weighed(collected: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
-    if not len(collected.numbers):
+def _weighed(inputs: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
+    if not len(inputs.numbers):
         return None, None
-    profile = collected.merge()
+    profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
         return None, None
-    with refusing_large(_FLAME_GRAPH):
+    with refuse_too_large(_FLAME_GRAPH):
         return profile.header.sample_types[column], WeighedStacks.of(profile, column, budget)
 
 

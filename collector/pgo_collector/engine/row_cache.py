@@ -19,7 +19,7 @@ from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
 
 # So many profiles are worth a segment, and so is so much memory. A crash costs no more than them.
-SEGMENT = 128
+SEGMENT_PROFILES = 128
 _SEGMENT_BYTES = 4 << 20
 
 
@@ -29,11 +29,11 @@ class Rows:
     def __init__(self, limits: Limits) -> None:
         self.collection = Collection(limits)
 
-    def new(self, blobs: BlobColumns) -> Int64s:
+    def missing(self, blobs: BlobColumns) -> Int64s:
         """Which of the blobs weren't taken in."""
         return np.flatnonzero(self.numbers(blobs) < 0)
 
-    def take_in(self, blobs: BlobColumns, rows: Int64s) -> dict[int, str]:
+    def load(self, blobs: BlobColumns, rows: Int64s) -> dict[int, str]:
         """Reads some of the blobs; of those that can't be read, or aren't what they were, the reason."""
         unreadable: dict[int, str] = {}
 
@@ -93,7 +93,10 @@ class RowFile:
     def is_segment_due(self) -> bool:
         """Whether enough has come since the last segment for another."""
         collection = self._rows.collection
-        return len(collection) - self._mark.profiles >= SEGMENT or collection.own_nbytes >= _SEGMENT_BYTES
+        return (
+            len(collection) - self._mark.profiles >= SEGMENT_PROFILES
+            or collection.own_nbytes >= _SEGMENT_BYTES
+        )
 
     def read(self) -> None:
         """Gives the rows, which have nothing yet, what the files have.
@@ -189,10 +192,10 @@ class RowCache:
         self.most_bytes = 0
         self.folder = Path()
         # How many bytes of memory they take; maybe in memory that another process reads.
-        self.taken = c_int64()
+        self.used_bytes = c_int64()
         self._limits = limits
         self._engine = engine
-        self._shelved: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         # The memory that each of them took when it was last looked at, and the sum: with thousands of owners,
         # to ask all of them after each call would take longer than the call.
         self._sizes: dict[str, int] = {}
@@ -200,67 +203,67 @@ class RowCache:
 
     def rows(self, owner: str) -> Rows:
         """Those of an owner; empty ones, if none are kept."""
-        if owner not in self._shelved:
-            self._shelved[owner] = shelved = self._new(owner)
-            shelved.file.read()
+        if owner not in self._entries:
+            self._entries[owner] = entry = self._new(owner)
+            entry.file.read()
             self._measure(owner)
-        self._shelved.move_to_end(owner)
-        return self._shelved[owner].rows
+        self._entries.move_to_end(owner)
+        return self._entries[owner].rows
 
-    def take_in(self, owner: str, blobs: BlobColumns) -> dict[int, str]:
+    def load(self, owner: str, blobs: BlobColumns) -> dict[int, str]:
         """Has an owner's rows take in the blobs that are new; see `Rows.take_in`.
 
         What comes goes to disk on the way, so that any number of blobs takes no more memory than some.
         """
         rows = self.rows(owner)
         unreadable: dict[int, str] = {}
-        new = rows.new(blobs)
-        for part in np.array_split(new, max(1, len(new) // SEGMENT)):
-            unreadable |= rows.take_in(blobs, part)
+        new = rows.missing(blobs)
+        for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):
+            unreadable |= rows.load(blobs, part)
             self._save_segment(owner)
         return unreadable
 
-    def drop(self, owner: str) -> None:
+    def delete(self, owner: str) -> None:
         """Keeps them no more, nowhere. Raises OSError."""
-        shelved = self._shelved.pop(owner, None) or self._new(owner)
+        entry = self._entries.pop(owner, None) or self._new(owner)
         self._measure(owner)
-        self.taken.value = self._total
-        shelved.file.delete()
+        self.used_bytes.value = self._total
+        entry.file.delete()
 
-    def keep(self, owner: str) -> None:
+    def enforce_budget(self, owner: str) -> None:
         """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
         that were used least, until what is left has room.
         """
-        if owner in self._shelved:
+        if owner in self._entries:
             self._save_segment(owner)
         self._measure(owner)
-        while self._total > self.most_bytes and self._shelved:
-            least_used = next(iter(self._shelved))
+        while self._total > self.most_bytes and self._entries:
+            least_used = next(iter(self._entries))
             self._save(least_used)
-            del self._shelved[least_used]
+            del self._entries[least_used]
             self._measure(least_used)
-        self.taken.value = self._total
+        self.used_bytes.value = self._total
 
     def save(self) -> None:
         """Puts all on disk that isn't there. Raises OSError."""
-        for shelved in self._shelved.values():
-            shelved.file.save()
+        for entry in self._entries.values():
+            entry.file.save()
 
     def _measure(self, owner: str) -> None:
         """Looks how much memory the rows of an owner take."""
-        shelved = self._shelved.get(owner)
+        entry = self._entries.get(owner)
         self._total -= self._sizes.pop(owner, 0)
-        if shelved is not None:
-            self._sizes[owner] = size = shelved.rows.collection.nbytes
+        if entry is not None:
+            self._sizes[owner] = size = entry.rows.collection.nbytes
             self._total += size
 
     def _save_segment(self, owner: str) -> None:
-        if self._shelved[owner].file.is_segment_due:
+        if self._entries[owner].file.is_segment_due:
             self._save(owner)
 
     def _save(self, owner: str) -> None:
         with suppress(OSError):  # then the blobs are read again
-            self._shelved[owner].file.save()
+            self._entries[owner].file.save()
 
     def _new(self, owner: str) -> _Entry:
         rows = Rows(self._limits)

@@ -35,8 +35,8 @@ from pprof_merge import (
 )
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, collect
-from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
+from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, read_merge_inputs
+from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.model.facts import Facts, LeftOut
@@ -48,11 +48,11 @@ _WORTH_TRIMMING = 32
 
 
 # What is written where there is nothing to merge.
-_NOTHING = Written(0, "")
+_NOTHING = WrittenFile(0, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """What a merge made: its etag, the facts of the profile, and what was written of it; None if there was no
     blob to take.
     """
@@ -60,11 +60,11 @@ class Merged:
     etag: str
     facts: Facts | None
     left_out: tuple[LeftOut, ...]
-    written: Written = _NOTHING
+    written: WrittenFile = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportResult:
     """A report as JSON, None if no blob could be read."""
 
     report: bytes | None
@@ -134,19 +134,19 @@ def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
 
 
 @trim_after
-def merge_blobs(chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget) -> Merged:
+def merge_blobs(chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget) -> MergeResult:
     """Merges blobs into the file `part`, in a form.
 
     What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
     is all, there is no file. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
-    collected = collect(chosen, form.weighting)
-    if not len(collected.numbers):
-        return Merged("", None, collected.left_out)
-    profile = collected.merge(form.weighting, form.depth)
+    inputs = read_merge_inputs(chosen, form.weighting)
+    if not len(inputs.numbers):
+        return MergeResult("", None, inputs.left_out)
+    profile = inputs.merge(form.weighting, form.depth)
     if form.is_plain:
         protobuf = encode(profile)
-        with refusing_large(_named(form)):
+        with refuse_too_large(_named(form)):
             budget.check(len(protobuf), "select fewer profiles, or take the format go")
         written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
@@ -155,13 +155,13 @@ def merge_blobs(chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget
         digest = written.sha256
         etag = f"{digest}-{form.format.name}"
     facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
-    return Merged(etag, facts, collected.left_out, written)
+    return MergeResult(etag, facts, inputs.left_out, written)
 
 
 def read_rows(chosen: ChosenBlobs) -> None:
     """Reads blobs ahead of the merges that want them."""
-    ROW_CACHE.take_in(chosen.owner, chosen.blobs)
-    ROW_CACHE.keep(chosen.owner)
+    ROW_CACHE.load(chosen.owner, chosen.blobs)
+    ROW_CACHE.enforce_budget(chosen.owner)
     if len(chosen.blobs) >= _WORTH_TRIMMING:
         trim_heap()
 
@@ -174,13 +174,13 @@ def save_rows() -> None:
 def drop_rows(owner: str, live: int) -> None:
     """Drops what is known of an owner's blobs, if there is far more of it than so many live ones need."""
     if len(ROW_CACHE.rows(owner).collection) > 2 * live:
-        ROW_CACHE.drop(owner)
+        ROW_CACHE.delete(owner)
 
 
 @trim_after
 def report_blobs(
     chosen: ChosenBlobs, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
-) -> Reported:
+) -> ReportResult:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
 
@@ -191,17 +191,17 @@ def report_blobs(
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Reported(None, collected.left_out)
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return ReportResult(None, inputs.left_out)
     against = _released(released)
-    of = collected.collection, collected.subjects, now_nanos
-    with refusing_large("the report: "):
+    of = inputs.collection, inputs.reported_profiles, now_nanos
+    with refuse_too_large("the report: "):
         try:
             made = report(*of, ReportOptions(functions, against), budget)
         except UnfitForFormat:
             made = report(*of, ReportOptions(functions), budget)
-        return Reported(made.json(for_the_server(budget)), collected.left_out)
+        return ReportResult(made.json(server_budget(budget)), inputs.left_out)
 
 
 def _released(release: Path | None) -> Profile | None:
@@ -227,7 +227,7 @@ def convert(merge: Path, digest: str, form: Rendition, part: Path, budget: Budge
     return _form(profile, form, part, budget).sha256
 
 
-def _form(profile: Profile, form: Rendition, part: Path, budget: Budget) -> Written:
+def _form(profile: Profile, form: Rendition, part: Path, budget: Budget) -> WrittenFile:
     """Writes a profile in a form to the file `part`."""
     try:
         return write_pieces(part, form.format.pieces(apply_rules(profile, form.rules), budget))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from math import inf
@@ -12,14 +14,41 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.outbox import Failed, Outbox, Waiting
+from pgo_collector.catalog.outbox import FailedEvent, Outbox, WaitingEvent
 from pgo_collector.hooks.endpoint import Attempt, Endpoint, pause_seconds
-from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.store.store import Store
 
 _TICK_SECONDS = 1.0
 _AT_ONCE = 8
+_TYPE = "profile.stored"
 _log = structlog.get_logger()
+
+
+def announce(name: BlobName, facts: Facts) -> list[Event]:
+    """The one event of a profile that is stored now; what it says of the profile, /v1/profiles says too."""
+    now = time.time_ns()
+    id_ = f"evt_{secrets.token_hex(16)}"
+    stored_at = format_time(now)
+    body = {
+        "type": _TYPE,
+        "id": id_,
+        "timestamp": stored_at,
+        "data": {
+            "id": str(name),
+            "service": name.series.service,
+            "type": name.series.type,
+            "labels": dict(name.series.labels),
+            "time": format_time(name.identity.time_nanos),
+            "duration_seconds": facts.duration_nanos / 10**9,
+            "bytes": facts.size,
+            "samples": facts.samples,
+            "stored_at": stored_at,
+        },
+    }
+    return [Event(id_, now, json.dumps(body))]
 
 
 class Deliveries:
@@ -41,7 +70,7 @@ class Deliveries:
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
 
-    async def follow(self) -> NoReturn:
+    async def run(self) -> NoReturn:
         """Delivers until it is cancelled; what is then under way is tried again after the next start."""
         async with self._endpoint:
             while True:
@@ -81,7 +110,7 @@ class Deliveries:
             self._tell(reason, count)
             _log.error("events dropped", reason=reason, count=count)
 
-    async def _deliver(self, events: list[Waiting]) -> None:
+    async def _deliver(self, events: list[WaitingEvent]) -> None:
         """Tries each of them once, all at the same time; those that are done count if this is cancelled."""
         tasks = {asyncio.create_task(self._endpoint.post(event)): event for event in events}
         try:
@@ -90,11 +119,11 @@ class Deliveries:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self._settle(
+            await self._record(
                 {event: task.result() for task, event in tasks.items() if not task.cancelled()}
             )
 
-    async def _settle(self, attempts: Mapping[Waiting, Attempt]) -> None:
+    async def _record(self, attempts: Mapping[WaitingEvent, Attempt]) -> None:
         delivered, failed, asked = [], [], 0.0
         for event, attempt in attempts.items():
             self._tell(attempt.outcome, 1)
@@ -104,7 +133,7 @@ class Deliveries:
                 continue
             asked = max(asked, attempt.asked_seconds)
             seconds = max(_backoff(event.attempts + 1), attempt.asked_seconds)
-            failed.append(Failed(event.number, time.time_ns() + int(seconds * 10**9)))
+            failed.append(FailedEvent(event.number, time.time_ns() + int(seconds * 10**9)))
             _log.warning(
                 "event not delivered", id=event.id, attempt=event.attempts + 1, reason=attempt.reason
             )
@@ -117,7 +146,7 @@ class Deliveries:
         if any(attempt.outcome == "gone" for attempt in attempts.values()):
             self._hold(inf)
             _log.error("the receiver is gone, no event is tried until the next start")
-        await self._store.write(self._outbox.settle, delivered, failed)
+        await self._store.write(self._outbox.record_attempts, delivered, failed)
 
     def _hold(self, seconds: float) -> None:
         """Nothing is tried for so long."""
@@ -127,7 +156,7 @@ class Deliveries:
 class NoDeliveries:
     """Deliveries that are off; what is in the outbox stays there."""
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Nothing."""
 
 

@@ -19,7 +19,7 @@ from typing import Literal, Self
 
 import httpx
 
-from pgo_collector.catalog.outbox import Waiting
+from pgo_collector.catalog.outbox import WaitingEvent
 from pgo_collector.errors import SecretUnusable
 
 # Of an answer's body, of which nothing is wanted, so much is read to keep the connection.
@@ -56,7 +56,7 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def post(self, event: Waiting) -> Attempt:
+    async def post(self, event: WaitingEvent) -> Attempt:
         """Tries once to deliver an event."""
         try:
             secrets = await asyncio.to_thread(read_secrets, self._secret_file)

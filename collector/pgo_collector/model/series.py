@@ -72,7 +72,7 @@ class Series(NamedTuple):
         gone = (key for key, _ in self.labels if key not in kept)
         return self._replace(labels=labels, dropped=tuple(sorted({*self.dropped, *gone})))
 
-    def joined(self, other: Series) -> Series:
+    def merged_with(self, other: Series) -> Series:
         """The series of what is in this one and in another, of the same labels."""
         return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
 

@@ -10,7 +10,7 @@ DAY_NANOS = 86_400 * 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def written(time_nanos: int) -> str:
+def format_time(time_nanos: int) -> str:
     """A time in ns since 1970."""
     seconds, nanos = divmod(time_nanos, 10**9)
     fraction = f".{nanos:09}" if nanos else ""

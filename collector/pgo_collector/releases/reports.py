@@ -11,7 +11,7 @@ import structlog
 from pprof_merge import Budget
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import Reported, report_blobs
+from pgo_collector.engine.tasks import ReportResult, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
 from pgo_collector.merges.inputs import chosen_of, live_blobs
 from pgo_collector.model.selection import Selection
@@ -29,7 +29,7 @@ class Reports:
         self.store = store
         self.budget = budget
 
-    async def make(self, selection: Selection, symbols: Path | None = None) -> Reported:
+    async def make(self, selection: Selection, symbols: Path | None = None) -> ReportResult:
         """The report as of now; `symbols` is a file with the functions of a program.
 
         Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, NotStored or WorkerUnavailable.

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.tasks import Reported
+from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
@@ -52,7 +52,7 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     return router
 
 
-async def _answer(reports: Reports, selection: Selection, made: Reported) -> Response:
+async def _answer(reports: Reports, selection: Selection, made: ReportResult) -> Response:
     coarse = await asyncio.to_thread(reports.store.catalog.coarse, selection)
     headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:

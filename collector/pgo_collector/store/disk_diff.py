@@ -34,13 +34,13 @@ class Differences:
     # The ids of live blobs that aren't there.
     missing: list[int] = field(default_factory=list)
     # Blobs that the catalog has as live combined ones, and that have no .inputs: their ids.
-    unlisted: dict[BlobName, int] = field(default_factory=dict)
+    without_inputs: dict[BlobName, int] = field(default_factory=dict)
     # .inputs without a blob.
     orphans: list[Path] = field(default_factory=list)
     # Folders in which nothing is.
     empty: list[Path] = field(default_factory=list)
     # The rest.
-    strangers: list[Path] = field(default_factory=list)
+    foreign: list[Path] = field(default_factory=list)
 
 
 def find_differences(
@@ -105,14 +105,14 @@ class _Walk:
             elif (row := rows.get(name)) is None:
                 self._note_profile(f"{folder}/{name}" if folder else name)
             elif row.live and row.inputs_size:
-                self._found.unlisted[row.name] = row.id
+                self._found.without_inputs[row.name] = row.id
         self._found.missing += (row.id for name, row in rows.items() if row.live and name not in files)
         return folders
 
     def _note_inputs(self, path: str, row: Blob | None, *, has_blob: bool) -> None:
         blob = BlobName.parse(path.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX)
         if blob is None:
-            self._found.strangers.append(self._root / path)
+            self._found.foreign.append(self._root / path)
         elif not has_blob:
             self._found.orphans.append(self._root / path)
         elif (size := (self._root / path).stat().st_size) != (row.inputs_size if row else None):
@@ -123,7 +123,7 @@ class _Walk:
     def _note_profile(self, path: str) -> None:
         blob = BlobName.parse(path)
         if blob is None:
-            self._found.strangers.append(self._root / path)
+            self._found.foreign.append(self._root / path)
         else:
             self._found.profiles.append(blob)
 

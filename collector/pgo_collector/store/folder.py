@@ -151,8 +151,8 @@ class DataFolder:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         self._lock: int | None = None
         try:
-            _hold_itself(self._itself)
-            self._lock = _held(path / _LOCK)
+            _lock_folder(self._itself)
+            self._lock = _lock_file(path / _LOCK)
             if not for_restore:
                 _refuse_half_restored(path)
             for folder in (self.blobs, self.incoming, self.merged, self.releases, self.rows):
@@ -175,7 +175,7 @@ class DataFolder:
     def __exit__(self, *_: object) -> None:
         self._release()
 
-    def check_itself(self) -> None:
+    def check_same_folder(self) -> None:
         """Raises OSError (ESTALE) if another folder than the one that was opened lies at the path."""
         if not _is_same(self._itself, self.path):
             raise OSError(errno.ESTALE, "the data folder was moved or replaced while it was served")
@@ -185,12 +185,12 @@ class DataFolder:
 
         A `lock` that was deleted or replaced is taken anew.
         """
-        self.check_itself()
+        self.check_same_folder()
         lock = self.path / _LOCK
         if self._lock is not None and _is_same(self._lock, lock):
             return
         try:
-            anew = _held(lock)
+            anew = _lock_file(lock)
         except BlockingIOError:
             message = "the lock of the data folder was replaced, and another process holds it"
             raise OSError(errno.ESTALE, message) from None
@@ -222,7 +222,7 @@ class DataFolder:
         for path in self.path.glob(f"{CATALOG}*"):
             path.unlink()
 
-    def lend_room(self) -> None:
+    def ensure_temp_folder(self) -> None:
         """Where no place for temporary files is writable, as in a container, they go into tmp/.
 
         The processes of the engine are reached by a socket in such a place. Raises OSError.
@@ -240,13 +240,13 @@ class DataFolder:
             if path.suffix == _PART_SUFFIX:
                 path.unlink()
             else:
-                warn_of_stranger(path)
+                warn_foreign(path)
 
     def sweep_merged(self, fingerprints: set[str]) -> None:
         """Removes all merges but those of the fingerprints. Raises OSError."""
         for path in self.merged.iterdir():
             if path.suffix not in {_MERGED_SUFFIX, *_FORMER_SUFFIXES}:
-                warn_of_stranger(path)
+                warn_foreign(path)
             elif path.suffix != _MERGED_SUFFIX or path.stem not in fingerprints:
                 path.unlink()
 
@@ -258,7 +258,7 @@ class DataFolder:
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path
             elif path not in ours and not path.name.startswith(self.catalog.name):
-                warn_of_stranger(path)
+                warn_foreign(path)
 
 
 def is_being_restored(path: Path) -> bool:
@@ -292,7 +292,7 @@ def restoring(path: Path) -> Iterator[DataFolder]:
         sync_folder(path)
 
 
-def _held(lock: Path) -> int:
+def _lock_file(lock: Path) -> int:
     """The descriptor of a lock file, made if it is missing, and held. Raises OSError; see flock(2)."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o640)
     try:
@@ -303,7 +303,7 @@ def _held(lock: Path) -> int:
     return descriptor
 
 
-def _hold_itself(folder: int) -> None:
+def _lock_folder(folder: int) -> None:
     """Holds a folder by its descriptor. Raises BlockingIOError if another process does.
 
     A file system that can lock no folders has to do with the lock file.
@@ -325,6 +325,6 @@ def _is_same(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), found)
 
 
-def warn_of_stranger(path: Path) -> None:
+def warn_foreign(path: Path) -> None:
     """Logs that a file in the data folder isn't the collector's."""
     _log.warning("not ours, ignored", file=str(path))

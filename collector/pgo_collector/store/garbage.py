@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.merge_inputs import owner_of
+from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store
@@ -47,12 +47,12 @@ def _delete(store: Store, retired: Sequence[Blob]) -> None:
         else:
             deleted.append(blob)
     store.blobs.remove_folders(blob.name for blob in deleted)
-    store.catalog.forget(deleted)
+    store.catalog.drop_retired(deleted)
 
 
-async def tidy(store: Store, service: str, type_: str) -> None:
+async def collect_garbage(store: Store, service: str, type_: str) -> None:
     """Does so for a service and type. Raises WorkerUnavailable or SQLAlchemyError."""
     await delete_retired(store, service, type_)
     live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
-    owner = owner_of(service, type_)
+    owner = rows_owner(service, type_)
     await store.workers.run_for(owner, drop_rows, owner, live)

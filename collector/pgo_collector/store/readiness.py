@@ -39,7 +39,7 @@ class Readiness:
             "store": _Part(self._write),
             "disk": _Part(self._measure),
             "catalog": _Part(self._read),
-            "workers": _Part(store.workers.answer),
+            "workers": _Part(store.workers.ping),
         }
         self._known: dict[str, str] = {}
 
@@ -60,7 +60,7 @@ class Readiness:
 
     def _write_part(self) -> None:
         """As a submit does: a file that is durable."""
-        self._store.folder.check_itself()
+        self._store.folder.check_same_folder()
         part = self._store.folder.new_part()
         try:
             with part.open("wb") as file:

@@ -73,7 +73,7 @@ def _look(store: Store, progress: Progress) -> Differences:
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:
         found = find_differences(store.folder.blobs, rows, progress.advance)
-    for path in found.strangers:
+    for path in found.foreign:
         _log.warning("not ours, ignored", file=str(path))
     for path in found.orphans:
         path.unlink()
@@ -100,10 +100,10 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
             singles.append(name)
         progress.advance()
     found.profiles = singles
-    for name, id_ in found.unlisted.items():
+    for name, id_ in found.without_inputs.items():
         size = _restored(store, name)
         if not size:
-            size = store.blobs.write_inputs(name, store.catalog.counted_by([id_]).get(id_, [name]))
+            size = store.blobs.write_inputs(name, store.catalog.profiles_counted_by([id_]).get(id_, [name]))
             _log.warning("the .inputs of a combined profile are made anew from the catalog", blob=str(name))
         found.combined[name] = size
 
@@ -123,14 +123,14 @@ def _find_miscounting(store: Store, found: Differences, progress: Progress) -> N
     """Has blobs taken in anew that don't count what they have, since rows of the catalog are lost."""
     progress.begin("counting profiles")
     missing = set(found.missing)
-    for blob in store.catalog.miscounting():
+    for blob in store.catalog.inconsistent_blobs():
         if blob.id in missing or blob.name in found.combined:
             continue
         _log.warning("a stored profile isn't counted as it should be, taken in anew", blob=str(blob.name))
         if blob.inputs_size:
             found.combined[blob.name] = blob.inputs_size
         else:
-            if store.catalog.counting(blob.name) is not None:  # a combined one counts it: once is enough
+            if store.catalog.counting_blob(blob.name) is not None:  # a combined one counts it: once is enough
                 store.catalog.drop([blob])
             found.profiles.append(blob.name)
 
@@ -143,7 +143,7 @@ def _tell_missing(store: Store, ids: list[int]) -> None:
 
 
 def _sweep_merged(store: Store) -> None:
-    store.folder.sweep_merged(store.catalog.merges())
+    store.folder.sweep_merged(store.catalog.merge_fingerprints())
 
 
 async def _adopt_combined(
@@ -166,8 +166,8 @@ async def _adopt_combined(
         progress.advance()
         inputs = inputs_of[name]
         inside = set((await asyncio.to_thread(store.catalog.owners, inputs)).values())
-        counted_by = await asyncio.to_thread(store.catalog.counted_by, inside)
-        if any(not inputs.issuperset(profiles) for profiles in counted_by.values()):
+        counted = await asyncio.to_thread(store.catalog.profiles_counted_by, inside)
+        if any(not inputs.issuperset(profiles) for profiles in counted.values()):
             # Its own name is left out: nobody was given the merge of a combine that wasn't committed.
             others = inputs - {name}
             if name in unknown and others <= await asyncio.to_thread(store.counted, others):

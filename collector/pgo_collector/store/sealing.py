@@ -27,7 +27,7 @@ class Sealing:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Does all that can be done; what fails is logged, and tried at the next start."""
         try:
             unsealed = await asyncio.to_thread(_unsealed, self._store)

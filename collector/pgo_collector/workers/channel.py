@@ -84,7 +84,7 @@ class _Answer(NamedTuple):
     is_last: bool
 
 
-def answer_all(end: socket.socket, memory_bytes: int) -> None:
+def serve_tasks(end: socket.socket, memory_bytes: int) -> None:
     """Do task after task at the worker's end, until the other end is closed or one runs out of memory.
 
     After that, what the process has in memory may be half of something, so it ends. `memory_bytes` is what a
@@ -115,7 +115,7 @@ def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
     return _Answer(pickle.dumps((None, failure)), is_last=isinstance(failure, TaskOutOfMemory))
 
 
-def outcome(answer: bytes) -> Any:
+def unpack_answer(answer: bytes) -> Any:
     """Return what the task returned. Raises what it raised."""
     value, error = pickle.loads(answer)  # noqa: S301 - from our own process
     if error is not None:

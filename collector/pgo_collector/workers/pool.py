@@ -30,8 +30,8 @@ from pgo_collector.errors import (
     WorkerUnavailable,
 )
 from pgo_collector.resources import oom_kills
-from pgo_collector.workers.channel import ChannelLost, outcome
-from pgo_collector.workers.process import LOOK_SECONDS, Bounds, Process
+from pgo_collector.workers.channel import ChannelLost, unpack_answer
+from pgo_collector.workers.process import WATCH_SECONDS, Bounds, Process
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,14 +99,14 @@ class Workers:
     @property
     def rows_bytes(self) -> int:
         """How much memory the rows of all take, as of the last task of each."""
-        return sum(worker.rows_taken.value for worker in self._workers)
+        return sum(worker.rows_used.value for worker in self._workers)
 
-    async def answer(self) -> None:
+    async def ping(self) -> None:
         """Return when each that has nothing to do has answered; one that is dead or hangs is replaced before.
 
         Raises WorkerUnavailable, and OSError or EOFError if no process can be started.
         """
-        await asyncio.gather(*(worker.answer() for worker in self._workers))
+        await asyncio.gather(*(worker.ping() for worker in self._workers))
 
     async def save_rows(self) -> None:
         """Have every worker put its rows on disk."""
@@ -141,7 +141,7 @@ class _Worker:
     def __init__(
         self, bounds: Bounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
     ) -> None:
-        self.rows_taken = RawValue(c_int64)
+        self.rows_used = RawValue(c_int64)
         self._bounds = bounds
         self._rows_folder = rows_folder
         self._observe = observe
@@ -174,10 +174,10 @@ class _Worker:
             del self._asked[ticket]
             self._observe(name, time.monotonic() - begin)
         if len(answer) > _SMALL_BYTES:
-            return await asyncio.to_thread(outcome, answer)
-        return outcome(answer)
+            return await asyncio.to_thread(unpack_answer, answer)
+        return unpack_answer(answer)
 
-    async def answer(self) -> None:
+    async def ping(self) -> None:
         if self._process is not None and not self.waiting:
             await self.run(start.__name__, _task(start))
 
@@ -188,7 +188,7 @@ class _Worker:
     async def stop(self) -> None:
         if self._process is not None:
             process, self._process = self._process, None
-            await process.ended()
+            await process.join()
 
     async def _take_turn(self, name: str) -> None:
         """Raises WorkersBusy."""
@@ -229,9 +229,9 @@ class _Worker:
         watch = None
         try:
             async with asyncio.timeout(self._bounds.task_seconds):
-                while not (await asyncio.wait([asking], timeout=LOOK_SECONDS))[0]:
+                while not (await asyncio.wait([asking], timeout=WATCH_SECONDS))[0]:
                     watch = watch or await process.watch()
-                    if await watch.hangs(LOOK_SECONDS):
+                    if await watch.hangs(WATCH_SECONDS):
                         raise _Hangs
         except asyncio.CancelledError:
             done, _ = await asyncio.wait([asking], timeout=_ABANDONED_SECONDS)
@@ -256,9 +256,9 @@ class _Worker:
                 with suppress(TaskOutOfMemory):  # whatever took the memory, this task wasn't it
                     await self._died(process, name)
         if self._process is None:
-            self.rows_taken.value = 0
+            self.rows_used.value = 0
             self._oom_kills = await asyncio.to_thread(oom_kills)
-            self._process = await Process.started(self._bounds, self._rows_folder, self.rows_taken)
+            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:
@@ -283,7 +283,7 @@ class _Worker:
         """Have the next task start a process in the place of this one; return its exit code."""
         self._process = None
         self._replaced[reason] += 1
-        return await process.ended()
+        return await process.join()
 
 
 class _Hangs(Exception):

@@ -20,10 +20,10 @@ from pprof_merge import keep_heap
 
 from pgo_collector.engine.merge_inputs import ROW_CACHE
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
-from pgo_collector.workers.channel import Channel, answer_all
+from pgo_collector.workers.channel import Channel, serve_tasks
 
 # How often a process that is waited for is looked at.
-LOOK_SECONDS = 0.5
+WATCH_SECONDS = 0.5
 _END_SECONDS = 10.0
 # Seconds of `Watch`: a process that a signal has stopped is let be for as long as a debugger takes to look.
 _STOPPED_SECONDS = 1.5
@@ -49,8 +49,8 @@ class Process:
         self.channel = channel
 
     @classmethod
-    async def started(cls, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> Self:
-        """Start a process that keeps rows in a folder, and says in `rows_taken` how many bytes they take.
+    async def start(cls, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> Self:
+        """Start a process that keeps rows in a folder, and says in `rows_used` how many bytes they take.
 
         Raises OSError or EOFError.
         """
@@ -62,7 +62,7 @@ class Process:
         with theirs:
             try:
                 process = context.Process(
-                    target=_work, args=(theirs, bounds, rows_folder, rows_taken), daemon=True
+                    target=_work, args=(theirs, bounds, rows_folder, rows_used), daemon=True
                 )
                 await _start(process)
             except BaseException:
@@ -79,7 +79,7 @@ class Process:
         """End it at once, whatever it does."""
         self._process.kill()
 
-    async def ended(self) -> int | None:
+    async def join(self) -> int | None:
         """Wait until it has ended, which it is told to do after what it was asked; return its exit code.
 
         One that doesn't end in time is killed. Its code is None if even then it doesn't end, as when a disk
@@ -130,13 +130,13 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
     """Start a process; a fork server that hangs is replaced before. Raises OSError or EOFError."""
     starting = asyncio.create_task(asyncio.to_thread(process.start))
     watch = None
-    while not (await asyncio.wait([starting], timeout=LOOK_SECONDS))[0]:
+    while not (await asyncio.wait([starting], timeout=WATCH_SECONDS))[0]:
         # Its id has no public name.
         pid = getattr(forkserver, "_forkserver")._forkserver_pid  # noqa: B009, SLF001
         if pid is None:
             continue
         watch = watch or await Watch.over(pid)
-        if await watch.hangs(LOOK_SECONDS):
+        if await watch.hangs(WATCH_SECONDS):
             _log.error("the fork server hangs, starting a new one")
             os.kill(pid, signal.SIGKILL)
             with suppress(OSError, EOFError):
@@ -145,18 +145,18 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
     await starting
 
 
-def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> None:
+def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> None:
     """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
     keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A file of rows that is mapped stays open, and there may be thousands.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.taken = bounds.rows_bytes, rows_folder, rows_taken
+    ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.used_bytes = bounds.rows_bytes, rows_folder, rows_used
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
     limit_data(bounds.rows_bytes + bounds.task_bytes)
-    answer_all(end, bounds.task_bytes)
+    serve_tasks(end, bounds.task_bytes)
 
 
 def _end_with_parent() -> None:

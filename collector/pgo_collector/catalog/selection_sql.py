@@ -21,12 +21,12 @@ def selected(selection: Selection) -> sa.ColumnElement[bool]:
     return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
 
 
-def straddles(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
+def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a combined blob that begins before the selection does, which is then."""
     return _combined(selection) & (BLOBS.c.time_nanos < begin)
 
 
-def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
+def is_coarse(selection: Selection) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a combined blob that has profiles which aren't meant, too."""
     if not _can_be_coarse(selection):
         return sa.false()
@@ -37,7 +37,7 @@ def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
     return _combined(selection) & (begin | end | labels)
 
 
-def mixes(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
+def has_others_than(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
     """Whether a selected row is of a blob with profiles, too, that this matcher doesn't fit."""
     other = (ORIGINS.c.blob_id == BLOBS.c.id) & (ORIGINS.c.series_id == SERIES.c.id) & ~_matched(matcher)
     return _combined(selection) & sa.exists().where(other)
