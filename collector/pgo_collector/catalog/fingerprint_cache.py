@@ -1,8 +1,8 @@
-"""States of selections, as the catalog last told them, for as long as they hold.
+"""A cache of selections' fingerprints and coarse flags, as the catalog last read them.
 
-That is until a blob of the service and type comes or goes, and all of that goes through this process: no
-other one changes a catalog that is being served. A selection that begins later, as `last=7d` does with every
-request, is in the same state as long as no blob lies in between.
+An entry is valid until a blob of its service and type comes or goes. This process makes all such changes: no
+other process writes a catalog that is being served. A selection that begins later, as `last=7d` does with
+every request, has the same state as long as no blob lies between the two begins.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pgo_collector.catalog.selection_sql import has_others_than, is_coarse, sele
 from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
 
-# Selections that differ in when they begin, or in more than that.
+# Entries for selections that differ in their begin only, and selections apart from that.
 _MOST_BEGINS = 4
 _MOST_SELECTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionState:
-    """What is selected: one text for the same live blobs, and where the selection is finer than they are.
+    """What a selection has selected: the fingerprint of the live blobs, and how it is finer than they are.
 
-    It is the same for every later begin up to `until`, in ns since 1970.
+    The state is the same for every later begin up to `until`, in ns since 1970.
     """
 
     fingerprint: str
@@ -43,8 +43,10 @@ class _Entry(NamedTuple):
 
 
 class FingerprintCache:
-    """Those that were read last. Whoever reads one asks first how often there was a change: if there is
-    another one meanwhile, what was read is never found.
+    """The states that were read last, valid for one generation of their service and type.
+
+    Ask for the `generation` before you read a state, and `put` it with that. If a blob comes or goes
+    meanwhile, the entry is of an old generation, and `get` never returns it.
     """
 
     def __init__(self) -> None:
@@ -53,16 +55,16 @@ class FingerprintCache:
         self._entries: dict[Selection, tuple[_Entry, ...]] = {}
 
     def generation(self, selection: Selection) -> int:
-        """How often what is stored of its service and type has changed."""
+        """Return how often the blobs of the selection's service and type have changed."""
         return self._generations[selection.service, selection.type]
 
     def invalidate(self, service: str, type_: str) -> None:
-        """Blobs of these have come or gone, or may have: to be told before anybody may rely on it."""
+        """Drop what is known of a service and type; call it before anyone can rely on their changed blobs."""
         with self._lock:
             self._generations[service, type_] += 1
 
     def get(self, selection: Selection) -> SelectionState | None:
-        """The state that it has now, if it is known."""
+        """Return the present state of a selection; None if it isn't cached."""
         generation, begin = self.generation(selection), selection.begin
         for kept in self._entries.get(_beginless(selection), ()):
             if kept.generation == generation and _is_between(begin, kept.begin, kept.state.until):
@@ -70,8 +72,8 @@ class FingerprintCache:
         return None
 
     def put(self, selection: Selection, generation: int, state: SelectionState) -> None:
-        """The state was read after so many generation."""
-        if selection.service == EVERY_SERVICE:  # whose generation nobody counts
+        """Cache a state that was read after `generation` was asked for."""
+        if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
         key, kept = _beginless(selection), _Entry(generation, selection.begin, state)
         with self._lock:
@@ -83,7 +85,7 @@ class FingerprintCache:
 
 
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
-    """The state as of a transaction."""
+    """Return the state of a selection in this transaction."""
     return SelectionState(
         read_fingerprint(connection, selection),
         _coarse(connection, selection),
@@ -92,7 +94,7 @@ def read_state(connection: sa.Connection, selection: Selection) -> SelectionStat
 
 
 def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    """That of the state."""
+    """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks."""
     sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
     return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
 
@@ -108,8 +110,10 @@ def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
 
 
 def _holds_until(connection: sa.Connection, selection: Selection) -> float:
-    """The latest begin with which the same blobs are selected, and the same ones reach over it: where the
-    first begins of those that don't, or the first ends of those that do.
+    """Return the latest begin with which the state is the same, in ns since 1970; inf if there is no bound.
+
+    It is the earliest of two times: when the first selected blob begins that begins with the selection or
+    after it, and when the first combined blob ends that began before it.
     """
     begin = selection.begin
     if begin is None:
