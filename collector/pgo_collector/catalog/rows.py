@@ -197,7 +197,8 @@ def assign_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs
         for identity in identities
     ]
     connection.execute(_NEW_PROFILES, rows)
-    # An input from an earlier roll-up has lost labels. The profiles inside it have theirs, and are inputs too.
+    # An input from an earlier roll-up has lost labels. The profiles inside it have theirs, and are inputs
+    # too.
     origins = [{"blob_id": blob, "series_id": id_} for series, id_ in ids.items() if not series.dropped]
     if name.series.dropped and origins:
         connection.execute(sa.insert(ORIGINS), origins)

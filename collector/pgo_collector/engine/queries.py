@@ -1,4 +1,4 @@
-"""What worker processes find out about the stored profiles of a service: tables, timelines, flame graphs."""
+"""Queries that workers answer about the stored profiles of a service: tables, timelines, flame graphs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
 
-_ADVICE = "select fewer profiles, or of a fleet one service"
+_ADVICE = "select fewer profiles, or one service in place of all"
 _FLAME_GRAPH = "the flame graph: "
 
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """The table of one sample type, its only column, of so many profiles; None if there is none to take."""
+    """A top table with one column, that of the sample type, and the number of profiles in it.
+
+    Type and table are None if there was nothing to merge.
+    """
 
     sample_type: ValueType | None
     table: TopTable | None
@@ -46,7 +49,10 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True)
 class TimelineResult:
-    """Total, flat and cum of one sample type in each step: (n_steps, 3); None if there is none to take."""
+    """Total, flat and cum of one sample type in each step: `steps` is (n_steps, 3) int64.
+
+    Type and steps are None if there was nothing to merge.
+    """
 
     sample_type: ValueType | None
     steps: Int64s | None
@@ -56,8 +62,9 @@ class TimelineResult:
 
 @dataclass(frozen=True, slots=True)
 class StacksResult:
-    """The sample type of a merge's stacks with their values, which are in a file; None if there is none to
-    take, and no file.
+    """The sample type of a merge's weighed stacks, which are in a file.
+
+    The type is None, and there is no file, if there was nothing to merge.
     """
 
     sample_type: ValueType | None
@@ -67,7 +74,7 @@ class StacksResult:
 
 @dataclass(frozen=True, slots=True)
 class FlameGraphResult:
-    """The flame graph of one sample type; None if there is none to take."""
+    """The flame graph of one sample type; type and graph are None if there was nothing to merge."""
 
     sample_type: ValueType | None
     graph: FlameGraph | None
@@ -77,7 +84,7 @@ class FlameGraphResult:
 
 @trim_after
 def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> TableResult:
-    """The table of the merge of some blobs, for the sample type that `go tool pprof` shows.
+    """Return the top table of the merge of blobs, for the sample type that `go tool pprof` shows.
 
     Raises AnswerTooLarge.
     """
@@ -98,9 +105,9 @@ def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> Tabl
 def time_blobs(
     chosen: ChosenBlobs, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
 ) -> TimelineResult:
-    """How much of each step a function, package or file takes; `steps` has that of each blob.
+    """Return how much a function, package or file, called `name`, takes in each step of a timeline.
 
-    Raises AnswerTooLarge.
+    `steps` has the number of each blob's step, by the blob's name. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
@@ -123,10 +130,10 @@ def time_blobs(
 
 @trim_after
 def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult:
-    """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows, in the file
-    `part`: for `draw_blobs`, maybe in another worker. They don't pass through the server's process.
+    """Write the stacks of the merge of blobs to the file `part`, for the sample type of `go tool pprof`.
 
-    Raises AnswerTooLarge or OSError.
+    They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
+    process. Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
     sample_type, stacks = _weighed(inputs, budget)
@@ -138,10 +145,9 @@ def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult
 
 @trim_after
 def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> FlameGraphResult:
-    """The flame graph of the merge of some blobs, beside that of a base if there is one, which `weigh_blobs`
-    has put into a file.
+    """Return the flame graph of the merge of blobs, compared with the stacks in the file `base` if given.
 
-    Raises AnswerTooLarge or OSError.
+    `weigh_blobs` has written that file. Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
     sample_type, stacks = _weighed(inputs, budget)
@@ -167,9 +173,9 @@ def _weighed(inputs: MergeInputs, budget: Budget) -> tuple[ValueType | None, Wei
 
 
 def _read_stacks(part: Path) -> WeighedStacks:
-    """Raises OSError, also where the file isn't what was written: another process has done that."""
+    """Return the stacks in a file that another worker wrote. Raises OSError, also if the file is damaged."""
     with part.open("rb") as file:
-        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # open as long as the arrays that lie there
+        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # stays mapped as long as its arrays are used
     unpacked = unpack(memoryview(mapped))
     if unpacked is None or not isinstance(unpacked.content, WeighedStacks):
         raise OSError(EIO, "the stacks of the base are damaged")
@@ -177,5 +183,5 @@ def _read_stacks(part: Path) -> WeighedStacks:
 
 
 def _column(header: Header) -> int | None:
-    """The column that counts; None for a profile without any, which measures nothing."""
+    """Return the column that `go tool pprof` shows; None for a profile without sample types."""
     return default_column(header) if header.sample_types else None
