@@ -15,7 +15,7 @@ from sqlalchemy import event
 from pgo_collector.catalog.tables import CHANGED_SINCE_4, MADE, METADATA, OUTBOX, VERSION
 from pgo_collector.errors import CatalogUnreadable
 
-REINDEX = "stop the server; `pgo-collector reindex` makes it anew from the blobs"
+REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
 # The error codes with which SQLite reports a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BEFORE = 4

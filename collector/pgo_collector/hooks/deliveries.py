@@ -1,4 +1,7 @@
-"""Deliveries: events go from the outbox to the endpoint, each at least once, until they are too old."""
+"""Deliveries: the event of a stored profile, and its way from the outbox to the endpoint, at least once.
+
+Events have the payload that the Standard Webhooks specification recommends.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _log = structlog.get_logger()
 
 
 def announce(name: BlobName, facts: Facts) -> list[Event]:
-    """The one event of a profile that is stored now; what it says of the profile, /v1/profiles says too."""
+    """Return the one event of a profile that is stored now; it describes the profile as /v1/profiles does."""
     now = time.time_ns()
     id_ = f"evt_{secrets.token_hex(16)}"
     stored_at = format_time(now)
@@ -52,10 +55,11 @@ def announce(name: BlobName, facts: Facts) -> list[Event]:
 
 
 class Deliveries:
-    """One of these delivers for a data folder; `tell` hears of outcomes, and how many there were of each.
+    """The background task that delivers a data folder's events; there must be only one.
 
-    An event that fails is put off by itself, so that it holds up no other. After a failure nothing is tried
-    for a while, and then one event, so that a receiver which is down isn't met by all that wait.
+    `tell` is called with each outcome and its number of events. A failed event is postponed by itself, so
+    that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
+    that a receiver that is down doesn't get all waiting events at once.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Deliveries:
         self._not_before = -inf  # by the monotonic clock
 
     async def run(self) -> NoReturn:
-        """Delivers until it is cancelled; what is then under way is tried again after the next start."""
+        """Deliver events until cancelled; attempts that are cut short are repeated after the next start."""
         async with self._endpoint:
             while True:
                 try:
@@ -85,7 +89,10 @@ class Deliveries:
                 await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
     async def _round(self) -> bool:
-        """Delivers what is due, if it may be tried; whether there may be more. Raises SQLAlchemyError."""
+        """Deliver the due events, unless in a pause; return whether more may be due.
+
+        Raises SQLAlchemyError.
+        """
         now = time.time_ns()
         await self._drop(now)
         if time.monotonic() < self._not_before:
@@ -97,7 +104,7 @@ class Deliveries:
         return len(events) == most and time.monotonic() >= self._not_before
 
     async def _drop(self, now: int) -> None:
-        """Drops what has waited for too long, and what is too much."""
+        """Drop events that have waited for too long, and the oldest ones of too many."""
         backlog = await asyncio.to_thread(self._outbox.backlog)
         if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._most_nanos:
             oldest = int(now - self._most_nanos)
@@ -111,7 +118,7 @@ class Deliveries:
             _log.error("events dropped", reason=reason, count=count)
 
     async def _deliver(self, events: list[WaitingEvent]) -> None:
-        """Tries each of them once, all at the same time; those that are done count if this is cancelled."""
+        """Try each event once, all at the same time; if cancelled, record the attempts that have ended."""
         tasks = {asyncio.create_task(self._endpoint.post(event)): event for event in events}
         try:
             await asyncio.wait(tasks)
@@ -149,15 +156,15 @@ class Deliveries:
         await self._store.write(self._outbox.record_attempts, delivered, failed)
 
     def _hold(self, seconds: float) -> None:
-        """Nothing is tried for so long."""
+        """Try nothing for so many seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
 
 class NoDeliveries:
-    """Deliveries that are off; what is in the outbox stays there."""
+    """The background task of a collector without a webhook: events in the outbox stay there."""
 
     async def run(self) -> None:
-        """Nothing."""
+        """Deliver nothing."""
 
 
 def _backoff(failures: int) -> float:
