@@ -104,10 +104,10 @@ def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Ca
     rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))
     facts = Facts(EPOCH, 1, "f" * 64, 1, 1)
     catalog.replace(rolled_up, facts, 1, [blob.name for blob in of_pod], [blob.id for blob in of_pod])
-    catalog.forget(of_pod)
+    catalog.drop_retired(of_pod)
     assert counts(catalog)["series"] == PODS + 1
-    assert catalog.counting(first) is not None
-    catalog.drop([catalog.counting(first)])  # type: ignore[list-item] # it was there just now
+    assert catalog.counting_blob(first) is not None
+    catalog.drop([catalog.counting_blob(first)])  # type: ignore[list-item] # it was there just now
     assert counts(catalog) == {"series": PODS - 1, "labels": 2 * PODS - 2}
 
 

@@ -15,7 +15,7 @@ from pprof_merge import UNBOUNDED, Budget
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
-from pgo_collector.engine.tasks import Merged, merge_blobs
+from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 async def make_merge(
     store: Store, chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget = UNBOUNDED
-) -> Merged:
+) -> MergeResult:
     """Writes the merge of some blobs to the file `part`.
 
     Raises NothingToMerge where none can be taken, NotOfThisProfile, AnswerTooLarge, WorkerUnavailable or

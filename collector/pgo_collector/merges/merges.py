@@ -26,7 +26,7 @@ from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.inputs import chosen_of, fingerprint_of, live_blobs
 from pgo_collector.merges.making import Locks, OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
-from pgo_collector.store.garbage import tidy
+from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store, not_stored
 
 # For so long a file that was found to be whole is taken to be so, as long as it is the same.
@@ -116,7 +116,7 @@ class Merges:
                     own = [*of_series]
                     if len(own) > 1:
                         await combine_blobs(self.store, own)
-                await tidy(self.store, selection.service, selection.type)
+                await collect_garbage(self.store, selection.service, selection.type)
                 return await self._find_or_make(selection, rendition)
 
     async def _find_or_make(self, selection: Selection, rendition: Rendition) -> OpenMerge:
@@ -175,7 +175,7 @@ class Merges:
         """Put the file `part` into merged/, in the place of the oldest there."""
         folder = self.store.folder
         part.replace(folder.merged_file(merge.fingerprint))
-        for fingerprint in self.store.catalog.remember(merge, self._kept):
+        for fingerprint in self.store.catalog.keep_merge(merge, self._kept):
             folder.merged_file(fingerprint).unlink(missing_ok=True)
         return self._open(merge, coarse)
 

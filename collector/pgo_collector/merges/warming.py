@@ -28,10 +28,10 @@ class Warming:
         self._store = store
         self.read = self.total = 0
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Reads all, service after service; those last that have the newest profiles."""
         try:
-            owners = await asyncio.to_thread(self._store.catalog.owners_of_blobs)
+            owners = await asyncio.to_thread(self._store.catalog.live_counts)
             self.total = sum(owners.values())
             for (service, type_), count in owners.items():
                 before = self.read

@@ -12,7 +12,7 @@ from pprof_merge import Budget
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.tasks import Reported, report_blobs
+from pgo_collector.engine.tasks import ReportResult, report_blobs
 from pgo_collector.errors import NothingSelected, NothingToMerge, ReleaseDamaged
 from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.model.selection import Coarse, Selection
@@ -30,7 +30,7 @@ class Reports:
         self.store = store
         self.budget = budget
 
-    async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[Reported, Coarse]:
+    async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
         """Return the report as of now, and where the selection is finer than what it is on.
 
         `symbols` is a file with the functions of a program.

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.tasks import Reported
+from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
@@ -53,7 +53,7 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     return router
 
 
-def _answer(made: Reported, coarse: Coarse) -> Response:
+def _answer(made: ReportResult, coarse: Coarse) -> Response:
     headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)

@@ -58,7 +58,7 @@ def _stored(store: Store, names: Sequence[BlobName]) -> list[Blob]:
     """Raises NoSuchProfile for one that isn't there, or not by itself any more."""
     blobs = []
     for name in names:
-        blob = store.catalog.counting(name)
+        blob = store.catalog.counting_blob(name)
         if blob is None:
             raise NoSuchProfile("nothing found")
         if blob.name != name:
