@@ -1,6 +1,7 @@
-"""The command `pprof-merge`: files in, their merge out.
+"""The command `pprof-merge`: reads its options and files, writes their merge.
 
-What only some calls need is imported where it is used: the start takes as long as merging ten profiles.
+Modules that only some calls need are imported where they are used: starting takes as long as merging ten
+profiles.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INTERRUPTED = 130  # what shells give for SIGINT
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     described = argparse.ArgumentParser(
         prog="pprof-merge",
         description="Merge pprof profiles into one; the order of the files makes no difference.",
@@ -96,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -108,7 +109,7 @@ def _half_life(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     keep_heap()
     command = parser()
     options = command.parse_args(arguments)
@@ -125,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - only some calls need it
 
             write_report(options.report, collection, options.files, options.symbols, options.against)
-        depth = None if rules else wanted.depth  # rules look at whole stacks
+        depth = None if rules else wanted.depth  # rules match in whole stacks
         merged = apply_rules(collection.merge(weighting=weighting, depth=depth), rules)
         write(options.output, _formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
@@ -138,9 +139,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.report is None and (options.symbols or options.against):
-        command.error("--symbols and --against are for a --report")
+        command.error("--symbols and --against need --report")
     if options.report == options.output == STANDARD_STREAM:
-        command.error("standard output can't take both; name a file with -o or --report")
+        command.error(
+            "the merge and the report can't both go to standard output; name a file with -o or --report"
+        )
 
 
 def _check_weighable(names: Sequence[str], collection: Collection, weighting: Weighting) -> None:
