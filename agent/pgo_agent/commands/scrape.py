@@ -60,7 +60,12 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
             " version=label:app.kubernetes.io/version)"
         ),
     )
-    add("--types", type=_types, default=("cpu",), help=f"of {','.join(TYPES)} (default: cpu)")
+    add(
+        "--types",
+        type=_types,
+        default=("cpu",),
+        help=f"the types to pull, comma-separated: {','.join(TYPES)} (default: cpu)",
+    )
     add("--seconds", type=_positive, default=30, help="the length of a profile, in seconds (default: 30)")
     add(
         "--every",
