@@ -35,7 +35,10 @@ def _number(default: int, most: int) -> dict[str, Any]:
 # Of every parameter its schema, and what it means.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
-        "service": (_TEXT, "The service; default: the key's own, or the default. `*`: all, for questions."),
+        "service": (_TEXT, (
+            "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`. Routes"
+            " that answer questions about the fleet take `*` for all services."
+        )),
         "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "The type of profile."),
         "labels": (_TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
         "from": (_TEXT, "Select profiles taken at this time or later: a date or an RFC 3339 time."),

@@ -12,7 +12,7 @@ _INTRODUCTION = """\
 Every route with its parameters and answers, as in `/v1/openapi.json`. A route that takes `GET` also
 takes `HEAD`. [API](../api.md) has examples, and says which key each route takes, which headers it
 sends, and what to do about an error. [In place of profefe](../profefe.md) does the same for `/api/0`.
-The [pages](../ui.md) have a table of routes there."""
+Routes of the pages are in [their own table](../ui.md)."""
 
 
 def routes_page(document: dict[str, Any]) -> str:
