@@ -16,7 +16,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # What is imported stays, and what the command makes is freed without it: a search for garbage finds none.
     gc.disable()
-    from pprof_merge.cli import main as run  # noqa: PLC0415 - see above
+    from pprof_merge.command.cli import main as run  # noqa: PLC0415 - see above
 
     status = run()
     sys.stdout.flush()

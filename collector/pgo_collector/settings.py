@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
+from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.resources import memory_bytes
-from pgo_collector.store.series import SERVICE_PATTERN
 
 PREFIX = "PGOF_"
 # Neither the catalog nor zlib takes a number that is larger than 63 bits.

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from pgo_collector.ui.assets import has_speedscope
+from pgo_collector.ui.rendering import has_speedscope
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import WIDTHS, Person, Theme

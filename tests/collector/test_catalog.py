@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pgo_collector.engine.facts import Facts
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.selection import Matcher, Selection
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series
 from sqlalchemy import event
 
 from tests.faults.stacks import DAY, EPOCH

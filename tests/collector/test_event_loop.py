@@ -7,16 +7,16 @@ from pathlib import Path
 
 import httpx
 from blockbuster import blockbuster_ctx
-from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.server import open_store
+from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.upkeep.upkeep import Upkeep

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.types import CPU
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.series import Series
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_collector.engine.received import HeldBody, Received, receive_held
-from pgo_collector.engine.reception import Reception
-from pgo_collector.engine.workers import Workers
+from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import WorkerLost
+from pgo_collector.workers.batcher import SubmitBatcher
+from pgo_collector.workers.pool import Workers
 from pprof_merge import Limits, decode
 
 from tests.collector.bounds import BOUNDS
@@ -22,13 +22,13 @@ from tests.merge.malformed import MALFORMED
 
 _LIMITS = Limits(inflated_bytes=100_000)
 _BODIES = [
-    *(HeldBody(profile_of(stack), "cpu") for stack in "abc"),
-    HeldBody(gzip.decompress(profile_of("bare")), "cpu"),
-    HeldBody(profile_of("a", type_="inuse_space"), "heap"),
-    HeldBody(profile_of("a", type_="inuse_space"), "cpu"),
-    HeldBody(gzip.compress(bytes(200_000)), "cpu"),
-    HeldBody(profile_of("a")[:-4], "cpu"),
-    *(HeldBody(malformed.profile, "other") for malformed in MALFORMED[::20]),
+    *(SubmittedBody(profile_of(stack), "cpu") for stack in "abc"),
+    SubmittedBody(gzip.decompress(profile_of("bare")), "cpu"),
+    SubmittedBody(profile_of("a", type_="inuse_space"), "heap"),
+    SubmittedBody(profile_of("a", type_="inuse_space"), "cpu"),
+    SubmittedBody(gzip.compress(bytes(200_000)), "cpu"),
+    SubmittedBody(profile_of("a")[:-4], "cpu"),
+    *(SubmittedBody(malformed.profile, "other") for malformed in MALFORMED[::20]),
 ]
 
 
@@ -44,38 +44,38 @@ def said(outcome: object) -> object:
     return (type(outcome), str(outcome)) if isinstance(outcome, Exception) else outcome
 
 
-async def received(folder: Path, bodies: Sequence[HeldBody]) -> list[Received | BaseException]:
+async def received(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
     """What comes of them if the only worker is busy until all have come."""
     async with Workers(1, BOUNDS, folder) as workers:
-        reception = Reception(workers, _LIMITS)
+        reception = SubmitBatcher(workers, _LIMITS)
         return await asyncio.gather(*map(reception.receive, bodies), return_exceptions=True)
 
 
 @given(st.lists(st.sampled_from(_BODIES), max_size=20))
-def test_together_bodies_are_received_as_they_are_alone(bodies: list[HeldBody]) -> None:
-    together = receive_held(bodies, _LIMITS)
+def test_together_bodies_are_received_as_they_are_alone(bodies: list[SubmittedBody]) -> None:
+    together = validate_bodies(bodies, _LIMITS)
     assert not any(outcome.__traceback__ for outcome in together if isinstance(outcome, Exception))
-    assert [*map(said, together)] == [said(*receive_held([body], _LIMITS)) for body in bodies]
+    assert [*map(said, together)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
 
 
 def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> None:
-    bodies = [HeldBody(profile_of(f"stack {number}"), "cpu") for number in range(40)] + _BODIES
+    bodies = [SubmittedBody(profile_of(f"stack {number}"), "cpu") for number in range(40)] + _BODIES
     outcomes = asyncio.run(received(tmp_path, bodies))
-    assert [*map(said, outcomes)] == [said(*receive_held([body], _LIMITS)) for body in bodies]
-    digests = [outcome.facts.digest for outcome in outcomes[:40] if isinstance(outcome, Received)]
+    assert [*map(said, outcomes)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
+    digests = [outcome.facts.digest for outcome in outcomes[:40] if isinstance(outcome, ValidatedBody)]
     assert digests == [decode(body.content).digest.hex() for body in bodies[:40]]
 
 
 def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
     """Each of several senders sends its next body the moment that it has its answer."""
 
-    async def send(reception: Reception, count: int) -> None:
+    async def send(reception: SubmitBatcher, count: int) -> None:
         for _ in range(count):
             await reception.receive(_BODIES[0])
 
     async def run() -> None:
         async with Workers(2, BOUNDS, tmp_path) as workers:
-            reception = Reception(workers, _LIMITS)
+            reception = SubmitBatcher(workers, _LIMITS)
             senders = [send(reception, 10 + number) for number in range(40)]
             await asyncio.wait_for(asyncio.gather(*senders), 120)
 
@@ -83,10 +83,10 @@ def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
 
 
 def test_a_body_that_kills_its_worker_is_refused_alone(tmp_path: Path) -> None:
-    deadly = HeldBody(_Deadly(), "cpu")  # type: ignore[arg-type]  # no bytes are known that do it
+    deadly = SubmittedBody(_Deadly(), "cpu")  # type: ignore[arg-type]  # no bytes are known that do it
     bodies = [*_BODIES[:3], deadly, *_BODIES[:3]]
     outcomes = asyncio.run(received(tmp_path, bodies))
     assert isinstance(outcomes.pop(3), WorkerLost)
-    assert [outcome.facts.digest for outcome in outcomes if isinstance(outcome, Received)] == [
+    assert [outcome.facts.digest for outcome in outcomes if isinstance(outcome, ValidatedBody)] == [
         decode(body.content).digest.hex() for body in [*_BODIES[:3], *_BODIES[:3]]
     ]

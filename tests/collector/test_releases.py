@@ -8,8 +8,8 @@ from typing import Any
 
 import pprof_merge
 import pytest
+from pprof_merge.analysis.overlap import overlap
 from pprof_merge.formats import FORMATS
-from pprof_merge.overlap import overlap
 
 from tests.collector.edits import edited
 from tests.collector.releases_seen import (

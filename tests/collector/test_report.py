@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from pprof_merge import Collection, compress, decode
-from pprof_merge.likeness import _CHUNK_TRACES
-from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, Subject, report
+from pprof_merge.analysis.outliers import _CHUNK_TRACES
+from pprof_merge.analysis.overlap import overlap
+from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.conftest import PROFILES
@@ -43,8 +43,8 @@ def test_is_the_engines(filled: Server, go_profiles: list[bytes]) -> None:
     assert answer.headers["Cache-Control"] == "private, no-store"
     found = answer.json()
     collection = Collection()
-    subjects = [Subject(collection.add(profile), "") for profile in go_profiles]
-    expected: dict[str, Any] = json.loads(report(collection, subjects, 0, Questions()).json())
+    subjects = [ReportedProfile(collection.add(profile), "") for profile in go_profiles]
+    expected: dict[str, Any] = json.loads(report(collection, subjects, 0, ReportOptions()).json())
     assert found["coverage"] is None
     for changing in ("times", "outliers"):
         del found[changing], expected[changing]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pprof_merge
 import pytest
+from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import apply_rules, parse_rules
 
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server

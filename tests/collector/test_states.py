@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pgo_collector.engine.facts import Facts
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.selection import EVERY_SERVICE, Coarse, Matcher, Selection
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
+from pgo_collector.model.series import Series
 
 Change = Callable[[Catalog, BlobName, Facts], None]
 

@@ -10,8 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_collector.http.key import Key, digest_of
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import Key, KeyFile, digest_of
 from pgo_collector.ui import throttle
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from pprof_merge import Collection, Weighting, compress, encode, inflate
+from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import apply_rules, parse_rules
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited

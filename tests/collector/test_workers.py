@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pgo_collector.engine.received import receive
-from pgo_collector.engine.workers import Workers
+from pgo_collector.engine.validation import receive
 from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, WorkersBusy
+from pgo_collector.workers.pool import Workers
 from pprof_merge import Limits
 
 from tests.collector.bounds import BOUNDS
@@ -185,7 +185,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_task_done_by_another(tmp_path: 
 
 def test_a_fork_server_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pgo_collector.engine.process._END_SECONDS", 0.5
+        "pgo_collector.workers.process._END_SECONDS", 0.5
     )  # nobody says that a worker has ended
 
     async def run() -> None:

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import pgo_collector.cli
-import pprof_merge.cli
+import pgo_collector.command.cli
+import pprof_merge.command.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
@@ -17,15 +17,15 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve.app import Profiling
 from pgo_agent.serve.app import create_app as create_agent_app
 from pgo_agent.serve.turn import Turn
-from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
+from pgo_collector.serve.app import Keys, Parts, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
+from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
 
 from tests.collector.bounds import BOUNDS
@@ -155,7 +155,7 @@ def test_every_verb_of_make_is_in_contributing() -> None:
 
 
 def test_every_event_of_the_log_is_in_operations() -> None:
-    sources = (Path(pgo_collector.cli.__file__).parent).rglob("*.py")
+    sources = (Path(pgo_collector.__file__).parent).rglob("*.py")
     events = {
         (event, level.replace("exception", "error"))
         for source in sources

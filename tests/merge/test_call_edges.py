@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pprof_merge import Profile, decode, merge
-from pprof_merge.formats.call_edges import call_edges, traced_edges, weighing_column
+from pprof_merge.analysis.call_edges import call_edges, traced_edges, weighing_column
 
 
 @pytest.fixture(scope="module")

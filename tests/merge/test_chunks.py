@@ -13,13 +13,13 @@ import numpy as np
 import pprof_merge
 import pytest
 from pprof_merge import Collection, ProfileError, encode
+from pprof_merge.analysis.call_edges import traced_edges
+from pprof_merge.analysis.outliers import outlier_scores
+from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
+from pprof_merge.columns.ragged import newly_appearing, parts_of_spans, renumber, spans
+from pprof_merge.columns.row_table import Rows, RowTable
 from pprof_merge.formats import FORMATS, Format
-from pprof_merge.formats.call_edges import traced_edges
-from pprof_merge.likeness import likenesses
-from pprof_merge.ragged import newly_appearing, parts_of_spans, renumber, spans
-from pprof_merge.report import Questions, Subject, report
-from pprof_merge.row_table import Rows, RowTable
-from pprof_merge.weights import Weighting
+from pprof_merge.merging.weights import Weighting
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.stacked import stacked
@@ -27,17 +27,17 @@ from tests.oracle.builder import World, seeded
 
 # Every constant that says how much a loop takes at once.
 CHUNKED = (
-    "pprof_merge.cells:_CHUNK_ROWS",
-    "pprof_merge.decode:_BATCH_BYTES",
-    "pprof_merge.encode_samples:_CHUNK_LOCATIONS",
-    "pprof_merge.fields:_CHUNK_BYTES",
-    "pprof_merge.formats.stacks:_CHUNK_FRAMES",
-    "pprof_merge.likeness:_CHUNK_TRACES",
-    "pprof_merge.picked:_PART_TRACES",
-    "pprof_merge.ragged:_CHUNK",
-    "pprof_merge.ragged:_CHUNK_ROWS",
-    "pprof_merge.row_table:_PART_WORDS",
-    "pprof_merge.sums:_CACHED_ROWS",
+    "pprof_merge.analysis.outliers:_CHUNK_TRACES",
+    "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
+    "pprof_merge.codec.decode:_BATCH_BYTES",
+    "pprof_merge.codec.encode_samples:_CHUNK_LOCATIONS",
+    "pprof_merge.codec.fields:_CHUNK_BYTES",
+    "pprof_merge.codec.message_rows:_CHUNK_ROWS",
+    "pprof_merge.columns.ragged:_CHUNK",
+    "pprof_merge.columns.ragged:_CHUNK_ROWS",
+    "pprof_merge.columns.row_table:_PART_WORDS",
+    "pprof_merge.merging.selection:_PART_TRACES",
+    "pprof_merge.merging.sums:_CACHED_ROWS",
 )
 _ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)
 
@@ -72,7 +72,7 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
         lambda: encode(other.merge()),
         lambda: encode(collection.merge([*reversed(numbers), *numbers[:1]])),
         lambda: encode(collection.merge(numbers, Weighting("instance"))),
-        lambda: report(collection, [Subject(n, str(n)) for n in numbers], 0, Questions()).json(),
+        lambda: report(collection, [ReportedProfile(n, str(n)) for n in numbers], 0, ReportOptions()).json(),
         *map(written, FORMATS.values()),
     ]
     for make in asked:
@@ -126,10 +126,10 @@ def test_likenesses_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPa
     numbers = list(collection.extend(stacked({NAMED[0]: 3, NAMED[n % 7]: 50 + n}) for n in range(1, 8)))
     merged, contributions = collection.merge_traced(map(int, numbers))  # type: ignore[arg-type]
     traced = traced_edges(merged)
-    expected = likenesses(merged.header, traced, contributions[:count])
+    expected = outlier_scores(merged.header, traced, contributions[:count])
     for size in range(1, 18):  # each profile has two stacks
-        patch_size(monkeypatch, "pprof_merge.likeness:_CHUNK_TRACES", size)
-        found = likenesses(merged.header, traced, contributions[:count])
+        patch_size(monkeypatch, "pprof_merge.analysis.outliers:_CHUNK_TRACES", size)
+        found = outlier_scores(merged.header, traced, contributions[:count])
         assert [*map(np.ndarray.tolist, found)] == [*map(np.ndarray.tolist, expected)], size
         assert len(found.overlap) == count
 
@@ -139,9 +139,9 @@ def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPa
     numbers = np.array([3, 1, 3, 0, 2, 2, 5, 1][:count], np.int64)
     words = np.arange(30)
     for size in range(1, count + 3):
-        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK", size)
-        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK_ROWS", size)
-        patch_size(monkeypatch, "pprof_merge.row_table:_PART_WORDS", size)
+        patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK", size)
+        patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK_ROWS", size)
+        patch_size(monkeypatch, "pprof_merge.columns.row_table:_PART_WORDS", size)
         renumbered = numbers.copy()
         renumber(renumbered, 10 - np.arange(6))
         assert renumbered.tolist() == (10 - numbers).tolist()

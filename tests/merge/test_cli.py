@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pprof_merge import Collection, Weighting, compress, decode, encode, inflate, merge
+from pprof_merge.analysis.rules import apply_rules, parse_rules
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import apply_rules, parse_rules
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import PPROF_MERGE, pprof_merge
@@ -337,7 +337,7 @@ def test_a_terminal_is_not_spared_text(files: list[Path]) -> None:
 def test_a_start_imports_no_format_but_the_one_asked_for(files: list[Path]) -> None:
     """The start takes as long as merging ten profiles."""
     code = (
-        "import sys; from pprof_merge.cli import main; assert main(sys.argv[1:]) == 0;"
+        "import sys; from pprof_merge.command.cli import main; assert main(sys.argv[1:]) == 0;"
         "print(*(name for name in sys.modules if name.startswith('pprof_merge.formats.') or name == 'json'))"
     )
     for name, modules in (("pprof", {"pprof"}), ("folded", {"folded", "sample_type", "stacks"})):

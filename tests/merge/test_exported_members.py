@@ -18,12 +18,20 @@ from pprof_merge import (
 
 
 def test_all_is_what_the_package_exports() -> None:
+    for name in pprof_merge.__all__:
+        getattr(pprof_merge, name)  # some are imported on first use
     exported = {
         name
         for name, member in vars(pprof_merge).items()
         if not name.startswith("_") and not isinstance(member, types.ModuleType)
     }
-    assert sorted(exported) == list(pprof_merge.__all__)
+    not_ours = {"TYPE_CHECKING", "Any", "import_module"}
+    assert sorted(exported - not_ours) == sorted(pprof_merge.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'unknown'"):
+        pprof_merge.unknown  # noqa: B018
 
 
 @pytest.mark.parametrize("name", pprof_merge.__all__)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pprof_merge import row_table
-from pprof_merge.row_table import Rows, RowTable
+from pprof_merge.columns import row_table
+from pprof_merge.columns.row_table import Rows, RowTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import RulesInvalid, decode, encode, inflate, merge
-from pprof_merge.rules import NOINLINE_PREFIX, Rules, apply_rules, parse_rules
+from pprof_merge.analysis.rules import NOINLINE_PREFIX, Rules, apply_rules, parse_rules
 from pprof_proto import profile_pb2
 
 from tests.merge.differential import read

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Weighting
-from pprof_merge.picked import Chunk
-from pprof_merge.sums import FACTOR_BITS, WeightedSums
-from pprof_merge.weights import WEIGHTS, Facts, factors
+from pprof_merge.merging.selection import Chunk
+from pprof_merge.merging.sums import FACTOR_BITS, WeightedSums
+from pprof_merge.merging.weights import WEIGHTS, Facts, factors
 
 from tests.faults.stacks import DAY, EPOCH, SECOND
 from tests.oracle.builder import HUGE

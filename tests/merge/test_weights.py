@@ -18,7 +18,7 @@ from pprof_merge import (
     decode,
     encode,
 )
-from pprof_merge.weights import WEIGHTS, parse_half_life
+from pprof_merge.merging.weights import WEIGHTS, parse_half_life
 from pprof_proto import profile_pb2
 
 from tests.faults.stacks import DAY, EPOCH, SECOND

@@ -48,15 +48,15 @@ def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str,
 def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
     """All kinds of outputs, by name: each writes one, and returns its size."""
     from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
-    from pprof_merge.flame_graph import FlameGraph, View  # noqa: PLC0415
+    from pprof_merge.analysis.flame_graph import FlameGraph, FlameView  # noqa: PLC0415
+    from pprof_merge.analysis.grouping import GROUPINGS, file_of  # noqa: PLC0415
+    from pprof_merge.analysis.overlap import overlap  # noqa: PLC0415
+    from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report  # noqa: PLC0415
+    from pprof_merge.analysis.rules import apply_rules, parse_rules  # noqa: PLC0415
+    from pprof_merge.analysis.stacks import WeighedStacks  # noqa: PLC0415
+    from pprof_merge.analysis.timeline import Timeline  # noqa: PLC0415
+    from pprof_merge.analysis.top_table import TopTable  # noqa: PLC0415
     from pprof_merge.formats import FORMATS  # noqa: PLC0415
-    from pprof_merge.grouping import GROUPINGS, file_of  # noqa: PLC0415
-    from pprof_merge.overlap import overlap  # noqa: PLC0415
-    from pprof_merge.report import Questions, Subject, report  # noqa: PLC0415
-    from pprof_merge.rules import apply_rules, parse_rules  # noqa: PLC0415
-    from pprof_merge.timeline import Timeline  # noqa: PLC0415
-    from pprof_merge.top_table import TopTable  # noqa: PLC0415
-    from pprof_merge.weighed_stacks import WeighedStacks  # noqa: PLC0415
 
     collection, budget = Collection(Limits.none()), Budget(most_bytes)
     number = collection.add(data)
@@ -72,9 +72,11 @@ def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
 
     def drawn(*, is_zoomed: bool) -> int:
         stacks = WeighedStacks.of(merged, 1, budget)
-        graph = FlameGraph.of(stacks, View(search="x"))
+        graph = FlameGraph.of(stacks, FlameView(search="x"))
         if is_zoomed:
-            graph = FlameGraph.of(stacks.beside(stacks, budget), View(root=int(graph.key[-1]), least=0.1))
+            graph = FlameGraph.of(
+                stacks.beside(stacks, budget), FlameView(root=int(graph.key[-1]), least=0.1)
+            )
         return sum(map(len, graph.names))
 
     def timed() -> int:
@@ -82,9 +84,11 @@ def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
         return int(found.total.nbytes)
 
     def reported() -> int:
-        subjects = [Subject(number, "a"), Subject(number, "b")]
+        subjects = [ReportedProfile(number, "a"), ReportedProfile(number, "b")]
         return len(
-            report(collection, subjects, 10**18, Questions(frozenset([b"f1"]), merged), budget).json(budget)
+            report(collection, subjects, 10**18, ReportOptions(frozenset([b"f1"]), merged), budget).json(
+                budget
+            )
         )
 
     return {

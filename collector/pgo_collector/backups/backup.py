@@ -15,10 +15,7 @@ from pathlib import Path
 
 from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
-from pgo_collector.engine.stored import BLOB_SUFFIX
-from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.store.blobs import INPUTS_SUFFIX
-from pgo_collector.store.catalog_file import (
+from pgo_collector.catalog.catalog_file import (
     Stored,
     copy_catalog,
     counted_profiles,
@@ -27,8 +24,11 @@ from pgo_collector.store.catalog_file import (
     stored_blobs,
     version_of,
 )
+from pgo_collector.catalog.tables import VERSION
+from pgo_collector.errors import BackupUnusable, CopyDamaged
+from pgo_collector.model.blob_names import BLOB_SUFFIX
+from pgo_collector.store.blobs import INPUTS_SUFFIX
 from pgo_collector.store.folder import CATALOG
-from pgo_collector.store.tables import VERSION
 
 _ROUNDS = 20
 

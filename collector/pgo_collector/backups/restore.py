@@ -13,9 +13,9 @@ from typing import ParamSpec
 from pgo_collector.backups.backup import Report, inputs_of
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
+from pgo_collector.catalog.catalog_file import reading_catalog, stored_blobs
 from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.store.blobs import BlobName
-from pgo_collector.store.catalog_file import reading_catalog, stored_blobs
+from pgo_collector.model.blob_names import BlobName
 from pgo_collector.store.folder import DataFolder, restoring
 
 P = ParamSpec("P")

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from pgo_collector.catalog.catalog_file import reading_catalog, stored_blobs, version_of
+from pgo_collector.catalog.tables import VERSION
+from pgo_collector.checks import Finding
 from pgo_collector.checks.data_folder import is_there
-from pgo_collector.checks.finding import Finding
-from pgo_collector.engine.stored import BLOB_SUFFIX
-from pgo_collector.store.catalog_file import reading_catalog, stored_blobs, version_of
+from pgo_collector.model.blob_names import BLOB_SUFFIX
 from pgo_collector.store.folder import CATALOG
-from pgo_collector.store.tables import VERSION
 
 _SETTLED_SECONDS = 60
 _SIZES = """

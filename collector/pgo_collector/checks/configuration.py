@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from pgo_collector.checks.finding import Finding
+from pgo_collector.checks import Finding
 from pgo_collector.errors import RulesUnreadable, SecretUnusable
-from pgo_collector.hooks.signing import read_secrets
+from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.settings import PREFIX, Settings

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf, isfinite
 from pathlib import Path
 
-from pgo_collector.checks.finding import Finding
+from pgo_collector.checks import Finding
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import is_being_restored, sync_file, sync_folder
 

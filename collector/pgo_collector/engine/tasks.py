@@ -13,32 +13,34 @@ from pathlib import Path
 
 import numpy as np
 from pprof_merge import (
+    Batch,
     Budget,
     Header,
     OutputTooLarge,
     Profile,
     ProfileError,
+    ReportOptions,
     SymbolsInvalid,
     UnfitForFormat,
+    apply_rules,
     compress,
     decode,
+    decode_all,
     encode,
+    overlap,
+    parse_symbols,
+    report,
+    trim_after,
+    trim_heap,
 )
-from pprof_merge.batch import Batch
-from pprof_merge.decode import decode_all
-from pprof_merge.heap import trim_after, trim_heap
-from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, report
-from pprof_merge.rules import apply_rules
-from pprof_merge.symbols import parse_symbols
 
-from pgo_collector.engine.collected import SHELF, Chosen, LeftOut, collect
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.forms import Form
+from pgo_collector.engine.blob_columns import STORED_LIMITS
+from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, collect
 from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
-from pgo_collector.engine.stored import STORED
-from pgo_collector.engine.types import TYPES
+from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
+from pgo_collector.model.facts import Facts, LeftOut
+from pgo_collector.model.profile_types import TYPES
 
 # To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
 # which is not worth it after each of them.
@@ -70,7 +72,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CandidateStats:
     """What is to be known of a merge before it is released.
 
     `overlap` is None where there is no release before it, or none that it can be compared with: one is
@@ -97,7 +99,9 @@ def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
     They are asked for together, since to ask for one takes longer than to read it.
     """
     contents = [_content(path) for path, _ in blobs]
-    decoded = decode_all((content for content in contents if isinstance(content, bytes)), STORED, _inspected)
+    decoded = decode_all(
+        (content for content in contents if isinstance(content, bytes)), STORED_LIMITS, _inspected
+    )
     found: list[Facts | Unreadable] = []
     for (_, type_), content in zip(blobs, contents, strict=True):
         if isinstance(content, Unreadable):
@@ -130,7 +134,7 @@ def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
 
 
 @trim_after
-def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merged:
+def merge_blobs(chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget) -> Merged:
     """Merges blobs into the file `part`, in a form.
 
     What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
@@ -154,28 +158,28 @@ def merge_blobs(chosen: Chosen, form: Form, part: Path, budget: Budget) -> Merge
     return Merged(etag, facts, collected.left_out, written)
 
 
-def read_rows(chosen: Chosen) -> None:
+def read_rows(chosen: ChosenBlobs) -> None:
     """Reads blobs ahead of the merges that want them."""
-    SHELF.take_in(chosen.owner, chosen.blobs)
-    SHELF.keep(chosen.owner)
+    ROW_CACHE.take_in(chosen.owner, chosen.blobs)
+    ROW_CACHE.keep(chosen.owner)
     if len(chosen.blobs) >= _WORTH_TRIMMING:
         trim_heap()
 
 
 def save_rows() -> None:
     """Puts what this process has read on disk, for the one after it. Raises OSError."""
-    SHELF.save()
+    ROW_CACHE.save()
 
 
 def drop_rows(owner: str, live: int) -> None:
     """Drops what is known of an owner's blobs, if there is far more of it than so many live ones need."""
-    if len(SHELF.rows(owner).collection) > 2 * live:
-        SHELF.drop(owner)
+    if len(ROW_CACHE.rows(owner).collection) > 2 * live:
+        ROW_CACHE.drop(owner)
 
 
 @trim_after
 def report_blobs(
-    chosen: Chosen, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
+    chosen: ChosenBlobs, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
 ) -> Reported:
     """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
     profile to compare with, which plays no part if it can't be read or compared.
@@ -194,9 +198,9 @@ def report_blobs(
     of = collected.collection, collected.subjects, now_nanos
     with refusing_large("the report: "):
         try:
-            made = report(*of, Questions(functions, against), budget)
+            made = report(*of, ReportOptions(functions, against), budget)
         except UnfitForFormat:
-            made = report(*of, Questions(functions), budget)
+            made = report(*of, ReportOptions(functions), budget)
         return Reported(made.json(for_the_server(budget)), collected.left_out)
 
 
@@ -204,18 +208,18 @@ def _released(release: Path | None) -> Profile | None:
     """The profile of a release, if it can be read."""
     if release is not None:
         with suppress(ProfileError, OSError):
-            return decode(release.read_bytes(), STORED)
+            return decode(release.read_bytes(), STORED_LIMITS)
     return None
 
 
 @trim_after
-def convert(merge: Path, digest: str, form: Form, part: Path, budget: Budget) -> str:
+def convert(merge: Path, digest: str, form: Rendition, part: Path, budget: Budget) -> str:
     """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
 
     Raises NotOfThisProfile if it can't be written so, AnswerTooLarge, MergeDamaged, or OSError.
     """
     try:
-        profile = decode(merge.read_bytes(), STORED)
+        profile = decode(merge.read_bytes(), STORED_LIMITS)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
@@ -223,7 +227,7 @@ def convert(merge: Path, digest: str, form: Form, part: Path, budget: Budget) ->
     return _form(profile, form, part, budget).sha256
 
 
-def _form(profile: Profile, form: Form, part: Path, budget: Budget) -> Written:
+def _form(profile: Profile, form: Rendition, part: Path, budget: Budget) -> Written:
     """Writes a profile in a form to the file `part`."""
     try:
         return write_pieces(part, form.format.pieces(apply_rules(profile, form.rules), budget))
@@ -233,18 +237,18 @@ def _form(profile: Profile, form: Form, part: Path, budget: Budget) -> Written:
         raise NotOfThisProfile(f"{_named(form)}{error}") from error
 
 
-def _named(form: Form) -> str:
+def _named(form: Rendition) -> str:
     return f"format={form.format.name}: "
 
 
 @trim_after
-def survey(merge: Path, release: Path | None, budget: Budget) -> Survey:
+def candidate_stats(merge: Path, release: Path | None, budget: Budget) -> CandidateStats:
     """Looks at a merge and compares it with the last release; one that has too many calls to be compared
     within the budget is like one that the compiler refuses. Raises MergeDamaged, or OSError.
     """
     content = merge.read_bytes()
     try:
-        profile = decode(content, STORED)
+        profile = decode(content, STORED_LIMITS)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
     alike, released = None, _released(release)
@@ -252,4 +256,4 @@ def survey(merge: Path, release: Path | None, budget: Budget) -> Survey:
         with suppress(UnfitForFormat, OutputTooLarge):
             alike = overlap(profile, released, budget)
     sha256 = hashlib.sha256(content).hexdigest()
-    return Survey(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
+    return CandidateStats(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)

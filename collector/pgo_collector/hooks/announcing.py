@@ -6,10 +6,9 @@ import json
 import secrets
 import time
 
-from pgo_collector.engine.facts import Facts
-from pgo_collector.questions.times import written
-from pgo_collector.store.blobs import BlobName
-from pgo_collector.store.events import Event
+from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.times import written
 
 _TYPE = "profile.stored"
 

@@ -12,10 +12,9 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.days import DAY_NANOS
-from pgo_collector.hooks.backoff import pause_seconds
-from pgo_collector.hooks.endpoint import Attempt, Endpoint
-from pgo_collector.store.outbox import Failed, Outbox, Waiting
+from pgo_collector.catalog.outbox import Failed, Outbox, Waiting
+from pgo_collector.hooks.endpoint import Attempt, Endpoint, pause_seconds
+from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.store import Store
 
 _TICK_SECONDS = 1.0

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal, Self
 
 import httpx
 
+from pgo_collector.catalog.outbox import Waiting
 from pgo_collector.errors import SecretUnusable
-from pgo_collector.hooks.backoff import asked_seconds
-from pgo_collector.hooks.signing import read_secrets, signed
-from pgo_collector.store.outbox import Waiting
 
 # Of an answer's body, of which nothing is wanted, so much is read to keep the connection.
 _MOST_BYTES = 16 << 10
@@ -92,3 +96,72 @@ async def _skim(answer: httpx.Response) -> None:
             size += len(chunk)
             if size > _MOST_BYTES:
                 return
+
+
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 600.0
+# What a receiver may ask for; it could also be wrong about the year.
+_LONGEST_ASKED_SECONDS = 86_400.0
+
+
+def pause_seconds(failures: int, chance: float) -> float:
+    """How long to wait after so many failures in a row, of which the last is just over.
+
+    Twice as long each time, and then between half and all of it, as `chance` says, from 0 to 1: what failed
+    together is not to come back together.
+    """
+    longest = min(_FIRST_SECONDS * 2.0 ** min(failures - 1, 30), _LONGEST_SECONDS)
+    return longest * (1 + chance) / 2
+
+
+def asked_seconds(header: str | None, now: datetime) -> float:
+    """What a Retry-After header asks for (RFC 9110, 10.2.3: seconds or a date); 0 if that isn't clear."""
+    text = (header or "").strip()
+    try:
+        seconds = float(int(text)) if text.isdecimal() else _seconds_until(text, now)
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(seconds, 0.0), _LONGEST_ASKED_SECONDS)
+
+
+def _seconds_until(date: str, now: datetime) -> float:
+    moment = parsedate_to_datetime(date)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+
+
+_PREFIX = "whsec_"
+_SIZES = range(24, 65)  # bytes, as the specification has them
+
+
+def read_secrets(path: Path) -> list[bytes]:
+    """The secrets of a file, one a line. Raises SecretUnusable, which quotes nothing of a line."""
+    try:
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it isn't ASCII"
+        raise SecretUnusable(f"webhook secrets {path}: {reason}") from error
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise SecretUnusable(f"webhook secrets {path}: there is none")
+    return [_secret(line, f"webhook secrets {path}, line {number}") for number, line in lines]
+
+
+def _secret(line: str, where: str) -> bytes:
+    try:
+        secret = base64.b64decode(line.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        secret = b""
+    if not line.startswith(_PREFIX) or len(secret) not in _SIZES:
+        raise SecretUnusable(f"{where}: a secret is {_PREFIX} and the base64 of 24 to 64 bytes")
+    return secret
+
+
+def signed(id_: str, body: bytes, seconds: int, secrets: Sequence[bytes]) -> dict[str, str]:
+    """The headers of an attempt at that time, in s since 1970; with one signature by each secret."""
+    content = f"{id_}.{seconds}.".encode() + body
+    digests = [hmac.digest(secret, content, hashlib.sha256) for secret in secrets]
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(seconds),
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests),
+    }

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
-from pgo_collector.http.declared_parameters import check_parameters
-from pgo_collector.http.key import Key
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import Key, KeyFile
+from pgo_collector.http.parameters import check_parameters
 from pgo_collector.http.selections import first
 
 Dependency = Callable[[Request], Awaitable[None]]

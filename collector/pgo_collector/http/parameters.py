@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from pprof_merge.formats import FORMATS
-from pprof_merge.grouping import GROUPINGS
-from pprof_merge.weights import WEIGHTS
+from pprof_merge import FORMATS, GROUPINGS, WEIGHTS
 from starlette.requests import Request
 
-from pgo_collector.engine.types import CPU, TYPES
-from pgo_collector.errors import ParameterInvalid
+from pgo_collector.errors import ParameterInvalid, ParameterUnknown
 from pgo_collector.http.selections import first
+from pgo_collector.model.profile_types import CPU, TYPES
 
 _TEXT = {"type": "string"}
 # It may be there several times, and all of its values count.
@@ -121,3 +121,29 @@ def parts_of_cursor(request: Request, *kinds: type) -> list[Any] | None:
 def _fit(parts: list[Any]) -> bool:
     """Whether the catalog's columns hold such numbers and texts."""
     return all(part.isascii() if isinstance(part, str) else -(1 << 63) <= part < 1 << 63 for part in parts)
+
+
+_LONGEST_UNKNOWN = 50
+
+
+async def check_parameters(request: Request) -> None:
+    """A dependency. Raises ParameterUnknown, and ParameterInvalid where only the first value would count.
+
+    What is ignored is often a selection that is misspelled, and without it everything is selected.
+    """
+    extra = request.scope["route"].openapi_extra
+    schemas = {parameter["name"]: parameter["schema"] for parameter in extra.get("parameters", ())}
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in schemas:
+            raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
+        if times > 1 and schemas[name]["type"] != "array":
+            raise ParameterInvalid(f"{name}: give it once, and not {times:,} times")
+
+
+def _unknown(name: str, declared: list[str]) -> str:
+    near = get_close_matches(name.lower(), declared, n=1)
+    if near:
+        hint = f"maybe {near[0]} is meant"
+    else:
+        hint = f"there are {', '.join(declared)}" if declared else "there are none"
+    return f"{name!r} is no parameter of this route; {hint}"

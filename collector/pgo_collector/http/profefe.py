@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.errors import BodyTooSlow, NothingSelected, NotStored, QuotaUsedUp
 from pgo_collector.http.profile_ids import id_of
-from pgo_collector.store.blobs import BlobName
+from pgo_collector.model.blob_names import BlobName
 
 PREFIX = "/api/0"
 FILENAME = "pprof.pb.gz"

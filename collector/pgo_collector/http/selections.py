@@ -7,14 +7,13 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pprof_merge import WeightingInvalid
-from pprof_merge.weights import parse_half_life
+from pprof_merge import WeightingInvalid, parse_half_life
 from starlette.requests import Request
 
-from pgo_collector.engine.types import CPU, TYPES
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.store.selection import EVERY_SERVICE, Matcher, Selection
-from pgo_collector.store.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
+from pgo_collector.model.profile_types import CPU, TYPES
+from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
+from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)

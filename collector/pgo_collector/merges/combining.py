@@ -12,14 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.forms import PLAIN_FORM
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.merges.live import chosen_of
+from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.merges.making import make_merge
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.series import Series
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -36,7 +36,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
     async with store.part() as part:
         with suppress(NothingToMerge):
             chosen = await asyncio.to_thread(chosen_of, store, service, type_, blobs)
-            merged = await make_merge(store, chosen, PLAIN_FORM, part)
+            merged = await make_merge(store, chosen, PLAIN_RENDITION, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:

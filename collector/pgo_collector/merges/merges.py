@@ -13,21 +13,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 import structlog
-from pprof_merge import Budget
-from pprof_merge.budget import UNBOUNDED
+from pprof_merge import UNBOUNDED, Budget
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.forms import Form
+from pgo_collector.catalog.catalog import Merge
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.live import choose_now, chosen_of, fingerprint_of, live_blobs
-from pgo_collector.merges.locks import Locks
-from pgo_collector.merges.making import make_merge
-from pgo_collector.merges.open_merge import OpenMerge
-from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.catalog import Merge
-from pgo_collector.store.selection import Selection
+from pgo_collector.merges.inputs import choose_now, chosen_of, fingerprint_of, live_blobs
+from pgo_collector.merges.making import Locks, OpenMerge, make_merge
+from pgo_collector.model.selection import Selection
+from pgo_collector.store.garbage import tidy
 from pgo_collector.store.store import Store, not_stored
 
 # For so long a file that was found to be whole is taken to be so, as long as it is the same.
@@ -55,7 +52,7 @@ class Merges:
         self._locks = locks
         self._checked = _Checked(kept)
 
-    async def current(self, selection: Selection, form: Form) -> OpenMerge:
+    async def current(self, selection: Selection, form: Rendition) -> OpenMerge:
         """The merge as of now, which holds every profile answered for before the call.
 
         Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
@@ -69,7 +66,7 @@ class Merges:
         async with self._locks.of(selection.service, selection.type):
             return await self._current(selection, form)
 
-    async def of(self, blobs: Sequence[Blob], form: Form) -> OpenMerge:
+    async def of(self, blobs: Sequence[Blob], form: Rendition) -> OpenMerge:
         """The merge of just these blobs, which are of one service and type. It isn't kept.
 
         Raises as `current` does.
@@ -83,7 +80,7 @@ class Merges:
             except OSError as error:
                 raise not_stored("merge", error) from error
 
-    async def combine(self, selection: Selection, form: Form) -> OpenMerge:
+    async def combine(self, selection: Selection, form: Rendition) -> OpenMerge:
         """The merge as of now; and from now on each series stands in the store as one profile.
 
         Blobs that couldn't be read stay as they are, and so does what came in meanwhile. What is stored
@@ -102,13 +99,13 @@ class Merges:
                 raise not_stored("merge", error) from error
             return await self._current(selection, form)
 
-    async def _current(self, selection: Selection, form: Form) -> OpenMerge:
+    async def _current(self, selection: Selection, form: Rendition) -> OpenMerge:
         try:
             return await asyncio.to_thread(self._find, selection, form) or await self._make(selection, form)
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("merge", error) from error
 
-    def _find(self, selection: Selection, form: Form) -> OpenMerge | None:
+    def _find(self, selection: Selection, form: Rendition) -> OpenMerge | None:
         """The merge that is kept, unless it lacks what was damaged, which may be mended."""
         catalog = self.store.catalog
         merge = catalog.merge(fingerprint_of(catalog.fingerprint(selection), form))
@@ -122,7 +119,7 @@ class Merges:
             _log.warning("a merge is damaged, made anew", merge=merge.etag)
         return None
 
-    async def _make(self, selection: Selection, form: Form) -> OpenMerge:
+    async def _make(self, selection: Selection, form: Rendition) -> OpenMerge:
         store = self.store
         state, chosen = await asyncio.to_thread(choose_now, store, selection)
         if not len(chosen.blobs):

@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import read_rows
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.merges.live import choose_now
-from pgo_collector.store.selection import Selection
+from pgo_collector.merges.inputs import choose_now
+from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store
 
 # Between two of these, requests have their turn.

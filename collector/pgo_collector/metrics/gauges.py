@@ -13,9 +13,9 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.inventory import Inventory, Totals
+from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
-from pgo_collector.store.inventory import Inventory, Totals
-from pgo_collector.store.outbox import Outbox
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
 

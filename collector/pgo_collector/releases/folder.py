@@ -21,6 +21,7 @@ import structlog
 from pydantic import ValidationError
 
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
+from pgo_collector.model.series import Series
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
 from pgo_collector.store.folder import (
     DataFolder,
@@ -30,7 +31,6 @@ from pgo_collector.store.folder import (
     sync_folder,
     warn_of_stranger,
 )
-from pgo_collector.store.series import Series
 
 _CHOICE = "choice.json"
 _NAME = re.compile(

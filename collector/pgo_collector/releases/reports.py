@@ -13,10 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.engine.tasks import Reported, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.live import chosen_of, live_blobs
+from pgo_collector.merges.inputs import chosen_of, live_blobs
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
-from pgo_collector.store.selection import Selection
-from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()

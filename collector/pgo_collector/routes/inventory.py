@@ -8,16 +8,16 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.catalog.inventory import Inventory, Position
 from pgo_collector.http.answers import json_answer
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.parameters import cursor_of, parts_of_cursor, whole_number
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
-from pgo_collector.questions.answers import Services, StoredProfiles
-from pgo_collector.questions.listings import profiles_of, services_of
-from pgo_collector.store.inventory import Inventory, Position
-from pgo_collector.store.selection import EVERY_SERVICE
+from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.queries.answers import Services, StoredProfiles
+from pgo_collector.queries.listings import profiles_of, services_of
 from pgo_collector.store.store import Store
 
 

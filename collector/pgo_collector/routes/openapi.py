@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.declared_parameters import check_parameters
 from pgo_collector.http.openapi import METHODS, OPEN, problems, schema_of
+from pgo_collector.http.parameters import check_parameters
 
 
 def openapi_routes() -> APIRouter:

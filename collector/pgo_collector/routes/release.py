@@ -5,20 +5,19 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS, Format
+from pprof_merge import FORMATS, Format
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.forms import format_named
+from pgo_collector.engine.renditions import format_named
+from pgo_collector.http.answers import Download, matches, quoted
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.downloads import Download
-from pgo_collector.http.etags import matches, quoted
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, download, parameters, problems
 from pgo_collector.http.selections import service_of
-from pgo_collector.releases.all_releases import AllReleases
-from pgo_collector.releases.forms import OpenRelease
 from pgo_collector.releases.release import number_of
+from pgo_collector.releases.releases import AllReleases
+from pgo_collector.releases.renditions import OpenRelease
 
 _HEADER = "PGO-Release"
 _PROFILE = download("The profile", *(known.media_type for known in FORMATS.values()))

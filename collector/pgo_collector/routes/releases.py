@@ -12,9 +12,8 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, parameters, problems, success
 from pgo_collector.http.selections import service_of
-from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.release import Choice, Release, number_of
-from pgo_collector.releases.service_releases import ServiceReleases
+from pgo_collector.releases.releases import AllReleases, ServiceReleases
 
 _PROBLEMS = problems(400, 403, 404, 500, 503)
 _OF_SERVICE = parameters("service")

@@ -7,16 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.tasks import Reported
+from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
-from pgo_collector.http.coarse import coarse_headers
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.left_out import HEADER, left_out_header
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
+from pgo_collector.model.selection import Selection
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
-from pgo_collector.store.selection import Selection
 
 _BODY = "what `go tool nm` prints, or a list of functions"
 
@@ -57,5 +56,5 @@ async def _answer(reports: Reports, selection: Selection, made: Reported) -> Res
     coarse = await asyncio.to_thread(reports.store.catalog.coarse, selection)
     headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:
-        headers[HEADER] = left_out_header(made.left_out)
+        headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
     return Response(made.report, media_type="application/json", headers=headers)

@@ -5,13 +5,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.intake import Intake
+from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
 
 
-def submit_routes(intake: Intake, keys: KeyFile, default_service: str) -> APIRouter:
+def submit_routes(intake: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
     """The route."""
     router = APIRouter()
 

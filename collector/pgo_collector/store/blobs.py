@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from pgo_collector.engine.seals import read_seal, seal, seal_size
-from pgo_collector.engine.stored import BLOB_SUFFIX, blob_name
-from pgo_collector.errors import InputsDamaged, LabelsInvalid
+from pgo_collector.errors import InputsDamaged
+from pgo_collector.model.blob_names import BLOB_SUFFIX, BlobName, Identity
+from pgo_collector.model.series import Series
 from pgo_collector.store.folder import (
     DataFolder,
     make_folder,
@@ -33,47 +31,11 @@ from pgo_collector.store.folder import (
     sync_folder,
     write_file,
 )
-from pgo_collector.store.series import SERVICE_PATTERN, Series
 
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
-_NAME = re.compile(
-    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
-    r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
-)
 # As good as an empty text, and seen.
 _NO_LABELS = ","
-
-
-class Identity(NamedTuple):
-    """What makes a profile one within its series, however often it is sent; sorts in canonical order."""
-
-    time_nanos: int
-    digest: str
-
-
-class BlobName(NamedTuple):
-    """A blob's place; its text is the path below blobs/. So is every profile inside a combined one called."""
-
-    series: Series
-    identity: Identity
-
-    def __str__(self) -> str:
-        return blob_name(_folders(self.series), *self.identity)
-
-    @classmethod
-    def parse(cls, text: str) -> BlobName | None:
-        """The name of such a path, None if it isn't one that we give."""
-        match = _NAME.fullmatch(text)
-        if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
-            return None
-        try:
-            labels_text = match["labels"].rstrip("/").replace("/", ",")
-            series = Series.parse(match["service"], match["type"], labels_text)
-        except LabelsInvalid:
-            return None
-        name = cls(series, Identity(int(match["time_nanos"]), match["digest"]))
-        return name if str(name) == text else None
 
 
 class Blobs:
@@ -219,12 +181,6 @@ def inputs_are_whole(content: bytes) -> bool:
     """Whether all of an .inputs is as it was written."""
     checksum, newline, lines = content.partition(b"\n")
     return checksum + newline == _checksum(lines)
-
-
-@lru_cache(maxsize=1 << 14)
-def _folders(series: Series) -> str:
-    """The series' folders; of thousands of names most have some series in common."""
-    return series.folders
 
 
 def _text(name: BlobName, inputs: Iterable[BlobName]) -> bytes:

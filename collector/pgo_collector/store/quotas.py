@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from math import inf
 
+from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.errors import QuotaUsedUp
-from pgo_collector.store.inventory import Inventory
 
 _DAY_SECONDS = 86_400
 # What is deleted, combined or rolled up makes room, which is seen when the catalog is asked again.

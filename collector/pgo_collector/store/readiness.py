@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.catalog_file import made_nanos, reading_catalog
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.store.catalog_file import made_nanos, reading_catalog
 from pgo_collector.store.folder import remove_part
 from pgo_collector.store.store import Store, reason_of
 

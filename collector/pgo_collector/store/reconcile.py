@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from pgo_collector.engine.facts import Facts
 from pgo_collector.engine.tasks import Unreadable, inspect_all
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
-from pgo_collector.store.blobs import BlobName
+from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.facts import Facts
+from pgo_collector.store.disk_diff import Differences, find_differences
 from pgo_collector.store.folder import remove_empty
-from pgo_collector.store.retired import delete_retired
+from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.store import Store
-from pgo_collector.store.survey import Differences, survey
 
 # So many blobs go to a worker together, and so many are counted in one transaction.
 _BATCH = 64
@@ -72,7 +72,7 @@ def _look(store: Store, progress: Progress) -> Differences:
     store.folder.sweep()
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:
-        found = survey(store.folder.blobs, rows, progress.advance)
+        found = find_differences(store.folder.blobs, rows, progress.advance)
     for path in found.strangers:
         _log.warning("not ours, ignored", file=str(path))
     for path in found.orphans:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.catalog.rows import Blob
 from pgo_collector.errors import InputsDamaged
-from pgo_collector.store.blob_rows import Blob
 from pgo_collector.store.store import Store
 
 # So many are written anew at a time, and then submits have their turn.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pgo_collector.questions.answers import SampleType
+from pgo_collector.queries.answers import SampleType
 
 LONGEST_NAME = 240
 _TIME = ((3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))

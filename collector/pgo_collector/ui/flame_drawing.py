@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-from pprof_merge.flame_graph import FlameGraph
-from pprof_merge.formats.stacks import Frame
-from pprof_merge.grouping import package_of
-from pprof_merge.shifts import share
+from pprof_merge import FlameGraph, Frame, package_of, share_of
 
-from pgo_collector.questions.answers import SampleType
-from pgo_collector.questions.flames import Flame
+from pgo_collector.queries.answers import SampleType
+from pgo_collector.queries.flames import Flame
 from pgo_collector.ui.amounts import amount, cut, percent, points, short
 
 ROW_HEIGHT = 22  # pixels; that of a box is one less
@@ -64,7 +61,7 @@ def drawing_of(flame: Flame, search: str) -> Drawing:
     graph = flame.graph
     drawer = _Drawer(graph, SampleType.of(flame.sample_type))
     whole = graph.total[0].tolist()
-    matched = [share(value, of) for value, of in zip(graph.matched.tolist(), whole, strict=True) if of]
+    matched = [share_of(value, of) for value, of in zip(graph.matched.tolist(), whole, strict=True) if of]
     boxes = drawer.boxes(is_search=bool(search))
     return Drawing(
         boxes=boxes,
@@ -117,7 +114,7 @@ class _Drawer:
         for node in range(graph.root, len(graph.names)):
             if node and node not in self._callers:
                 package = self._package[node]
-                weight = sum(map(share, graph.own[node].tolist(), self._whole))
+                weight = sum(map(share_of, graph.own[node].tolist(), self._whole))
                 own[package] = own.get(package, 0.0) + weight
         largest = sorted(own, key=lambda package: (-own[package], package))
         return [(cut(package, 60), _colour_of(package)) for package in largest[:_MOST_PACKAGES]]
@@ -151,7 +148,7 @@ class _Drawer:
         return _colour_of(self._package[node])
 
     def _shares(self, node: int) -> list[float]:
-        return [*map(share, self._graph.total[node].tolist(), self._whole)]
+        return [*map(share_of, self._graph.total[node].tolist(), self._whole)]
 
     def _title(self, node: int) -> str:
         name, shares = self._name(node, is_short=False), self._shares(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgo_collector.questions.answers import SeriesPoint
+from pgo_collector.queries.answers import SeriesPoint
 from pgo_collector.ui.amounts import percent
 
 WIDTH, HEIGHT = 1000, 100

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections.abc import Mapping
+from hashlib import blake2b
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from pgo_collector.ui import amounts
-from pgo_collector.ui.assets import version_of_assets
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
@@ -52,3 +55,34 @@ class Rendering:
 
     def _text(self, template: str, **context: Any) -> str:
         return self._templates.get_template(template).render(context)
+
+
+STATIC = Path(__file__).parent / "static"
+# Made by `make speedscope`; it isn't in git.
+SPEEDSCOPE = Path(__file__).parent / "speedscope"
+
+# Media types are the same on every machine, and no request reads the machine's own table.
+mimetypes.init([])
+
+
+class Assets(StaticFiles):
+    """The files of a folder; browsers ask each time whether there is another."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file, or 304 to a browser that has it."""
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "private, no-cache"
+        return response
+
+
+def version_of_assets() -> str:
+    """What is different when any file of the pages is."""
+    digest = blake2b(digest_size=6)
+    for path in sorted(STATIC.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def has_speedscope() -> bool:
+    """Whether it was built."""
+    return (SPEEDSCOPE / "index.html").is_file()

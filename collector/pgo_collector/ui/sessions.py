@@ -8,12 +8,15 @@ has no digest to check with.
 from __future__ import annotations
 
 import hmac
+import os
 import re
+import secrets
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from pgo_collector.http.key import Key
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import Key, KeyFile
+from pgo_collector.store.folder import sync_folder
 
 _TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 
@@ -47,3 +50,25 @@ class Sessions:
 
     def _signature(self, key: Key, ends: str) -> str:
         return hmac.new(self.secret, key.digest + ends.encode(), "sha256").hexdigest()
+
+
+_BYTES = 32
+
+
+def session_secret(path: Path) -> bytes:
+    """What the file holds, made with mode 0600 if it is missing or isn't whole. Raises OSError."""
+    try:
+        secret = path.read_bytes()
+    except FileNotFoundError:
+        secret = b""
+    if len(secret) == _BYTES:
+        return secret
+    secret, part = secrets.token_bytes(_BYTES), path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
+    return secret

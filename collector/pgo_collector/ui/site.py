@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 
 from pgo_collector.errors import KeyRefused, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, explained
-from pgo_collector.ui.assets import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.headers import SPEEDSCOPE as SPEEDSCOPE_POLICY
 from pgo_collector.ui.headers import PageHeaders
 from pgo_collector.ui.pages.build import build_routes
@@ -22,6 +21,7 @@ from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
 from pgo_collector.ui.pages.top import top_routes
 from pgo_collector.ui.pages.visitors import to_sign_in, visitor_routes
+from pgo_collector.ui.rendering import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.sources import Sources
 
 _PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes, build_routes, merge_routes)

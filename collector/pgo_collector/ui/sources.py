@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pgo_collector.catalog.inventory import Inventory
+from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.questions.fleet import Fleet
+from pgo_collector.queries.fleet import Fleet
 from pgo_collector.releases.reports import Reports
-from pgo_collector.store.inventory import Inventory
-from pgo_collector.store.summaries import Summaries
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle

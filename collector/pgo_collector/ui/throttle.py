@@ -14,8 +14,8 @@ from math import ceil
 
 from starlette.requests import Request
 
-from pgo_collector.connection_pool import network_of
-from pgo_collector.http.key import Key, digest_of
+from pgo_collector.http.connection_pool import network_of
+from pgo_collector.http.keys import Key, digest_of
 
 # Addresses and keys that are remembered, the last ones: about 2 MB.
 _MOST_REMEMBERED = 10_000

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from pgo_collector.days import DAY_NANOS
-from pgo_collector.merges.locks import Locks
-from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.catalog import Catalog
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.merges.making import Locks
+from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.store.garbage import tidy
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20

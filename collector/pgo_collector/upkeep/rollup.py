@@ -11,12 +11,12 @@ from itertools import groupby
 
 import structlog
 
+from pgo_collector.catalog.catalog import Catalog, Day
+from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.locks import Locks
-from pgo_collector.merges.tidying import tidy
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.catalog import Catalog, Day
-from pgo_collector.store.series import LONGEST_SERIES, Series
+from pgo_collector.merges.making import Locks
+from pgo_collector.model.series import LONGEST_SERIES, Series
+from pgo_collector.store.garbage import tidy
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()

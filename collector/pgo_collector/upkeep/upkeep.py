@@ -9,9 +9,9 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.days import DAY_NANOS
 from pgo_collector.errors import Refusal
-from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.making import Locks
+from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
 from pgo_collector.upkeep.retention import Bounds, Retention

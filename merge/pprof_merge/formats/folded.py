@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.analysis.stacks import default_column, stacks_of
 from pprof_merge.budget import Budget, digits
-from pprof_merge.formats.sample_type import default_column
-from pprof_merge.formats.stacks import stacks_of
 from pprof_merge.profile import Int64s, Profile
 
 _ESCAPES = str.maketrans({";": ":", "\n": " ", "\r": " "})

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pprof_merge.analysis.call_edges import ADVICE, CallEdges, call_edges, sums, weighing_column
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.compression import compress
-from pprof_merge.encode import encode
-from pprof_merge.formats.call_edges import ADVICE, CallEdges, call_edges, sums, weighing_column
+from pprof_merge.codec.compression import compress
+from pprof_merge.codec.encode import encode
+from pprof_merge.columns.ragged import offsets_of
 from pprof_merge.profile import (
     Functions,
     Header,
@@ -26,7 +27,6 @@ from pprof_merge.profile import (
     Profile,
     Samples,
 )
-from pprof_merge.ragged import offsets_of
 
 # Every function starts there; a profile without start lines is refused.
 _START_LINE = 1

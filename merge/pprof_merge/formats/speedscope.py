@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pprof_merge.analysis.stacks import Frame, Stacks, default_column, stacks_of
 from pprof_merge.budget import Budget, digits
-from pprof_merge.formats.sample_type import default_column
-from pprof_merge.formats.stacks import Frame, Stacks, stacks_of
+from pprof_merge.columns.ragged import newly_appearing
 from pprof_merge.profile import Int64s, Profile, ValueType
-from pprof_merge.ragged import newly_appearing
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 # All that the schema knows; what is in another unit is a plain number there.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from pprof_merge.analysis.stacks import default_column
+from pprof_merge.analysis.top_table import TopTable
 from pprof_merge.budget import Budget
-from pprof_merge.formats.sample_type import default_column
 from pprof_merge.profile import Header, Profile, ValueType
-from pprof_merge.top_table import TopTable
 
 _ADVICE = "select fewer profiles, or ask /v1/top for the first rows"
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 import pgo_agent.cli
-import pgo_collector.cli
-import pprof_merge.cli
+import pgo_collector.command.cli
+import pprof_merge.command.cli
 
 from deploy.pipeline import pgo_fetch
 from tools.site.reference.markdown import code, page, table
@@ -22,9 +22,9 @@ of its own, for pipelines."""
 def commands_page() -> str:
     """It."""
     parsers = (
-        pgo_collector.cli.build_parser(),
+        pgo_collector.command.cli.build_parser(),
         pgo_agent.cli.parser(),
-        pprof_merge.cli.parser(),
+        pprof_merge.command.cli.parser(),
         pgo_fetch.parser(),
     )
     sections = (_section(*found) for parser in parsers for found in commands(parser))

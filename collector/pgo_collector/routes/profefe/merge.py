@@ -9,13 +9,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.forms import PLAIN_FORM
-from pgo_collector.http.coarse import coarse_headers
-from pgo_collector.http.downloads import merge_download
+from pgo_collector.engine.renditions import PLAIN_RENDITION
+from pgo_collector.http.answers import coarse_headers, merge_download
 from pgo_collector.http.profefe import FILENAME
-from pgo_collector.http.profefe_queries import limit_of, selection_of
-from pgo_collector.merges.live import live_blobs
+from pgo_collector.merges.inputs import live_blobs
 from pgo_collector.merges.merges import Merges
+from pgo_collector.routes.profefe.queries import limit_of, selection_of
 
 
 def merge_routes(merges: Merges) -> APIRouter:
@@ -26,11 +25,11 @@ def merge_routes(merges: Merges) -> APIRouter:
     async def merge(request: Request) -> Response:
         selection, most = selection_of(request), limit_of(request)
         if most is None:
-            made = await merges.current(selection, PLAIN_FORM)
+            made = await merges.current(selection, PLAIN_RENDITION)
             coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
         else:
             blobs = await asyncio.to_thread(live_blobs, merges.store, selection, most)
-            made = await merges.of(blobs, PLAIN_FORM)
+            made = await merges.of(blobs, PLAIN_RENDITION)
             coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
             coarse = replace(coarse, blobs=coarse.blobs & {blob.id for blob in blobs})
         answer = merge_download(request, made, FILENAME)

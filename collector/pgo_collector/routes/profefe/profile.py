@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.forms import PLAIN_FORM
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, ParameterInvalid
+from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.downloads import merge_download
 from pgo_collector.http.profefe import FILENAME
 from pgo_collector.http.profile_ids import id_of, name_of
+from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
-from pgo_collector.merges.open_merge import OpenMerge
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.blobs import BlobName
+from pgo_collector.model.blob_names import BlobName
 from pgo_collector.store.store import Store
 
 
@@ -36,7 +36,7 @@ def profile_routes(merges: Merges) -> APIRouter:
         if len(names) == 1:
             made = await asyncio.to_thread(_opened, merges.store, names[0])
         else:
-            made = await merges.of(await asyncio.to_thread(_stored, merges.store, names), PLAIN_FORM)
+            made = await merges.of(await asyncio.to_thread(_stored, merges.store, names), PLAIN_RENDITION)
         return merge_download(request, made, FILENAME)
 
     return router

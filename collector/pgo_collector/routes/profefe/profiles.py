@@ -11,18 +11,18 @@ from starlette.responses import Response
 
 from pgo_collector.engine.outputs import refusing_large
 from pgo_collector.errors import NothingSelected
-from pgo_collector.http.intake import Intake
+from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.profefe import Envelope, described
-from pgo_collector.http.profefe_queries import created_nanos_of, limit_of, selections_of, series_of
 from pgo_collector.merges.merges import Merges
-from pgo_collector.store.selection import Selection
+from pgo_collector.model.selection import Selection
+from pgo_collector.routes.profefe.queries import created_nanos_of, limit_of, selections_of, series_of
 
 _PATH = "/profiles"
 # What an entry of a list has besides the service, the labels and the id, about.
 _ENTRY_BYTES = 100
 
 
-def submit_routes(intake: Intake) -> APIRouter:
+def submit_routes(intake: Ingest) -> APIRouter:
     """The route that stores."""
     router = APIRouter()
 

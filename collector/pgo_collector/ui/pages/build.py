@@ -6,12 +6,12 @@ import json
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS
+from pprof_merge import FORMATS
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.types import CPU
 from pgo_collector.http.openapi import METHODS
+from pgo_collector.model.profile_types import CPU
 from pgo_collector.ui.links import SERVICES, Links
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import is_https, sees_service

@@ -7,21 +7,20 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import GROUPINGS
+from pprof_merge import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.days import DAY_NANOS
+from pgo_collector.catalog.summaries import Summary
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, METHODS
 from pgo_collector.http.selections import base_of
-from pgo_collector.questions.diffs import diff_of
-from pgo_collector.questions.flames import flame_of
-from pgo_collector.questions.tables import fleet_table
-from pgo_collector.questions.times import written
-from pgo_collector.store.selection import Selection
-from pgo_collector.store.summaries import Summary
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.times import DAY_NANOS, written
+from pgo_collector.queries.diffs import diff_of
+from pgo_collector.queries.flames import flame_of
+from pgo_collector.queries.tables import fleet_table
 from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.flame import view_of

@@ -6,14 +6,14 @@ import asyncio
 import re
 
 from fastapi import APIRouter, Depends
-from pprof_merge.flame_graph import View
+from pprof_merge import FlameView
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first
-from pgo_collector.questions.flames import flame_of
+from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import sees_service
@@ -50,9 +50,9 @@ def flame_routes(sources: Sources) -> APIRouter:
     return router
 
 
-def view_of(request: Request) -> View:
+def view_of(request: Request) -> FlameView:
     """What is looked at: `root` and `search`. Raises ParameterInvalid."""
     key, search = first(request, "root") or "0", first(request, "search") or ""
     if not _KEY.fullmatch(key):
         raise ParameterInvalid(f"root={key[:50]}: not the key of a call in a flame graph")
-    return View(root=int(key, 16), search=search[:_LONGEST_SEARCH])
+    return FlameView(root=int(key, 16), search=search[:_LONGEST_SEARCH])

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.forms import Form, format_named
-from pgo_collector.http.downloads import merge_download
+from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first, selection_of
 from pgo_collector.ui.pages.visitors import sees_service
@@ -24,7 +24,7 @@ def merge_routes(sources: Sources) -> APIRouter:
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*filter(None, [first(request, "format")]))
-        form = Form(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
+        form = Rendition(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
         made = await sources.merges.current(selection, form)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 

@@ -6,18 +6,18 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import Grouping
+from pprof_merge import Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.days import DAY_NANOS
+from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import name_in, one_of
 from pgo_collector.http.selections import first
-from pgo_collector.questions.tables import fleet_table
-from pgo_collector.questions.timelines import Step, Subject, time_series
-from pgo_collector.questions.tops import top_of
-from pgo_collector.store.summaries import Summary
+from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.timelines import Step, Subject, time_series
+from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import sees_service
 from pgo_collector.ui.plots import plot_of

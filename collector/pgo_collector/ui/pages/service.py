@@ -11,10 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.catalog.inventory import StoredService
+from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.selections import selection_of
-from pgo_collector.store.inventory import StoredService
-from pgo_collector.store.selection import Selection
-from pgo_collector.store.summaries import Summary
+from pgo_collector.model.selection import Selection
 from pgo_collector.ui.links import Links
 from pgo_collector.ui.sources import Sources
 

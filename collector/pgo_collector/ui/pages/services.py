@@ -10,13 +10,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.days import DAY_NANOS
+from pgo_collector.catalog.inventory import Inventory, StoredService
+from pgo_collector.catalog.summaries import INSTANCE, VERSION
+from pgo_collector.http.keys import Scope
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import cursor_of, parts_of_cursor
-from pgo_collector.http.scope import Scope
-from pgo_collector.store.inventory import Inventory, StoredService
-from pgo_collector.store.selection import EVERY_SERVICE
-from pgo_collector.store.summaries import INSTANCE, VERSION
+from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.ui.links import SERVICES
 from pgo_collector.ui.pages.visitors import signed_in
 from pgo_collector.ui.sources import Sources

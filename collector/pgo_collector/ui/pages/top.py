@@ -6,16 +6,15 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge.grouping import GROUPINGS, Grouping
-from pprof_merge.top_table import Order
+from pprof_merge import GROUPINGS, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import one_of, whole_number
 from pgo_collector.http.selections import first
-from pgo_collector.questions.tables import fleet_table
-from pgo_collector.questions.tops import top_of
+from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import nothing_page, service_page, shown
 from pgo_collector.ui.pages.visitors import sees_service
 from pgo_collector.ui.sources import Sources
@@ -49,8 +48,8 @@ def top_routes(sources: Sources) -> APIRouter:
     return router
 
 
-def table_asked(request: Request) -> tuple[Grouping, Order, int]:
+def table_asked(request: Request) -> tuple[Grouping, TopOrder, int]:
     """By what, in which order, and how many rows. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
-    sort = cast("Order", one_of(request, "sort"))
+    sort = cast("TopOrder", one_of(request, "sort"))
     return by, sort, whole_number(request, "n") if first(request, "n") else FEWEST_ROWS

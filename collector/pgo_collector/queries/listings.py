@@ -1,0 +1,50 @@
+"""Listings: what is stored, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgo_collector.catalog.inventory import StoredProfile, StoredService
+from pgo_collector.model.times import written
+from pgo_collector.queries import answers
+
+
+def services_of(page: Sequence[StoredService], following: str | None) -> answers.Services:
+    """A page of services, and the cursor of the one that follows."""
+    return answers.Services(services=[_service(service) for service in page], next=following)
+
+
+def profiles_of(page: Sequence[StoredProfile], following: str | None) -> answers.StoredProfiles:
+    """A page of stored profiles, and the cursor of the one that follows."""
+    return answers.StoredProfiles(profiles=[_profile(stored) for stored in page], next=following)
+
+
+def _service(stored: StoredService) -> answers.Service:
+    types = [
+        answers.ServiceType(
+            type=of_type.type,
+            profiles=of_type.profiles,
+            combined=of_type.combined,
+            oldest=written(of_type.begin_nanos),
+            newest=written(of_type.end_nanos),
+            bytes=of_type.size,
+        )
+        for of_type in stored.types
+    ]
+    return answers.Service(service=stored.service, types=types, labels=stored.labels)
+
+
+def _profile(stored: StoredProfile) -> answers.StoredProfile:
+    series, identity = stored.name.series, stored.name.identity
+    return answers.StoredProfile(
+        id=str(stored.name),
+        service=series.service,
+        time=written(identity.time_nanos),
+        end_time=written(stored.end_nanos) if stored.is_combined else None,
+        duration_seconds=stored.duration_nanos / 10**9,
+        labels=dict(series.labels),
+        dropped_labels=list(series.dropped),
+        bytes=stored.size,
+        samples=stored.samples,
+        combined=stored.is_combined,
+    )

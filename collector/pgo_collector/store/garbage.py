@@ -1,0 +1,58 @@
+"""Retired blobs: those that a combine replaced. They count no more and are deleted, file before row."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.merge_inputs import owner_of
+from pgo_collector.engine.tasks import drop_rows
+from pgo_collector.model.selection import Selection
+from pgo_collector.store.store import Store
+
+# So many at a time, which takes some milliseconds.
+_BATCH = 128
+_log = structlog.get_logger()
+
+
+async def delete_retired(store: Store, service: str | None = None, type_: str | None = None) -> None:
+    """Deletes all of them that can be, or those of a service and type, whose lock the caller has.
+
+    That is on the thread that all changes are made on, some at a time, so that submits have their turn in
+    between. What fails is logged and waits for the next start.
+    """
+    retired = await asyncio.to_thread(store.catalog.retired, service, type_)
+    try:
+        for start in range(0, len(retired), _BATCH):
+            await store.write(_delete, store, retired[start : start + _BATCH])
+    except (OSError, SQLAlchemyError) as error:
+        _log.warning("not forgotten, left for the next start", reason=str(error))
+
+
+def _delete(store: Store, retired: Sequence[Blob]) -> None:
+    counted = store.counted(blob.name for blob in retired)
+    deleted = []
+    for blob in retired:
+        if blob.name not in counted:
+            _log.error("kept, since the blob that replaced it is missing", blob=str(blob.name))
+            continue
+        try:
+            store.blobs.discard(blob.name)
+        except OSError as error:
+            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
+        else:
+            deleted.append(blob)
+    store.blobs.remove_folders(blob.name for blob in deleted)
+    store.catalog.forget(deleted)
+
+
+async def tidy(store: Store, service: str, type_: str) -> None:
+    """Does so for a service and type. Raises WorkerUnavailable or SQLAlchemyError."""
+    await delete_retired(store, service, type_)
+    live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
+    owner = owner_of(service, type_)
+    await store.workers.run_for(owner, drop_rows, owner, live)

@@ -1,0 +1,136 @@
+"""Samples → their records: the largest part of a profile, and the one in which rows differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pprof_merge.codec.message_rows import MessageRows, message_sizes, scalar_messages, unsigned
+from pprof_merge.codec.strict_reader import WireType
+from pprof_merge.codec.varint import code_sizes, codes_of, encode_codes, varint_sizes
+from pprof_merge.columns.ragged import offsets_of, spans
+from pprof_merge.profile import Bytes, Int64s, Labels, Samples, UInt32s
+
+# google/pprof writes longer runs of a repeated number packed, and shorter ones as fields of their own.
+LONGEST_UNPACKED = 2
+
+# Samples are encoded until they have so many locations, which bounds what it takes besides the result.
+_CHUNK_LOCATIONS = 1 << 16
+
+_SAMPLE = 2 << 3 | WireType.LENGTH
+_LOCATION, _LOCATIONS = 1 << 3 | WireType.VARINT, 1 << 3 | WireType.LENGTH
+
+
+def encode_samples(samples: Samples, text: Int64s) -> Iterator[bytes]:
+    """The records of all samples, in pieces; `text` has the written index of each string."""
+    offsets = samples.location_offsets
+    ids = _Ids.upto(int(samples.locations.max(initial=-1)) + 1)
+    begin = 0
+    while begin < len(samples):
+        end = int(np.searchsorted(offsets, offsets[begin] + _CHUNK_LOCATIONS, side="right")) - 1
+        end = min(max(end, begin + 1), len(samples))
+        yield encode_codes(_codes(_part(samples, begin, end), ids, text))
+        begin = end
+
+
+class _Ids(NamedTuple):
+    """The ids of all locations, one a row: their codes, and how many bytes each takes."""
+
+    codes: UInt32s
+    sizes: Bytes
+
+    @classmethod
+    def upto(cls, n_locations: int) -> Self:
+        """Those of so many locations."""
+        ids = np.arange(1, n_locations + 1, dtype=np.uint32)
+        return cls(codes_of(ids), varint_sizes(ids))
+
+
+def _part(samples: Samples, begin: int, end: int) -> Samples:
+    locations = samples.location_offsets[begin : end + 1]
+    labels = samples.labels.offsets[begin : end + 1]
+    chosen = slice(labels[0], labels[-1])
+    return Samples(
+        samples.values[begin:end],
+        samples.locations[locations[0] : locations[-1]],
+        locations - locations[0],
+        Labels(
+            samples.labels.key[chosen],
+            samples.labels.text[chosen],
+            samples.labels.number[chosen],
+            samples.labels.unit[chosen],
+            labels - labels[0],
+        ),
+    )
+
+
+def _codes(samples: Samples, ids: _Ids, text: Int64s) -> UInt32s:
+    """The codes of some samples: of each its tag and length, its locations, values and labels."""
+    n_ids = np.diff(samples.location_offsets)
+    id_sizes = _sums(ids.sizes.take(samples.locations), samples.location_offsets)
+    is_packed = n_ids > LONGEST_UNPACKED
+    values = _values(samples.values)
+    labels = _labels(samples.labels, text)
+    label_codes, label_offsets = labels.codes(), offsets_of(labels.counts())[samples.labels.offsets]
+    n_values, n_labels = values.counts(), np.diff(label_offsets)
+    value_codes, value_offsets = values.codes(), offsets_of(n_values)
+
+    sizes = np.where(is_packed, message_sizes(id_sizes), n_ids + id_sizes)
+    sizes += _sums(code_sizes(value_codes), value_offsets) + _sums(code_sizes(label_codes), label_offsets)
+    size_codes = codes_of(sizes.astype(np.uint32))
+    n_location_codes = np.where(is_packed, 2 + n_ids, 2 * n_ids)
+    heads = offsets_of(2 + n_location_codes + n_values + n_labels)
+    codes = np.empty(heads[-1], np.uint32)
+    codes[heads[:-1]] = _SAMPLE
+    codes[heads[:-1] + 1] = size_codes
+    first = heads[:-1] + 2
+    packed, single = np.flatnonzero(is_packed), np.flatnonzero(~is_packed)
+    codes[first[packed]] = _LOCATIONS
+    codes[first[packed] + 1] = codes_of(id_sizes[packed].astype(np.uint32))
+    places = spans(first + 2, n_ids)
+    if single.size:  # a tag before each, and no length
+        begins, counts = samples.location_offsets[single], n_ids[single]
+        singles = spans(begins, counts)
+        places[singles] = np.repeat(first[single] + 1, counts) + 2 * (singles - np.repeat(begins, counts))
+        codes[places[singles] - 1] = _LOCATION
+    codes[places] = ids.codes.take(samples.locations)
+    codes[spans(first + n_location_codes, n_values)] = value_codes
+    codes[spans(heads[1:] - n_labels, n_labels)] = label_codes
+    return codes
+
+
+def _sums(sizes: Bytes, offsets: Int64s) -> Int64s:
+    """The sum of each ragged row."""
+    sums = np.zeros(len(offsets) - 1, np.int64)
+    filled = np.flatnonzero(np.diff(offsets))
+    if filled.size:
+        sums[filled] = np.add.reduceat(sizes, offsets[filled], dtype=np.int64)
+    return sums
+
+
+def _values(values: Int64s) -> MessageRows:
+    n_samples, n_types = values.shape
+    every = np.ones(n_samples, np.bool_)
+    cells = MessageRows(n_samples)
+    if n_types > LONGEST_UNPACKED:
+        cells.message(2, varint_sizes(unsigned(values)).sum(axis=1, dtype=np.int64), every)
+    for column in unsigned(values).T:
+        if n_types > LONGEST_UNPACKED:
+            cells.add(column, every)
+        else:
+            cells.number(2, column, every)
+    return cells
+
+
+def _labels(labels: Labels, text: Int64s) -> MessageRows:
+    """One row of cells a label."""
+    is_text = labels.text >= 0
+    columns = (
+        text[labels.key],
+        np.where(is_text, text[labels.text], 0),
+        labels.number,
+        np.where(is_text, 0, text[labels.unit]),
+    )
+    return scalar_messages(3, [unsigned(column) for column in columns])

@@ -1,0 +1,1 @@
+"""The command `pprof-merge`: files in, their merge out. `cli.main` is where it starts."""
