@@ -10,6 +10,7 @@ from pgo_collector.engine.tasks import Reported
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
+from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
@@ -46,7 +47,9 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:
-            request.state.bytes = await bodies.write(request, part, settings.max_inflated_bytes, _BODY)
+            context_of(request).body_bytes = await bodies.write(
+                request, part, settings.max_inflated_bytes, _BODY
+            )
             return await _answer(reports, selection, await reports.make(selection, part))
 
     return router

@@ -22,13 +22,13 @@ _PATH = "/profiles"
 _ENTRY_BYTES = 100
 
 
-def submit_routes(intake: Ingest) -> APIRouter:
+def submit_routes(ingest: Ingest) -> APIRouter:
     """The route that stores."""
     router = APIRouter()
 
     @router.post(_PATH)
     async def submit(request: Request) -> Response:
-        submitted = await intake.take(request, series_of(request), created_nanos_of(request))
+        submitted = await ingest.submit(request, series_of(request), created_nanos_of(request))
         return Envelope(described(submitted.name))
 
     return router

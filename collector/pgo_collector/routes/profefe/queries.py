@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
+from pgo_collector.http.context import context_of
 from pgo_collector.http.selections import first, labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.model.selection import Selection
@@ -68,7 +69,7 @@ def _service_of(request: Request) -> str:
     if not service:
         raise ParameterInvalid("service: it is missing")
     check_scope(request, service)
-    request.state.service = service
+    context_of(request).service = service
     return service_of(request)
 
 
