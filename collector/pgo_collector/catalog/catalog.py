@@ -29,6 +29,7 @@ from pgo_collector.catalog.rows import (
     read_blobs,
     read_counting,
     read_in_order,
+    read_newest,
     series_id,
     series_of,
     series_with,
@@ -135,10 +136,14 @@ class Catalog:
         with self._engine.begin() as connection:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
-    def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
-        """The blobs that count, the first `most` in canonical order: by time, then by digest."""
+    def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
+        """Return the blobs that count, or only so many of the `newest`, in canonical order: by time, then by
+        digest.
+        """
         with self._engine.begin() as connection:
-            return [*read_in_order(connection, selected(selection), most)]
+            if newest is None:
+                return [*read_in_order(connection, selected(selection))]
+            return [*read_newest(connection, selected(selection), newest)][::-1]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """The blobs of these ids."""

@@ -18,9 +18,9 @@ from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
 
 
-def live_blobs(store: Store, selection: Selection, most: int | None = None) -> list[Blob]:
-    """The blobs that count, the first `most` in canonical order. Raises NothingSelected."""
-    blobs = store.catalog.live(selection, most)
+def live_blobs(store: Store, selection: Selection, newest: int | None = None) -> list[Blob]:
+    """The blobs that count, or only so many of the `newest`, in canonical order. Raises NothingSelected."""
+    blobs = store.catalog.live(selection, newest)
     if not blobs:
         raise NothingSelected
     return blobs

@@ -83,10 +83,15 @@ class Series(NamedTuple):
 
 def parse_labels(text: str) -> Labels:
     """The labels of `k=v,k2=v2`, percent-encoded parts; one without a value is none. Raises LabelsInvalid."""
+    return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
+
+
+def parse_label_values(text: str) -> dict[str, str]:
+    """Return the value of each key in such a text, which may be empty. Raises LabelsInvalid."""
     labels = _parsed(text)
     if len(labels) > MOST_LABELS:
         raise LabelsInvalid(f"there are more than {MOST_LABELS} labels")
-    return tuple(sorted((key, value) for key, value in labels.items() if value))
+    return labels
 
 
 def _parsed(text: str) -> dict[str, str]:

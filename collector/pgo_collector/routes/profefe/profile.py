@@ -14,6 +14,7 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
+from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.profefe import FILENAME
 from pgo_collector.http.profile_ids import id_of, name_of
 from pgo_collector.merges.making import OpenMerge
@@ -26,7 +27,8 @@ def profile_routes(merges: Merges) -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.api_route("/profiles/{ids}", methods=["GET", "HEAD"])
+    @router.api_route("/profiles/{ids}", methods=METHODS)
+    @router.api_route("/profiles/{ids}/", methods=METHODS, include_in_schema=False)
     async def profile(request: Request, ids: str) -> Response:
         names = list(dict.fromkeys(map(name_of, ids.split("+"))))
         for name in names:
