@@ -34,7 +34,8 @@ def submit_routes(ingest: Ingest) -> APIRouter:
     )
     @router.post(f"{_PATH}/", include_in_schema=False)
     async def submit(request: Request) -> Response:
-        submitted = await ingest.submit(request, series_of(request), created_nanos_of(request))
+        series, created_nanos = series_of(request), created_nanos_of(request)
+        submitted = await ingest.submit(request, series, created_nanos, may_be_empty=False)
         return Envelope(described(submitted.name))
 
     return router
