@@ -44,7 +44,7 @@ async def opened(directory: Path) -> AsyncIterator[Store]:
 
 
 async def submit(store: Store, profile: bytes) -> Facts:
-    async with store.part() as part:
+    async with store.temporary_file() as part:
         part.write_bytes(profile)
         return (await store.add(await submission(store, part))).facts
 
@@ -64,7 +64,7 @@ async def merged(merges: Merges, *, combine: bool = False) -> bytes:
 
 def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store, store.part() as part:
+        async with opened(tmp_path) as store, store.temporary_file() as part:
             for name in ("a", "b"):
                 await submit(store, profile_of(name))
             merges = Merges(store, Locks(), kept=10)
@@ -72,7 +72,7 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
             pending = await submission(store, part)
             may_go_on = threading.Event()
             blocked = asyncio.create_task(store.write(may_go_on.wait))
-            counted = asyncio.create_task(store.write(store.arrivals.count, [pending]))
+            counted = asyncio.create_task(store.write(store.group_commit.commit, [pending]))
             await asyncio.sleep(0)
             combined = asyncio.create_task(merged(merges, combine=True))
             await asyncio.sleep(1)

@@ -126,9 +126,7 @@ def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
         check_restarts(server, load, server.stop, server.kill)
 
 
-@pytest.mark.parametrize(
-    ("count", "reason"), [("2", "2 sockets were handed over"), ("1", "doesn't listen for TCP")]
-)
+@pytest.mark.parametrize(("count", "reason"), [("2", "passed 2 sockets"), ("1", "doesn't listen for TCP")])
 def test_what_is_no_socket_to_listen_on_is_refused(tmp_path: Path, count: str, reason: str) -> None:
     server = Server(tmp_path / "server")
     script = f'exec 3<&0; LISTEN_PID=$$ LISTEN_FDS={count} exec "$@"'

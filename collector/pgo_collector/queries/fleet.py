@@ -93,9 +93,9 @@ class Fleet:
             for waiting in tasks:
                 waiting.cancel()
 
-    def part(self) -> AbstractAsyncContextManager[Path]:
+    def temporary_file(self) -> AbstractAsyncContextManager[Path]:
         """Return a path for a file of stacks; leaving the context removes the file."""
-        return self._store.part()
+        return self._store.temporary_file()
 
     def _find(self, selection: Selection) -> Found:
         catalog = self._store.catalog

@@ -54,7 +54,7 @@ class Candidates:
 
         Raises MergeDamaged, OSError, and as `merged` does.
         """
-        async with self._store.part() as part:
+        async with self._store.temporary_file() as part:
             try:
                 candidate = await self._look(merge, release, part)
             except MergeDamaged as error:

@@ -62,7 +62,7 @@ class ReleaseForms:
         """The etag of a form that is made and kept."""
         store, name = self._store, form.format.name
         (await asyncio.to_thread(self._releases.open, release)).close()
-        async with store.part() as part:
+        async with store.temporary_file() as part:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
             digest = await store.workers.run(convert, profile, release.digest, form, part, self._budget)

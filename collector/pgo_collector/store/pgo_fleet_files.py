@@ -30,7 +30,7 @@ async def import_pgo_fleet_files(store: Store, series: Series) -> None:
 
 async def _take_in(store: Store, batcher: SubmitBatcher, series: Series, path: Path) -> None:
     try:
-        async with store.part() as part:
+        async with store.temporary_file() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)
             valid = await batcher.validate(SubmittedBody(part, series.type))
             submitted = await store.add(Submission(part, series, valid.facts))

@@ -1,4 +1,4 @@
-"""The store: blobs and catalog together, so that what is answered for is on disk and counted once."""
+"""The store: blobs and catalog together, so that each profile is on disk, and counted exactly once."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ from pgo_collector.workers.pool import Workers
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-# So many submits share a transaction; the others don't wait for more than that.
-_MOST_AT_ONCE = 64
+# The most submits in one transaction, so that none waits for more than that.
+_MOST_IN_COMMIT = 64
 
 
 class Store:
-    """A locked data folder, its blobs, its catalog, and the workers that read them; a context manager.
+    """A locked data folder, its blobs, its catalog, and the workers that read them. A context manager.
 
-    Whatever decides which blobs count runs on one thread, one step after another: see `write`.
+    All changes to which blobs count run one after another on one thread: see `write`.
     """
 
     def __init__(self, folder: DataFolder, workers: Workers, announce: Announce = unannounced) -> None:
-        """Raises CatalogUnreadable."""
+        """Open the catalog. Raises CatalogUnreadable."""
         self.folder = folder
         self.workers = workers
         self.announce = announce
         self.blobs = Blobs(folder)
         self.catalog = Catalog(folder.catalog)
-        self.arrivals = GroupCommit(self.blobs, self.catalog, announce)
+        self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[tuple[Submission, asyncio.Future[Submitted]]] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
 
@@ -57,9 +56,10 @@ class Store:
         self.catalog.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a blocking function on the thread that all changes are made on.
+        """Call a blocking function on the thread that makes all changes, and return its result.
 
-        Raises what it does, and OSError if the data folder isn't this process's any more.
+        If the caller is cancelled, a call that has begun still runs to its end. Raises what the function
+        raises, and OSError if this process no longer holds the data folder.
         """
 
         def write() -> T:
@@ -70,13 +70,13 @@ class Store:
         try:
             return await asyncio.wrap_future(writing)
         except asyncio.CancelledError:
-            if not writing.cancelled():  # it has begun, and may need what the caller removes as it ends
+            if not writing.cancelled():  # it has begun, and may need files that the caller removes
                 await asyncio.wait([asyncio.wrap_future(writing)])
             raise
 
     @asynccontextmanager
-    async def part(self) -> AsyncIterator[Path]:
-        """A name for a file in incoming/; what has it at the end is removed."""
+    async def temporary_file(self) -> AsyncIterator[Path]:
+        """Yield a new path in incoming/; a file there is removed at the end."""
         part = self.folder.new_part()
         try:
             yield part
@@ -84,8 +84,11 @@ class Store:
             await asyncio.to_thread(remove_part, part)
 
     @asynccontextmanager
-    async def arriving(self) -> AsyncIterator[Path]:
-        """As `part`, for a profile: what `submit` has stored needn't be removed any more."""
+    async def incoming_file(self) -> AsyncIterator[Path]:
+        """Yield a new path in incoming/ for a submitted profile, whose file `add` removes.
+
+        A file there is removed at the end only if an error is raised.
+        """
         part = self.folder.new_part()
         try:
             yield part
@@ -93,57 +96,60 @@ class Store:
             await asyncio.to_thread(remove_part, part)
             raise
 
-    async def add(self, arrival: Submission) -> Submitted:
-        """Stores a profile that was checked, durably, and counts it, unless it is counted already, together
-        with those that come as it does. If this doesn't raise, the file `part` is gone.
+    async def add(self, submission: Submission) -> Submitted:
+        """Store a validated profile durably and count it, unless it is counted already.
 
-        Raises NotStored.
+        Profiles that are submitted at the same time share a transaction. If nothing is raised, the file
+        `part` is gone. Raises NotStored or CatalogFails.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.append((arrival, future))
-        self._writer.submit(self._count_waiting, future.get_loop())
+        self._waiting.append((submission, future))
+        self._writer.submit(self._commit_waiting, future.get_loop())
         try:
             return await future
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
 
-    def _count_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Counts those that wait, for which there may be none left of the calls that they made."""
-        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+    def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Store and count the submissions that wait. Each calls this once, so there may be none left."""
+        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_IN_COMMIT))]
         if not waiting:
             return
-        arrivals, futures = zip(*waiting, strict=True)
+        submissions, futures = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         try:
             self.folder.check_held()
-            results = self.arrivals.count(arrivals)
-        except Exception as error:  # noqa: BLE001 - those who wait are told
+            results = self.group_commit.commit(submissions)
+        except Exception as error:  # noqa: BLE001 - every waiting submit gets it
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
-        """Those of the profiles that are counted by a blob that is really there."""
+        """Return those of the profiles that a blob counts whose file is there."""
         owners = self.catalog.owners(names)
         counting = self.catalog.with_ids(set(owners.values()))
-        there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
-        return {name for name, blob in owners.items() if blob in there}
+        present = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
+        return {name for name, blob in owners.items() if blob in present}
 
 
 def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
-    """The refusal that tells a client of a failure of disk or catalog."""
+    """Return the refusal that tells a client about a failure of the disk or the catalog.
+
+    `what` names the thing that couldn't be stored, such as "profile".
+    """
     if is_damage(error):
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
 
 
 def catalog_fails(error: Exception) -> CatalogFails:
-    """The refusal of a request for which the catalog couldn't be read or written."""
+    """Return the refusal of a request that needed the catalog, which couldn't be read or written."""
     fix = f"; it is damaged: {REINDEX}" if is_damage(error) else ""
     return CatalogFails(f"the catalog fails: {reason_of(error)}{fix}")
 
 
 def reason_of(error: Exception) -> str:
-    """Why something failed, in the system's words; no path is in them."""
+    """Return why something failed, in the words of the system, without a path."""
     if isinstance(error, CollectorError | sqlite3.Error):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)
