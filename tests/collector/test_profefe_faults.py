@@ -116,8 +116,8 @@ def test_fault_5_what_is_sent_again_is_stored_once(server: Server) -> None:
 def test_fault_6_an_unknown_type_is_refused(shared: Server, type_: str) -> None:
     stored(shared, profile_of("a"))
     for path in (PROFILES, MERGE):
-        assert_error(get(shared, path, service="demo", type=type_, **WHOLE_RANGE), 400, "there are cpu, heap")
-    assert_error(post(shared, profile_of("a"), type=type_), 400, "there are cpu, heap")
+        assert_error(get(shared, path, service="demo", type=type_, **WHOLE_RANGE), 400, "give one of cpu, heap")
+    assert_error(post(shared, profile_of("a"), type=type_), 400, "give one of cpu, heap")
 
 
 @pytest.fixture

@@ -22,7 +22,18 @@ from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse
 
+COARSE_HEADER = "PGO-Coarse"
+LEFT_OUT_HEADER = "PGO-Left-Out"
 _CHUNK_BYTES = 512 << 10
+_ADVICE = "ask for fewer rows with n"
+# JSON escapes each of these in six bytes.
+_CONTROL = re.compile(r"[\x00-\x1f]")
+# Bounds on PGO-Left-Out. Blob names have labels in them and can take some KB; proxies and clients allow 8 KB
+# for all headers.
+_MOST_ENTRIES = 10
+_LONGEST_REASON = 120
+_LONGEST_HEADER = 6000
+_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 
 
 class Download(Response):
@@ -61,11 +72,6 @@ def merge_download(
     return Download(made.file, made.size, media_type, headers)
 
 
-_ADVICE = "ask for fewer rows with n"
-# JSON escapes each of these in six bytes.
-_CONTROL = re.compile(r"[\x00-\x1f]")
-
-
 async def json_answer(answer: BaseModel, left_out: Sequence[LeftOut] = ()) -> Response:
     """Return a model as JSON that caches must not store, since the next answer may differ.
 
@@ -84,9 +90,6 @@ def check_names(names: Iterable[str], budget: Budget) -> None:
         budget.check(sum(len(name.encode()) + 5 * len(_CONTROL.findall(name)) for name in names), _ADVICE)
 
 
-COARSE_HEADER = "PGO-Coarse"
-
-
 def coarse_headers(coarse: Coarse) -> dict[str, str]:
     """Return PGO-Coarse: the number of coarse blobs, and the labels that roll-ups dropped.
 
@@ -99,13 +102,6 @@ def coarse_headers(coarse: Coarse) -> dict[str, str]:
     return {COARSE_HEADER: f"{len(coarse.blobs)}{labels}"}
 
 
-LEFT_OUT_HEADER = "PGO-Left-Out"
-_MOST_ENTRIES = 10
-_LONGEST_REASON = 120
-# Blob names have labels in them and can take some KB; proxies and clients allow 8 KB for all headers.
-_LONGEST = 6000
-
-
 def left_out_header(left_out: Sequence[LeftOut]) -> str:
     """Return the value of PGO-Left-Out, empty if nothing was left out.
 
@@ -116,7 +112,7 @@ def left_out_header(left_out: Sequence[LeftOut]) -> str:
     for left in left_out[:_MOST_ENTRIES]:
         member = f"{_string(left.blob)};reason={_string(left.reason[:_LONGEST_REASON])}"
         size += len(member) + 2
-        if size > _LONGEST:
+        if size > _LONGEST_HEADER:
             break
         members.append(member)
     if len(left_out) > len(members):
@@ -128,9 +124,6 @@ def _string(text: str) -> str:
     """Return a structured field's string: printable ASCII in quotes, with "?" for any other character."""
     escaped = re.sub(r'(["\\])', r"\\\1", re.sub(r"[^\x20-\x7e]", "?", text))
     return f'"{escaped}"'
-
-
-_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 
 
 def quote_etag(etag: str) -> str:

@@ -220,12 +220,12 @@ class Connection(H11Protocol):
             seconds = min(_STUCK_SECONDS, ends - now)
             self.loop.call_later(seconds, self._check_reader, left, ends)
         else:
-            self._pool.refused("answer_timeout")
+            self._pool.count_refusal("answer_timeout")
             self.transport.abort()
 
     def _refuse(self, status: HTTPStatus, detail: str, reason: str) -> None:
         """Answer with problem details, and close the connection once the client has closed it."""
-        self._pool.refused(reason)
+        self._pool.count_refusal(reason)
         self._pool.enter(self, Phase.CLOSING)
         is_too_late = False
         if self.cycle is not None and not self.cycle.response_complete:  # the fault is in the request's body

@@ -223,8 +223,8 @@ class ConnectionPool:
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]
 
-    def refused(self, reason: str) -> None:
-        """Count a refusal. One line a minute logs all refusals, so that a flood doesn't fill the log."""
+    def count_refusal(self, reason: str) -> None:
+        """Count a refusal. One line a minute logs them all, so that a flood doesn't fill the log."""
         self._count_refused(reason)
         self._unlogged[reason] += 1
         if (now := time.monotonic()) > self._logged_at + _LOG_SECONDS:
@@ -249,7 +249,7 @@ class ConnectionPool:
 
     def _evict(self, connection: PooledConnection, reason: str) -> None:
         self.remove(connection)
-        self.refused(reason)
+        self.count_refusal(reason)
         connection.evict()
 
     def _append(self, queue: _Queue, connection: PooledConnection) -> None:

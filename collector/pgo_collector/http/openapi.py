@@ -89,10 +89,8 @@ def schema_of(app: FastAPI) -> dict[str, Any]:
     )
     schemas = schema["components"]["schemas"]
     schemas[ProblemDetails.__name__] = ProblemDetails.model_json_schema()
-    for unused in (
-        "HTTPValidationError",
-        "ValidationError",
-    ):  # FastAPI's own errors, which no route answers with
+    # FastAPI's own errors, which no route answers with.
+    for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"key": []}]
