@@ -15,7 +15,7 @@ PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
 class ForkedServer(Server):
-    """Its starts cost a fork; its other commands are run as any are."""
+    """A collector that starts by a fork of the zygote; its other commands run as usual."""
 
     def __init__(self, home: Path, zygote: Zygote) -> None:
         super().__init__(home)
@@ -27,7 +27,7 @@ class ForkedServer(Server):
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    """What most collectors of these tests are forked from."""
+    """Return the process from which most collectors of these tests are forked."""
     zygote = Zygote({})
     yield zygote
     zygote.close()
@@ -35,7 +35,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
-    """A collector that is not running, on a data folder that doesn't exist."""
+    """Yield a collector that isn't running, whose data folder doesn't exist."""
     server = ForkedServer(tmp_path, zygote)
     yield server
     server.kill()
@@ -43,14 +43,14 @@ def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
 
 @pytest.fixture
 def server(stopped: Server) -> Server:
-    """A running collector on an empty data folder."""
+    """Return a running collector on an empty data folder."""
     stopped.start()
     return stopped
 
 
 @pytest.fixture
 def hooked(stopped: Server) -> Server:
-    """A collector that isn't running, and that will deliver to nobody yet."""
+    """Return a collector that isn't running and has no webhook yet."""
     file = stopped.home / "webhook_secret"
     file.write_text(f"{SECRET}\n")
     stopped.environment["PGOF_WEBHOOK_SECRET_FILE"] = str(file)
@@ -60,12 +60,12 @@ def hooked(stopped: Server) -> Server:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running collector for tests that don't mind what others store in it."""
+    """Yield a running collector for tests that don't mind what other tests store in it."""
     with Server(tmp_path_factory.mktemp("shared")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def go_profiles() -> list[bytes]:
-    """Real profiles of one Go program, gzipped."""
+    """Return real profiles of one Go program, gzipped."""
     return [path.read_bytes() for path in sorted(PROFILES.glob("apisvc-v1-*.pb.gz"))]

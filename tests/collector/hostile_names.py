@@ -1,4 +1,4 @@
-"""Names of functions and labels that nobody should have."""
+"""Names of functions and labels that could harm whoever shows them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HOSTILE = [
 
 
 def label_of(name: str) -> str:
-    """A version of that name, as the parameter `labels` takes it."""
+    """Return a label `version` with this value, as the parameter `labels` takes it."""
     return f"version={quote(name[:_LONGEST_LABEL].translate(_CONTROLS), safe='')}"
 
 
 def submit_hostile(server: Server) -> None:
-    """Profiles of the service `hostile`: all names are functions of each, and one is its version."""
+    """Submit profiles of the service `hostile`: each has all names as functions, and one as its version."""
     stacks = {
         ";".join(("main.main", name.replace(";", ":"), "main.leaf")): 5 + at
         for at, name in enumerate(HOSTILE)

@@ -1,4 +1,4 @@
-"""Requests whose client has gone are cancelled if they only read, and done to the end if they don't."""
+"""A request whose client has gone is cancelled if it only reads, and runs to its end otherwise."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Connection:
     async def send(self, message: Message) -> None:
         self.sent.append(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.closed.set()  # as uvicorn has it: nothing more comes of an answered request
+            self.closed.set()  # as uvicorn does: after the answer, `receive` returns a disconnect
 
 
 class App:
-    """Waits until it is let go on, then answers, then tidies up."""
+    """An application that waits until it may go on, then answers, then cleans up."""
 
     def __init__(self) -> None:
         self.has_begun = asyncio.Event()

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 
 class Failing:
-    """Fails some times, and then goes on."""
+    """A background task that fails several times, and then goes on."""
 
     def __init__(self, times: int) -> None:
         self.left = times

@@ -1,4 +1,4 @@
-"""Bodies that are validated together: what comes of each is what would have come of it alone."""
+"""Bodies that are validated together: each has the outcome that it has alone."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def content_of(body: SubmittedBody) -> bytes:
 
 
 class _Deadly:
-    """A body of which a worker dies."""
+    """A body that kills the worker that unpickles it."""
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return os._exit, (1,)
 
 
 def said(outcome: object) -> object:
-    """Errors are the same if they say the same."""
+    """Return an outcome in a form that can be compared: errors are equal if type and text are."""
     return (type(outcome), str(outcome)) if isinstance(outcome, Exception) else outcome
 
 
 async def validated(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
-    """What comes of them if the only worker is busy until all have come."""
+    """Return the outcomes of bodies that all arrive while the only worker is busy."""
     async with Workers(1, BOUNDS, folder) as workers:
         batcher = SubmitBatcher(workers, _LIMITS)
         return await asyncio.gather(*map(batcher.validate, bodies), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The catalog: what a question costs, in steps of SQLite's machine, which are the same on every machine."""
+"""The catalog: the cost of queries, in steps of SQLite's machine, which are the same everywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PODS = 20
 
 
 class Steps:
-    """Counts the steps of all connections that are opened."""
+    """Counts the steps of SQLite's machine in all connections that are opened."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +44,7 @@ def steps() -> Iterator[Steps]:
 
 @pytest.fixture
 def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
-    """With a profile of each pod and day; what it costs to add them is counted too."""
+    """Yield a catalog with a profile for each pod and day; the steps of adding them are counted too."""
     catalog = Catalog(tmp_path / "catalog")
     names = [
         BlobName(
@@ -79,7 +79,7 @@ def test_a_day_costs_the_same_however_many_there_are(
 
 
 def counts(catalog: Catalog) -> dict[str, int]:
-    """How many rows the tables of series have."""
+    """Return the number of rows in the tables of series."""
     with catalog.reading() as connection:
         return {
             name: connection.execute(sa.text(f"SELECT count(*) FROM {name}")).scalar_one()  # noqa: S608
@@ -98,7 +98,7 @@ def test_a_series_goes_with_its_last_profile(catalog: Catalog) -> None:
 
 
 def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Catalog) -> None:
-    """Their names are still known, so that one that is sent again isn't counted twice."""
+    """Their names stay known, so that a profile that is sent again isn't counted twice."""
     of_pod = catalog.live(Selection("default", "cpu", (Matcher("pod", frozenset("7")),)))
     first = of_pod[0].name
     rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))

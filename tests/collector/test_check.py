@@ -31,7 +31,7 @@ PARTS = {
 
 @pytest.fixture
 def stopped(stopped: Server) -> Server:
-    """With keys that only their owner can read, and rules of its own."""
+    """Return a stopped collector with keys that only their owner can read, and its own folder of rules."""
     for file in (stopped.submit_keys, stopped.merge_keys):
         file.chmod(0o600)
     stopped.environment["PGOF_RULES_DIR"] = str(stopped.home / "rules")
@@ -40,7 +40,7 @@ def stopped(stopped: Server) -> Server:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with two profiles."""
+    """Return a data folder with two profiles."""
     with Server(tmp_path_factory.mktemp("template")) as server:
         for name in "ab":
             assert server.submit(profile_of(name)).status_code == 204
@@ -50,13 +50,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def filled(stopped: Server, template: Path) -> Server:
-    """A collector with that data folder, which isn't running."""
+    """Return a stopped collector with a copy of that data folder."""
     shutil.copytree(template, stopped.data)
     return stopped
 
 
 def checked(server: Server) -> Found:
-    """State, detail and fix of each part, of which the worst counts."""
+    """Return the state, detail and fix of each part; if a part has several findings, the worst."""
     finished = server.run("check", "--json")
     assert not finished.stderr
     said: dict[str, Any] = json.loads(finished.stdout)
@@ -70,7 +70,7 @@ def checked(server: Server) -> Found:
 
 
 def states(server: Server) -> dict[str, str]:
-    """The parts that aren't ok."""
+    """Return the parts that aren't ok."""
     return {part: state for part, (state, *_) in checked(server).items() if state != "ok"}
 
 
@@ -111,7 +111,7 @@ def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> N
 
 
 def tree(folder: Path) -> dict[Path, bytes]:
-    """All files but the one of SQLite in which it notes who reads."""
+    """Return all files, without SQLite's file of readers."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
     return {path: path.read_bytes() for path in files}
 

@@ -106,7 +106,7 @@ def test_what_cannot_be_read_stays_and_counts_when_it_is_mended(server: Server) 
 
 
 def without_samples() -> bytes:
-    """A profile that adds nothing to a merge, and is the last in the order of time."""
+    """Return a profile without samples that is the last in the order of time."""
 
     def edit(profile: Profile) -> None:
         for field in ("sample", "location", "function", "mapping"):
@@ -179,7 +179,7 @@ def test_an_input_that_cannot_be_deleted_counts_no_more(server: Server) -> None:
 
 
 def test_two_hundred_parallel_submits_with_combines_add_up(server: Server) -> None:
-    """Each profile is sent twice, half of the time as a retry of what may be combined already."""
+    """Each profile is sent twice; half of the second submits come when the first may be combined already."""
     names = [f"stack {number}" for number in range(40)]
     profiles = [
         profile_of(name, time_nanos=day * 86_400_000_000_000) for name in names for day in range(1, 6)

@@ -29,7 +29,7 @@ from tests.server import bearer
 
 
 async def use(client: httpx.AsyncClient) -> None:
-    """Asks for everything once."""
+    """Call every route once."""
     assert (await client.get("/healthz")).status_code == 200
     assert (await client.get("/v1/merge")).status_code == 404
     assert (await client.post("/v1/submit", content=b"hello")).status_code == 400

@@ -1,4 +1,4 @@
-"""A merge in other formats: what is sent, what is kept, and what a failure leaves behind."""
+"""Merges in other formats: what is sent, what is kept, and what a failure leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that wait: through kills, stops, other catalogs, and for how long."""
+"""Events that wait: they outlive kills, stops and new catalogs, for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers of events that are down, slow, or refuse: each event comes, and nothing waits for them."""
+"""Receivers that are down, slow, or refuse: every event still arrives, and no submit waits for them."""
 
 from __future__ import annotations
 

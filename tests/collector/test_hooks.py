@@ -1,4 +1,4 @@
-"""Events of stored profiles, to a real receiver: what they tell, and whom."""
+"""Events of stored profiles, sent to a real receiver: their content, and when they are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored: services, and profiles a page at a time."""
+"""The lists of services and of stored profiles, a page at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(server: Server, profile: bytes, **query: str) -> None:
 
 
 def listed(server: Server, **query: str) -> list[dict[str, Any]]:
-    """All pages."""
+    """Return the entries of all pages."""
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:

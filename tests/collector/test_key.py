@@ -1,4 +1,4 @@
-"""The lines of keys files: what is a key, what are its fields, and what neither."""
+"""The lines of keys files: keys, their fields, and malformed lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = re.compile(rb"(name|service)=")
 
 
 def shell_matches(pattern: str, text: str) -> bool:
-    """By the definition: `*` is any number of characters, and each other character is itself."""
+    """Return whether a pattern matches, by the definition: `*` is any number of characters."""
     if not pattern:
         return not text
     if pattern[0] == "*":
@@ -29,7 +29,7 @@ def shell_matches(pattern: str, text: str) -> bool:
 
 
 def parsed(line: bytes) -> tuple[Key | None, str]:
-    """The key of a line, or why there is none."""
+    """Return the key of a line, or why it has none."""
     try:
         return Key.parse(line), ""
     except KeyMalformed as error:

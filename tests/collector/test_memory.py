@@ -1,4 +1,4 @@
-"""What memory depends on: what profiles have in common, and not how many there are."""
+"""Memory grows with the distinct content of profiles, not with their number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FEW, _MANY = 1_000, 8_000
 
 
 def store(folder: Path, count: int) -> ChosenBlobs:
-    """So many profiles of one stack, in files."""
+    """Write so many profiles of one stack to files."""
     every = []
     for number in range(count):
         profile = profile_of("same", time_nanos=EPOCH + number)
@@ -57,7 +57,7 @@ def store(folder: Path, count: int) -> ChosenBlobs:
 
 
 def memory_after(chosen: ChosenBlobs, folder: Path) -> int:
-    """The bytes that a worker has of its own after a merge: without the pages of files."""
+    """Return the bytes of a worker's own memory after a merge, without the pages of files."""
     ROW_CACHE.most_bytes, ROW_CACHE.folder = 1 << 30, folder
     merged = folder / "merged"
     assert merge_blobs(chosen, PLAIN_RENDITION, merged, Budget()).left_out == ()
@@ -68,7 +68,7 @@ def memory_after(chosen: ChosenBlobs, folder: Path) -> int:
 
 
 def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
-    """Thousands of files are written, and read by processes of their own: half a minute where others work."""
+    """Takes up to 30 s: it writes thousands of files, which separate processes read."""
     sizes = {}
     for count in (_FEW, _MANY):
         chosen = store(tmp_path / f"{count}", count)
@@ -80,7 +80,7 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 
 def most_at_a_start(home: Path, count: int) -> int:
-    """The most bytes that it takes to see that catalog and blobs/ agree, with ten blobs a day."""
+    """Return the peak of memory in bytes while catalog and blobs/ are compared, with ten blobs a day."""
     with DataFolder(home) as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))

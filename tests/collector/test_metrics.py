@@ -1,4 +1,4 @@
-"""What /metrics says, and to whom."""
+"""The content of /metrics, and who may read it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Samples = dict[str, float]
 
 @pytest.fixture
 def metered(stopped: Server) -> Server:
-    """A running collector whose metrics are for anyone."""
+    """Return a running collector whose metrics need no key."""
     stopped.environment["PGOF_METRICS_OPEN"] = "true"
     stopped.start()
     return stopped
 
 
 def scraped(server: Server) -> Samples:
-    """The value of each series, by the text of its name and labels, without `pgo_collector_`."""
+    """Return the value of each series, by the text of its name and labels without `pgo_collector_`."""
     answer = server.client.get("/metrics")
     assert (answer.status_code, answer.headers["Content-Type"]) == (
         200,
@@ -42,7 +42,7 @@ def scraped(server: Server) -> Samples:
 
 
 def part(samples: Samples, name: str) -> Samples:
-    """The series of one name, by their labels."""
+    """Return the series with one name, by their labels."""
     return {
         series.removeprefix(name): value
         for series, value in samples.items()

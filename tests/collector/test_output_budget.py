@@ -1,4 +1,4 @@
-"""Whatever is made of a profile that stands for gigabytes is refused in words, and the server goes on."""
+"""An answer from a profile that would take gigabytes is refused with a message, and the server goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_MEMORY = 400 * MIB
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A collector whose answers may have 16 MiB, and what was sent to make them larger."""
+    """Return a collector whose answers may have 16 MiB, with profiles that make them larger."""
     settings = {"PGOF_MAX_OUTPUT_BYTES": str(16 * MIB), "PGOF_PROFEFE_OPEN": "true"}
     with Server(tmp_path_factory.mktemp("attacked"), settings) as server:
         for service, name in {
@@ -170,6 +170,6 @@ def test_nothing_of_it_cost_a_process(attacked: Server) -> None:
 
 
 def peak(pid: int) -> int:
-    """The most memory that a process has had."""
+    """Return the peak of a process's memory."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""Names and paths: how long those of a client may be, and what becomes of longer ones that are stored."""
+"""Names and paths: how long a client's may be, and what becomes of longer ones that are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server import Server, bearer
 
 
 def labels_of(length: int, service: str = "default") -> str:
-    """Labels with which a series of CPU profiles has a path of so many bytes below blobs/."""
+    """Return labels that give a series of CPU profiles a path of so many bytes below blobs/."""
     left = length - len(f"{service}/cpu")
     count = -(-left // 255)
     sizes = [left // count + (number < left % count) for number in range(count)]
@@ -30,7 +30,7 @@ def submitted(server: Server, name: str, labels: str = "", service: str = "") ->
 
 
 def put_there(server: Server, name: str, labels: str) -> Path:
-    """Stores a profile as an earlier version did, whose labels could be as long as a path may be."""
+    """Store a profile as an earlier version did, whose labels could be as long as the system's paths."""
     content = profile_of(name)
     digest = hashlib.sha256(gzip.decompress(content)).hexdigest()
     series = Series.parse("default", "cpu", labels)
@@ -63,7 +63,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
 
 
 def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -> None:
-    """A profile of an earlier version has a longer path than clients may have now, too."""
+    """One profile is of an earlier version, with a longer path than clients may use now."""
     server.stop()
     room = 4095 - len(f"{server.data}/blobs/") - 120
     longest = put_there(server, "long", labels_of(room))

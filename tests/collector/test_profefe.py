@@ -1,4 +1,4 @@
-"""profefe's API: what is stored, listed and merged, and what is refused."""
+"""profefe's API: it stores, lists and merges profiles, and refuses invalid requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of profefe's API: what one profile's gives, and for how long."""
+"""Ids of profiles in profefe's API: what they return, and how long they stay valid."""
 
 from __future__ import annotations
 

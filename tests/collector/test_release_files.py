@@ -1,4 +1,4 @@
-"""Releases and what is around them go wrong: nobody builds with something else than was released."""
+"""Damaged releases and failures around them: no build gets anything but what was released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server import Server
 
 @pytest.fixture
 def rules(stopped: Server) -> Path:
-    """The rules of the default service, a file that isn't there; the collector isn't running."""
+    """Return the path of the default service's rules, which don't exist; the collector isn't running."""
     folder = stopped.home / "rules"
     folder.mkdir()
     stopped.environment |= SOON | {"PGOF_RULES_DIR": str(folder)}

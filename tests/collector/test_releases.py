@@ -1,4 +1,4 @@
-"""Releases: what pipelines build with stays the same until a bound says otherwise, or a person does."""
+"""Releases: pipelines get the same profile until a bound is passed or a person changes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server import Server, bearer
 
 @pytest.fixture
 def eager(stopped: Server) -> Server:
-    """A running collector that compares each time it is asked, and makes a release of all that differs."""
+    """Return a running collector that compares at every request, and releases any difference."""
     stopped.environment |= SOON | {"PGOF_RELEASE_DAYS": "0"}
     stopped.start()
     return stopped
@@ -37,7 +37,7 @@ def eager(stopped: Server) -> Server:
 
 @pytest.fixture
 def drifting(stopped: Server) -> Server:
-    """A running collector that compares each time it is asked."""
+    """Return a running collector that compares at every request."""
     stopped.environment |= SOON
     stopped.start()
     return stopped

@@ -1,4 +1,4 @@
-"""What workers have decoded: kept within its memory, over restarts, and never trusted when it is damaged."""
+"""The row cache: it stays within its memory, outlives restarts, and is never trusted when damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profiles, stored as blobs of one series."""
+    """Return a folder with the profiles as blobs of one series."""
     folder = tmp_path_factory.mktemp("blobs")
     blobs = stored(folder, PROFILES)
     for row, path in enumerate(PROFILES):
@@ -202,21 +202,21 @@ class Evil:
 
 
 def reached_through(module: str, name: str, argument: str) -> bytes:
-    """A pickle that calls what one of our modules has imported."""
+    """Return a pickle that calls a function that one of the engine's modules has imported."""
     texts = (b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name, argument))
     module_text, name_text, argument_text = texts
     return b"\x80\x04" + module_text + name_text + b"\x93" + argument_text + b"\x85R."
 
 
 class Toucher:
-    """What it is called with is then a file."""
+    """A class that creates the file whose name it is called with."""
 
     def __init__(self, name: str) -> None:
         Path(name).touch()
 
 
 def in_frame(text: bytes) -> memoryview:
-    """A pickle as `pack` would have packed it."""
+    """Return a pickle packed as `pack` does."""
     filled = text + bytes(-len(text) % 8)
     body = struct.pack("<3Q", 16 + len(filled), 1, len(text)) + filled
     return memoryview(blake2b(body).digest() + body)

@@ -1,4 +1,4 @@
-"""Rules by service: what is served follows them, what is stored doesn't."""
+"""Rules of services: they change merges, not stored profiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = b"# what the runtime does by itself\ndrop runtime.gcBgMarkWorker\nnoinli
 
 @pytest.fixture
 def rules(stopped: Server) -> Path:
-    """The rules of the default service, a file that isn't there."""
+    """Return the path of the default service's rules, which don't exist."""
     folder = stopped.home / "rules"
     folder.mkdir()
     stopped.environment["PGOF_RULES_DIR"] = str(folder)
@@ -28,7 +28,7 @@ def rules(stopped: Server) -> Path:
 
 @pytest.fixture
 def server(stopped: Server, rules: Path) -> Server:
-    """A running collector with a folder of rules, and none in it."""
+    """Return a running collector with an empty folder of rules."""
     assert rules.parent.is_dir()
     stopped.start()
     return stopped

@@ -1,4 +1,4 @@
-"""Seals: what a combined blob is made of stands at its end, and every reader of gzip passes over it."""
+"""Seals: a combined blob ends with the list of its inputs, which every reader of gzip skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a catalog remembers of selections is what another one reads, whatever was changed and asked before."""
+"""The fingerprint cache: it always agrees with a catalog that has just been opened."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _add(catalog: Catalog, name: BlobName, facts: Facts) -> None:
 
 
 def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
-    """All of its service that is not before it becomes one, without the label."""
+    """Combine all blobs of the service from this one's time on, without the label."""
     of_service = Selection(name.series.service, "cpu", begin=name.identity.time_nanos)
     blobs = catalog.live(of_service)
     inside = [
@@ -97,7 +97,7 @@ def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:
-    """The selection, and as it begins after one delay after the other."""
+    """Return the selection, and copies of it that begin later by one delay after another."""
     if selection.begin is None:
         return [selection]
     return [replace(selection, begin=begin) for begin in accumulate([selection.begin, *delays])]

@@ -1,4 +1,4 @@
-"""Signing in to the pages: what a session is worth, and for whom."""
+"""Signing in to the pages: what a session allows, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_signing_in_leads_nowhere_else(stored: Server, after: str) -> None:
 
 
 def test_a_link_from_another_site_comes_again_by_itself(stored: Server) -> None:
-    """The browser keeps a Strict cookie from a request that another site caused, and not from the next."""
+    """A browser leaves a Strict cookie out of a request that another site caused, but not of the next."""
     visitor = Visitor(stored, key=None)
     path = "/ui/services/checkout"
     pages = {

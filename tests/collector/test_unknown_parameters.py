@@ -1,4 +1,4 @@
-"""What a route on /v1 doesn't know is refused: a selection that is misspelled would select everything."""
+"""Unknown parameters on /v1 are refused, since a misspelled selection would select everything."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ALL = {"service", "type", "labels", "from", "to", "last", "format", "weight", "h
 
 
 def refused(answer: httpx.Response) -> str:
-    """The detail of a refusal."""
+    """Return the detail of a refusal."""
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
     return str(answer.json()["detail"])
 
 
 def requests(server: Server) -> Iterator[tuple[str, str, dict[str, str], list[dict[str, Any]]]]:
-    """Method, path, key and parameters of all that there is on /v1."""
+    """Return the method, path, key and parameters of every route on /v1."""
     for path, methods in server.client.get("/v1/openapi.json").json()["paths"].items():
         for method, entry in methods.items():
             key = server.submit_key if path == "/v1/submit" else server.merge_key

@@ -1,4 +1,4 @@
-"""Roll-ups and retention: what is combined, what goes, and that nothing else does."""
+"""Roll-ups and retention: they combine and delete the right profiles, and no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOON = time.time_ns() // DAY * DAY + DAY // 2
 
 @pytest.fixture
 def store(server: Server) -> Callable[..., None]:
-    """Sends a profile that was taken so many days ago, at noon and as many seconds later as `second` says."""
+    """Submit a profile that was taken so many days ago, `second` seconds after noon."""
 
     def submit(name: str, days: int, second: int = 0, **query: str) -> None:
         profile = profile_of(name, time_nanos=NOON - days * DAY + second * SECOND)
@@ -30,7 +30,7 @@ def store(server: Server) -> Callable[..., None]:
 
 
 def kept(server: Server, **settings: str) -> None:
-    """The collector with other settings, after its first run of upkeep."""
+    """Restart the collector with other settings, and wait for its first run of upkeep."""
     server.stop()
     server.environment.update({f"PGOF_{name.upper()}": value for name, value in settings.items()})
     server.start()

@@ -1,4 +1,4 @@
-"""Blobs as they lie on disk: of which kind, of which time, and how large."""
+"""Blobs on disk: their kind, time and size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.server import Server
 
 
 class BlobFile(NamedTuple):
-    """`size` in bytes, with the .inputs of a combined one; `end` is when the last profile in it was taken."""
+    """A blob on disk: `size` in bytes, with its .inputs; `end` is when its last profile was taken."""
 
     is_combined: bool
     end: int
@@ -16,7 +16,7 @@ class BlobFile(NamedTuple):
 
 
 def blob_files(server: Server) -> list[BlobFile]:
-    """All that there are; those are the live ones, unless a combine or an upkeep is at work."""
+    """Return all blobs on disk; all are live unless a combine or an upkeep is running."""
     inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
     found = []
     for path in server.blobs():

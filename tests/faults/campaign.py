@@ -1,4 +1,4 @@
-"""A server killed at every operation on disk of what it is asked to do, in turn, and looked at afterwards.
+"""Kill a server at every disk operation of an action, one after another, and check what is left.
 
 Which operations there are, an unharmed run tells. Then each is struck in a run of its own, and each write
 twice: before it and in its middle. Left out is only what can't differ from what is tried: SIGKILL loses
@@ -23,14 +23,14 @@ from tests.faults.lane import Lane
 LANES = 2
 
 Prepare = Callable[[Lane], None]
-# Whether what is done to the lane was done to its end, with the killer striking at one operation of it.
+# Acts on a lane while the killer strikes at one operation; returns whether the action ran to its end.
 Strike = Callable[[Lane, Mode, int], bool]
 Check = Callable[[Lane, bool], None]
 
 
 @dataclass(frozen=True)
 class Killed:
-    """Prepares by a kill in another scenario, at its first operation of a name and path after another's."""
+    """Prepares a lane by a kill in another scenario, at its first matching operation after another."""
 
     prepare: Prepare
     strike: Strike
@@ -58,7 +58,7 @@ def matches(operation: Operation, name: str, path: str) -> bool:
 
 @dataclass
 class Play:
-    """What is done to copies of a template, a lane and a point at a time, and what is wrong afterwards."""
+    """Strikes at one point after another, each on a new copy of a template; collects failures."""
 
     template: Path
     strike: Strike
@@ -67,7 +67,7 @@ class Play:
     lock: Lock = field(default_factory=Lock)
 
     def point(self, lane: Lane, mode: Mode, target: int) -> list[Operation]:
-        """Operations up to the one that was struck, all if none was. What is wrong then is a failure."""
+        """Strike at a point and check; return the operations up to it, or all if none was struck."""
         lane.fill(self.template)
         done = self.strike(lane, mode, target)
         operations = lane.killer.operations
@@ -82,7 +82,7 @@ class Play:
 
 
 def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
-    """What to strike at, as the module's docstring says."""
+    """Yield the points to strike at, as the module's docstring says."""
     for number, operation in enumerate(operations, 1):
         before, after = operations[: number - 1][-1:], operations[number : number + 1]
         if (operation.syncs and after) or operation.path.endswith("-shm"):
@@ -96,13 +96,16 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
 
 @contextmanager
 def lanes_in(home: Path, library: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[Lane]]:
-    """As many as play at a time."""
+    """Yield as many lanes as play at a time."""
     with ExitStack() as stack:
         yield [stack.enter_context(Lane(home / str(lane), library, settings)) for lane in range(LANES)]
 
 
 def kill_everywhere(lanes: Sequence[Lane], prepare: Prepare, strike: Strike, check: Check) -> None:
-    """Raises an ExceptionGroup of all that was wrong; `check` is told whether the strike was done."""
+    """Strike at every point and check; raise an ExceptionGroup of all failures.
+
+    `check` is told whether the action ran to its end.
+    """
     lane = lanes[0]
     prepare(lane)
     lane.server.kill()

@@ -61,17 +61,17 @@ class Killer:
         }
 
     def arm(self, mode: Mode, target: int = 0) -> None:
-        """From now on count operations from 1, and strike at that of number `target`."""
+        """Count operations from 1 from now on, and strike at number `target`."""
         server: int = CONTROL.unpack_from(self._memory)[4]
         CONTROL.pack_into(self._memory, 0, 0, mode, target, 0, server, 0)
         struct.pack_into("=i", self._memory, 0, 1)
 
     def arm_next_start(self, mode: Mode, target: int = 0) -> None:
-        """The same for the next process that starts, from its first operation."""
+        """Arm as `arm` does, for the next process that starts, from its first operation."""
         CONTROL.pack_into(self._memory, 0, 1, mode, target, 0, 0, 0)
 
     def stand_by(self) -> None:
-        """Disarmed; the next process that starts is the server."""
+        """Stay disarmed; the next process that starts is the server."""
         CONTROL.pack_into(self._memory, 0, 0, 0, 0, 0, 0, 0)
 
     def disarm(self) -> None:
@@ -80,7 +80,7 @@ class Killer:
 
     @property
     def operations(self) -> list[Operation]:
-        """What was seen since the killer was armed, in order."""
+        """The operations since the killer was armed, in order."""
         count: int = CONTROL.unpack_from(self._memory)[3]
         if count > ENTRIES:
             raise OverflowError(f"{count} operations, more than the log of killer.c holds")
@@ -89,7 +89,7 @@ class Killer:
 
 
 def build_library(folder: Path) -> Path:
-    """killer.c compiled into `folder`. Raises FileNotFoundError if there is no gcc."""
+    """Compile killer.c into `folder`, and return the path. Raises FileNotFoundError if there is no gcc."""
     if shutil.which("gcc") is None:
         raise FileNotFoundError("gcc is not installed")
     library = folder / "killer.so"

@@ -1,4 +1,4 @@
-"""Someone or something has been at the data folder: merges go on, and say what they leave out."""
+"""A damaged data folder: merges still work, and say what they leave out."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ STRANGERS = ("note.txt", "blobs/note", "blobs/default/note", "blobs/default/cpu/
 
 @pytest.mark.parametrize("catalog", ["kept", "lost"])
 def test_everything_at_once(server: Server, catalog: str) -> None:
-    """Each stored profile is damaged in another way, but for two; later they are mended."""
+    """All stored profiles but two are damaged, each in another way, and later repaired."""
     damaged = "abcdefghijklm"[: len(DAMAGES)]
     submit_all(server, damaged + "yz")
     blobs = {path: path.read_bytes() for path in server.blobs()}

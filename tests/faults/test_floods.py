@@ -1,6 +1,6 @@
 """Floods without a key: headers without an end, requests that stay half-sent, and answers that nobody reads.
 
-They cost the server little, and meanwhile others are served.
+They cost the server little, and other clients are served meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 4
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server as it is without settings, but for its metrics."""
+    """Return a server with default settings, except that its metrics are open."""
     with Server(tmp_path_factory.mktemp("floods") / "home", {"PGOF_METRICS_OPEN": "true"}) as server:
         assert server.submit(profile_of("before")).status_code == 204
         yield server
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Server]:
-    """A server that waits for nothing longer than a second, and has room for few."""
+    """Return a server with timeouts of a second and few connections."""
     hasty = {
         "PGOF_HEAD_TIMEOUT": "1",
         "PGOF_IDLE_TIMEOUT": "1",
@@ -53,7 +53,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def refused(server: Server, reason: str) -> float:
-    """What the metric says."""
+    """Return the value of the metric of refusals."""
     line = f'pgo_collector_connections_refused_total{{reason="{reason}"}} '
     (found,) = (text for text in server.client.get("/metrics").text.splitlines() if text.startswith(line))
     return float(found.removeprefix(line))

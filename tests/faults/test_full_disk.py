@@ -105,7 +105,7 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
 @pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_releases(tmp_path: Path, library: Path, mode: Mode, method: str) -> None:
-    """Pipelines get the last one while there is no space for the next, and who asked for that is told."""
+    """While there is no space for a new release, pipelines get the last one, and its maker gets an error."""
     settings = {"PGOF_RELEASE_CHECK_SECONDS": "0", "PGOF_RELEASE_DAYS": "0", "PGOF_RELEASES_KEPT": "3"}
     with Lane(tmp_path / "lane", library, settings) as lane:
         server = lane.start()

@@ -1,4 +1,4 @@
-"""The server is killed at every operation on disk, in turn: no profile is lost, and none counts twice."""
+"""Kill the server at every disk operation, one after another: no profile is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.server import Server
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is stored, what is done to it under the killer, and the profile that is new in it."""
+    """What is stored, the action under the killer, and the profiles that are new in it."""
 
     stored: str  # a letter for each profile that must be counted once, whatever happens
     prepare: Prepare
@@ -117,14 +117,14 @@ SCENARIOS = {
 
 @dataclass
 class Check:
-    """What must hold after a kill in a scenario; `seen` has the stored files of which a reindex was tried."""
+    """Checks a lane after a kill; `seen` has digests of stored files on which a reindex was tried."""
 
     scenario: Scenario
     seen: set[str]
     lock: Lock = field(default_factory=Lock)
 
     def __call__(self, lane: Lane, done: bool) -> None:
-        """After a restart all is there once; the retry is taken, and combine and reindex change nothing."""
+        """Check that after a restart and a retry all profiles count once, also after a combine or reindex."""
         stored, new = Counter(self.scenario.stored), Counter(self.scenario.new)
         twin = self.twin_of_new_content(lane)
         server = lane.start()
@@ -155,7 +155,7 @@ class Check:
                 assert tally(server.merge(query={"labels": labels}).content)[stack] == 1
 
     def twin_of_new_content(self, lane: Lane) -> Path | None:
-        """A copy of the data folder if no kill before, in whatever scenario, left the same blobs."""
+        """Return a copy of the data folder, None if an earlier kill in any scenario left the same."""
         content = lane.content()
         with self.lock:
             if content in self.seen:

@@ -1,4 +1,4 @@
-"""Where a request ends: what follows it is the next one, or refused, and no body is ever taken for a request.
+"""Where a request ends: the bytes after it are the next request or refused; no body becomes a request.
 
 Each case is sent as bytes, in one packet or in several, to a running server. `SMUGGLED` is a request that
 stands in a body: if it were ever answered, its path would be in the log.

@@ -1,4 +1,4 @@
-"""Whatever is stored, combined, rolled up, deleted or killed: what is read is what a plain list says.
+"""A collector against a model that is a plain list, through submits, combines, upkeep and kills.
 
 Hypothesis makes up the steps, and plays them on a real collector, which the killer strikes, and on `Model`.
 """
@@ -73,7 +73,7 @@ UPKEEPS = st.builds(
 
 
 class Machine(RuleBasedStateMachine):
-    """Steps on a collector in a lane, and on the model."""
+    """Plays steps on a collector in a lane, and on the model."""
 
     lane: ClassVar[Lane]
 
@@ -210,7 +210,7 @@ class Machine(RuleBasedStateMachine):
         self._check(query)
 
     def _strike(self, strike: Strike, step: Callable[[], None], *, reindex: bool) -> None:
-        """Does a step, or not to its end; the killer strikes at one of its operations."""
+        """Play a step, perhaps not to its end: the killer strikes at one of its operations."""
         self.lane.killer.arm(*strike)
         with suppress(httpx.TransportError):
             step()
@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
         self.lane.start()
 
     def _keep(self, upkeep: Upkeep, environment: dict[str, str]) -> None:
-        """Once: what runs from then on has done its upkeep, and what is started after it has none."""
+        """Run upkeep once: this start of the server does it, and later starts have no upkeep."""
         self.server.environment = self.settings | environment
         self.lane.start()
         self.server.environment = self.settings

@@ -1,4 +1,4 @@
-"""/readyz tells what fails while it does, whatever it is, and costs little however often it is asked."""
+"""/readyz names every fault while it lasts, and costs little however often it is called."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ready(server: Server) -> tuple[int, dict[str, str]]:
-    """The status, and what fails, for which the answer of a second ago isn't good enough."""
+    """Return the status and the faults, from an answer that isn't cached from a second ago."""
     time.sleep(1.1)
     answer = server.client.get("/readyz")
     said: dict[str, Any] = answer.json()
@@ -67,7 +67,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
-    """What is written to try it still has room; a submit wouldn't."""
+    """The test file of /readyz still has room; a submit wouldn't."""
     settings = {"PGOF_MIN_FREE_MEGABYTES": "2.5"}
     with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home", settings) as server:
         assert ready(server) == (200, {})
@@ -94,7 +94,7 @@ def test_a_folder_that_is_gone(server: Server) -> None:
 
 
 def test_a_catalog_that_is_gone(server: Server) -> None:
-    """The file that is open lives on, but whoever opens it anew finds another."""
+    """The open file lives on, but a process that opens the path finds another file."""
     server.submit(profile_of("a"))
     for path in server.data.glob("catalog.sqlite3*"):
         path.unlink()

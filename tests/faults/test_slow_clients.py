@@ -1,4 +1,4 @@
-"""A crowd of slow and silent clients, in the midst of which others are served as if they were alone."""
+"""Other clients are served as usual among many slow and silent ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY_SECONDS = 1
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A server with much patience, whose merge is larger than what a connection buffers."""
+    """Return a server with long timeouts, whose merge is larger than a connection buffers."""
     with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": "600"}) as server:
         assert server.submit(large_profile("large")).status_code == 204
         yield server
@@ -55,7 +55,7 @@ def test_a_crowd_of_slow_clients_holds_up_nobody(server: Server) -> None:
 
 
 def test_a_crowd_that_sends_too_slowly_is_given_up(tmp_path: Path) -> None:
-    """However often a part of a body comes, it is bounded in time as a whole."""
+    """The time of a whole body is bounded, however often a part of it arrives."""
     with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": str(BODY_SECONDS)}) as server, ExitStack() as stack:
         started = time.monotonic()
         waiting = [stack.enter_context(connect(server)) for _ in range(CROWD)]

@@ -1,4 +1,4 @@
-"""A server that is told to stop answers every request on a connection that it has accepted."""
+"""A server that is told to stop answers every request on the connections that it has accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @contextmanager
 def connected(server: Server) -> Iterator[socket.socket]:
-    """A connection that the server has accepted: it has answered on one that was made later."""
+    """Return a connection that the server has accepted: it has answered on a later one."""
     host, _, port = server.base_url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         server.client.get("/healthz", headers={"Connection": "close"})
@@ -37,7 +37,7 @@ def request(server: Server, stack: str) -> bytes:
 
 
 def terminate(server: Server) -> None:
-    """Tells it to stop, and waits until it takes no connection any more."""
+    """Tell the server to stop, and wait until it accepts no connection."""
     server.process.terminate()
     host, _, port = server.base_url.removeprefix("http://").partition(":")
     deadline = time.monotonic() + 20
@@ -52,7 +52,7 @@ def terminate(server: Server) -> None:
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    """All that comes until the server closes it."""
+    """Return all that arrives until the server closes the connection."""
     received = b""
     while chunk := connection.recv(65536):
         received += chunk

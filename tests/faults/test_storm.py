@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class Fleet:
-    """Clients that go on with whatever server there is; `statuses` are those that they were answered."""
+    """Clients that go on while servers come and go; `statuses` are the statuses of their answers."""
 
     def __init__(self, server: Server, client: httpx.Client) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class Fleet:
         self.statuses: Counter[int] = Counter()
 
     def post(self, path: str, key: str, body: bytes = b"") -> None:
-        """Sends it until it is answered, as an agent does."""
+        """Send a request until it is answered, as an agent does."""
         while True:
             try:
                 url = f"{self._server.base_url}{path}"
@@ -52,7 +52,7 @@ class Fleet:
 
 @contextmanager
 def repeated(action: Callable[[], None]) -> Iterator[None]:
-    """Does it without a pause for as long as the block runs."""
+    """Repeat an action without a pause within the block."""
     over = Event()
 
     def repeat() -> None:

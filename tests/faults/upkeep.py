@@ -1,4 +1,4 @@
-"""An upkeep, as it is told to the collector and as the model does it; and the days that all is about."""
+"""An upkeep: its settings for the collector, its effect on the model, and the days that tests use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Upkeep(NamedTuple):
             model.roll_up(six(self.rolled_up), self.kept)
 
     def environment(self, stored: Sequence[BlobFile]) -> dict[str, str]:
-        """The settings that say so, of what is stored now."""
+        """Return the settings for this upkeep; bounds by size depend on what is stored now."""
         now = time.time_ns()
         days = {"ROLLUP": self.rolled_up, "KEEP": self.single, "KEEP_COMBINED": self.combined}
         settings = {
@@ -57,15 +57,15 @@ class Upkeep(NamedTuple):
 
     @property
     def repeatable(self) -> Upkeep:
-        """One that does no more if it is done again: none deletes what it rolled up itself."""
+        """An upkeep that changes nothing when it is repeated: it never deletes its own roll-ups."""
         return self if self.rolled_up is None else self._replace(combined=None, combined_by_size=None)
 
 
 def ago(days: int | None) -> int | None:
-    """Noon, so many days ago."""
+    """Return noon, so many days ago, in ns since 1970; None for None."""
     return None if days is None else NOON - days * DAY
 
 
 def six(days: int) -> int:
-    """Six in the morning, so many days ago."""
+    """Return six in the morning, so many days ago, in ns since 1970."""
     return SIX - days * DAY

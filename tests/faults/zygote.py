@@ -27,7 +27,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Zygote:
-    """The process, run with the variables of `environment` besides one's own; one child at a time."""
+    """The zygote process, with the variables of `environment` added; it has one child at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -40,7 +40,7 @@ class Zygote:
             )
 
     def fork(self, arguments: list[str], environment: Mapping[str, str]) -> Child:
-        """A child that runs the command with the arguments, in the environment."""
+        """Return a child that runs the command with the arguments, in the environment."""
         self._socket.settimeout(_PATIENCE_SECONDS)
         readable, writable = os.pipe()
         order = json.dumps([arguments, dict(environment)]).encode()
@@ -54,7 +54,7 @@ class Zygote:
 
 
 class Child:
-    """A process as `subprocess.Popen` gives one, with standard output and error in one pipe."""
+    """A child with the interface of `subprocess.Popen`, with standard output and error in one pipe."""
 
     def __init__(self, pid: int, output: int, zygote: socket.socket) -> None:
         self.pid = pid
@@ -73,7 +73,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal. Raises TimeoutError."""
+        """Return the exit code, negative for a signal. Raises TimeoutError."""
         if self._code is None:
             self._zygote.send(b"reap")
             self._zygote.settimeout(timeout)
@@ -100,7 +100,7 @@ class ForkedServer(Server):
 
 
 def serve_forks() -> None:
-    """The zygote's program: forks on each message, reaps on the next."""
+    """Run the zygote: fork at each message, and reap at the next."""
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
             order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 1)
