@@ -1,4 +1,4 @@
-"""A C program that is busy in functions with known names, until it is killed."""
+"""A C program that is busy in functions with known names until it is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missi
 
 
 def build(folder: Path) -> Path:
-    """The program, with debug information and frame pointers."""
+    """Build the program, with debug information and frame pointers, and return its path."""
     binary = folder / NAME
     flags = ("-O1", "-g", "-fno-omit-frame-pointer", "-pthread")
     subprocess.run(["gcc", *flags, "-o", binary, SOURCE], check=True)
@@ -27,7 +27,7 @@ def build(folder: Path) -> Path:
 
 @contextmanager
 def running(binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program at work; children that it has forked end by themselves."""
+    """Run the program within the block; children that it has forked end by themselves."""
     with subprocess.Popen([binary, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:

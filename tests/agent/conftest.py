@@ -1,4 +1,4 @@
-"""The server that tests of the client start from."""
+"""Fixtures: the server for tests of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a profiler samples, as the kernel shows it: it has opened perf's events."""
+"""Waits for profilers to sample, which the kernel shows by their open perf events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 def wait_until_begun(agent: int) -> None:
-    """Returns when a profiler that `agent` runs begins to sample."""
+    """Wait until a profiler that `agent` runs begins to sample."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not any(map(_has_events, children_of(agent))):
         assert time.monotonic() < deadline, "no profiler samples"
@@ -20,7 +20,7 @@ def wait_until_begun(agent: int) -> None:
 
 
 def wait_until_sampled(agent: int, program: int) -> None:
-    """Returns when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
+    """Wait until a profiler that `agent` runs could sample a second of CPU time of `program`."""
     wait_until_begun(agent)
     meter = CpuMeter(program)
     enough = meter.taken() + 1

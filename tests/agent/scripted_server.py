@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers what each test has written down."""
+"""A real HTTP server on loopback whose answers each test writes down."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Seen:
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """Gives its `answers` one after another, and `then` when there are no more; `seen` is what was asked."""
+    """A server that gives `answers` one after another, and then always `then`; `seen` has the requests."""
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), ScriptedHandler)
@@ -95,12 +95,12 @@ class ScriptedHandler(QuietHandler):
 
 @contextmanager
 def scripted_server(port: int = 0) -> Iterator[ScriptedServer]:
-    """One that runs within the block."""
+    """Run a scripted server within the block."""
     with running(ScriptedServer(port)) as scripted:
         yield scripted
 
 
 def problem(status: int, detail: str, **headers: str) -> Answer:
-    """A refusal as the collector words it."""
+    """Return a refusal as the collector sends it."""
     body = json.dumps({"type": "about:blank", "title": "No", "status": status, "detail": detail}).encode()
     return Answer(status, {"Content-Type": "application/problem+json", **headers}, body)

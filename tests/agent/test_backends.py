@@ -59,14 +59,14 @@ def record(backend: Backend, names: tuple[str, ...] = (NAME,)) -> Recording:
 
 
 def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
-    """The address and size of each function, as nm has them."""
+    """Return the address and size of each function, from nm."""
     listed = subprocess.run(["nm", "-S", binary], capture_output=True, text=True, check=True).stdout
     rows = (line.split() for line in listed.splitlines())
     return {row[3]: (int(row[0], 16), int(row[1], 16)) for row in rows if len(row) == 4}
 
 
 def functions_in(stack: Stack, binary: Path) -> list[str]:
-    """The functions of the binary that a stack goes through, by its addresses alone."""
+    """Return the functions of the binary in a stack, from its addresses alone."""
     elf, known, found = Elf.read(binary), symbols_of(binary), []
     for frame in stack.frames:
         if frame.mapping and frame.mapping.file == str(binary):
@@ -131,7 +131,7 @@ def test_other_threads_of_a_process_are_of_its_name_too(backend: Backend, binary
 
 
 def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) -> None:
-    """Each lives for a moment, most begin after the profiler has."""
+    """Each process lives for a moment, and most start after the profiler."""
     with running(binary, "forks") as process:
         recording = record(backend)
     assert len({stack.pid for stack in recording.stacks} - {process.pid}) > 5
@@ -146,7 +146,7 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
 def test_a_program_in_a_container_is_what_its_processes_see(
     backend: Backend, binary: Path, tmp_path: Path
 ) -> None:
-    """At its path here is another one. The agent may not go where it is, as one in a container may not."""
+    """Its path has another program here, and the agent may not read the container's files."""
     path, profile = tmp_path / NAME, tmp_path / "cpu.pb.gz"
     shutil.copy("/bin/ls", path)
     enter = 'mount -t tmpfs none "${1%/*}" && cp "$2" "$1" && exec "$1"'

@@ -1,4 +1,4 @@
-"""How a profiler that runs as a child is ended: in good order, however long it takes."""
+"""Ending a profiler that runs as a child: it may finish, however long that takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("the rest", flush=True)
 
 
 def heard(program: str) -> list[bytes]:
-    """What it says after its start, when it is ended."""
+    """Return what a child prints from its start until it is ended."""
     said: list[bytes] = []
     with Child("tool", (sys.executable, "-c", program), said.append) as child:
         child.run(0.1, Event())

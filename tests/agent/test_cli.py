@@ -1,4 +1,4 @@
-"""`pgo-agent submit` as one types it, to a real HTTP server."""
+"""`pgo-agent submit` on the command line, to a real HTTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against a real HTTP server on loopback that answers what each test has written down."""
+"""The client against a real HTTP server on loopback whose answers each test writes down."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Submit = Callable[[Collector, bytes], None]
 
 @pytest.fixture(params=["sync", "async"])
 def submit(request: pytest.FixtureRequest) -> Submit:
-    """Both ways to submit."""
+    """Return a function that submits: the blocking or the asynchronous one."""
 
     def asynchronously(collector: Collector, profile: bytes) -> None:
         asyncio.run(collector.submit_async(profile))

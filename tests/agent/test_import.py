@@ -1,4 +1,4 @@
-"""What it costs a program to have the client in it."""
+"""The cost of importing the client into a program."""
 
 from __future__ import annotations
 

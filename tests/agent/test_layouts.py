@@ -1,4 +1,4 @@
-"""Frames of addresses in a real process, also when its binary is replaced or it has ended."""
+"""Frames of addresses in a real process, also if its binary was replaced or it has ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def binary(tmp_path: Path) -> Path:
 
 
 def code_of(pid: int, binary: Path) -> int:
-    """Where the code of the binary begins in memory."""
+    """Return where the code of the binary begins in memory."""
     text = Path(f"/proc/{pid}/maps").read_text()
     (start,) = re.findall(rf"^(\w+)-\w+ r-xp .*{re.escape(str(binary))}", text, flags=re.MULTILINE)
     return int(start, 16)
@@ -106,7 +106,7 @@ def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
 
 
 def test_a_file_that_is_called_as_a_line_looks_is_no_code(tmp_path: Path) -> None:
-    """A process maps what it wants, and so chooses what its layout says."""
+    """A process maps files with any name, so it chooses the text of its layout."""
     forged = tmp_path / f"10-{'f' * 17} r-xp 0 00:00 1 [vdso]"
     forged.write_bytes(bytes(4096))
     with forged.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ):
@@ -128,7 +128,7 @@ sys.stdin.read()
 
 
 def test_any_number_of_forks_is_looked_at() -> None:
-    """A process that forks a process that forks: each has the layout of the one before it."""
+    """Processes fork one after another, and each has the layout of its parent."""
     command = (sys.executable, "-c", FORKS, "60")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -1,4 +1,4 @@
-"""The body of a POST: whatever it is, it is an order or refused."""
+"""The body of a POST: any body is either a valid order or refused."""
 
 from __future__ import annotations
 

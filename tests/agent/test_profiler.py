@@ -1,4 +1,4 @@
-"""A program that profiles itself all the time: rounds, faults of the collector, forks and ends."""
+"""A program that profiles itself continuously: rounds, faults of the collector, forks and exits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 120.0
 
 
 class Numbers:
-    """A sampler whose profiles are numbers, from 1; it notes whether it ever runs twice at a time."""
+    """A sampler whose profiles are numbers from 1; it notes whether it ever ran twice at once."""
 
     def __init__(self, *, fails: int = 0) -> None:
         self.rounds = 0
@@ -41,7 +41,7 @@ class Numbers:
 
 
 class Begun:
-    """The sampler that a program has by default; `has` is set when it begins."""
+    """The default sampler of a program; the event `has` is set when it begins."""
 
     def __init__(self) -> None:
         self.has = Event()
@@ -59,12 +59,12 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def functions(profiles: list[bytes]) -> set[bytes]:
-    """Their names, and all other strings, of profiles as pprof has them."""
+    """Return the names of functions, and all other strings, in pprof profiles."""
     return {text for profile in profiles for text in Profile.FromString(profile).string_table}
 
 
 def arrived(server: ScriptedServer) -> list[int]:
-    """The numbers of the profiles that were taken, in order."""
+    """Return the numbers of the profiles that the server accepted, in order."""
     return [int(seen.profile) for seen in server.seen if seen.answer == 204]
 
 
@@ -82,7 +82,7 @@ def spool(tmp_path: Path) -> DiskSpool:
 def quick(
     collector: Collector, spool: DiskSpool | None = None, sampler: Numbers | None = None
 ) -> ContinuousProfiler:
-    """Without waits that a test would notice."""
+    """Return a profiler whose waits are too short for a test to notice."""
     return ContinuousProfiler(
         collector, spool=spool, sampler=sampler or Numbers(), every=0.05, duration=0.01, jitter=0
     )

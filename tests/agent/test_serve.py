@@ -1,4 +1,4 @@
-"""The REST API of `pgo-agent serve`, row by row: a real agent, real profilers, a busy program."""
+"""The REST API of `pgo-agent serve`, route by route: a real agent, real profilers, a busy program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = "of-the-agent"
 
 @pytest.fixture(scope="module")
 def quick() -> str:
-    """A profiler that works here and starts quickly, as requests call it."""
+    """Return the name of a profiler that works here and starts quickly."""
     known = backends()
     try:
         return IN_REQUESTS[choose(known[name] for name in ("perf", "bpftrace", "bcc")).name]
@@ -38,7 +38,7 @@ def quick() -> str:
 
 
 def needs(name: str) -> None:
-    """Skips the test if the profiler doesn't work here."""
+    """Skip the test if the profiler doesn't work here."""
     try:
         probe(backends()[name])
     except AgentError as error:
@@ -61,7 +61,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory, program: subprocess.Popen[
 
 @pytest.fixture
 def agent(serving: Serving) -> Iterator[Serving]:
-    """One for all tests, idle before and after each."""
+    """Yield the agent of all tests; check that it is idle before and after each test."""
     yield serving
     serving.wait_until_idle()
     assert serving.children() == []

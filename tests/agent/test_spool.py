@@ -1,4 +1,4 @@
-"""Profiles on a real disk: their order, their bounds, and what becomes of them when things go wrong."""
+"""The spool on a real disk: the order of profiles, its bounds, and what happens after failures."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def drain_into(folder: Path, taken: Path) -> None:
 
 
 def test_processes_share_a_folder(folder: Path, tmp_path: Path) -> None:
-    """Three write and two send, all at once; each profile is sent by one of them."""
+    """Three processes write and two send, all at once; each profile is sent by one of them."""
     context = multiprocessing.get_context("spawn")
     taken = [tmp_path / "first", tmp_path / "second"]
     writers = [context.Process(target=put_many, args=(folder, first)) for first in (0, 100, 200)]

@@ -1,4 +1,4 @@
-"""Profiles of Python threads, as pprof has them: where they are, and how much CPU time they take."""
+"""Profiles of Python threads in pprof's format: their stacks, and the CPU time that they take."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sleeper:
 
 @contextmanager
 def running(*bodies: Callable[[Event], None]) -> Iterator[None]:
-    """Each on a thread of its own."""
+    """Run each function on its own thread within the block."""
     ended = Event()
     threads = [threading.Thread(target=body, args=(ended,)) for body in bodies]
     for thread in threads:
@@ -60,7 +60,7 @@ def parsed(profile: bytes) -> Profile:
 
 
 def stacks(profile: Profile) -> list[tuple[list[Frame], list[int]]]:
-    """Frames, the innermost first, and values."""
+    """Return the frames of each sample, the innermost first, and its values."""
     text = [string.decode() for string in profile.string_table]
     functions = {of.id: (text[of.name], text[of.filename], of.start_line) for of in profile.function}
     lines = {of.id: of.line for of in profile.location}
@@ -74,7 +74,7 @@ def stacks(profile: Profile) -> list[tuple[list[Frame], list[int]]]:
 
 
 def sampled(rate: float = 100.0) -> Profile:
-    """Of half a second of CPU time, however long that takes."""
+    """Return a profile of half a second of CPU time, however long that takes."""
     with when_taken(0.5) as enough:
         return parsed(StackSampler(rate).sample(600.0, enough))
 
