@@ -12,15 +12,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.bcc import Bcc
-from pgo_agent.backends.bpftrace import Bpftrace
-from pgo_agent.backends.choice import backends, choose, probe
-from pgo_agent.backends.perf import Perf
+from pgo_agent.backends import (
+    Backend,
+    Bcc,
+    Bpftrace,
+    Perf,
+    ProcessSampler,
+    SamplingRequest,
+    backends,
+    choose,
+    probe,
+)
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Recording, Stack
-from pgo_agent.process_sampler import ProcessSampler
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.sampling import wait_until_sampled
@@ -55,7 +60,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def record(backend: Backend, names: tuple[str, ...] = (NAME,)) -> Recording:
-    return backend.record(Wanted(names, FREQUENCY), SECONDS, threading.Event())
+    return backend.record(SamplingRequest(names, FREQUENCY), SECONDS, threading.Event())
 
 
 def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
@@ -181,7 +186,7 @@ def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: P
 
         ending = threading.Thread(target=end)
         ending.start()
-        recording = backend.record(Wanted((NAME,), FREQUENCY), 600.0, ended)
+        recording = backend.record(SamplingRequest((NAME,), FREQUENCY), 600.0, ended)
         ending.join()
     assert recording.stacks
     assert recording.duration < 600e9
@@ -209,8 +214,8 @@ def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("bcc", "has to run as root"),
-        ("bpftrace", "only runs as root"),
+        ("bcc", "works only as root"),
+        ("bpftrace", "works only as root"),
         ("perf", "kernel.perf_event_paranoid is"),
     ],
 )
@@ -260,4 +265,4 @@ def test_where_none_works_the_reason_for_each_is_told() -> None:
 @pytest.mark.parametrize("name", ["", "longer-than-15-bytes", 'a"b', "a\\b", "a\nb"])
 def test_a_name_that_no_process_has_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the name of a process"):
-        Wanted((name,), FREQUENCY)
+        SamplingRequest((name,), FREQUENCY)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_agent.errors import NotReadable, ToolFailed
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.native.perf_script import Sample, parse, read_recording, whole_recording
+from pgo_agent.native import native_profile
+from pgo_agent.native.external_tools import demangle
+from pgo_agent.native.perf_script import Sample, parse, read_samples, recording_of
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.native.symbols import demangled
 
 PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
 KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
@@ -78,7 +78,7 @@ def test_a_sample_has_the_name_of_its_process_as_it_was_then() -> None:
     [
         (
             "json  1/1  2.000000000:     1 cycles:ppp: \n\t 10 main (/a)\n",
-            "of cycles: record with -e cpu-clock",
+            "of cycles, not of CPU time: record with -e cpu-clock",
         ),
         ("json  1/1  2.000000000:     1 cpu-clock:      10 main (/a)\n", "has no stacks: record with -g"),
         ("json  1/1  2.000000000:     1 cpu-clock: \nmain\n", "not a frame of perf script: 'main'"),
@@ -127,7 +127,7 @@ def test_a_caller_at_the_first_byte_of_a_file_has_an_address() -> None:
 
 def test_times_add_up_to_no_more_than_a_profile_has_room_for() -> None:
     stack = Stack("x", 1, 1, ())
-    recording = Recording.of(1, 2, 3, [(stack, 1 << 62, (1 << 63) - 1)] * 3)
+    recording = Recording.from_samples(1, 2, 3, [(stack, 1 << 62, (1 << 63) - 1)] * 3)
     assert recording.stacks == {stack: ((1 << 63) - 1, (1 << 63) - 1)}
 
 
@@ -161,12 +161,12 @@ def test_the_largest_numbers_that_are_read_go_into_a_profile() -> None:
         f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x{'f' * 15}d) @ 0 00:00 0 0]: r-xp /a\n"
         f"x  -1/9999999999  999999999.000000000: 999999999999 cpu-clock: \n\t {LAST} a (/a)\n\t 0 a (/a)\n\n"
     )
-    assert native_profile(whole_recording(samples_in(printed), 1))
+    assert native_profile(recording_of(samples_in(printed), 1))
 
 
 @pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
 def test_a_name_of_several_lines_stays_as_it_is() -> None:
-    assert demangled(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
+    assert demangle(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
         "_Z1fv": "f()",
         "_Z1gv\n_Z1hv": "_Z1gv\n_Z1hv",
         "plain": "plain",
@@ -178,13 +178,13 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     file.write_bytes(b"no recording")
     with pytest.raises(ToolFailed, match=r"^perf: incompatible file format"):
-        read_recording(file)
+        read_samples(file)
 
 
 def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolFailed, match=r"^perf: it is not installed \(Debian's package: linux-perf\)$"):
-        read_recording(tmp_path / "perf.data")
+        read_samples(tmp_path / "perf.data")
 
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
@@ -194,4 +194,4 @@ def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
         ["perf", "record", "-q", "-B", "-e", "cpu-clock", "-o", file, "ls", "-R", "/usr/bin"], check=True
     )
     with pytest.raises(NotReadable, match="record with -g"):
-        read_recording(file)
+        read_samples(file)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from pgo_agent.backends.choice import backends, choose, probe
+from pgo_agent.backends import backends, choose, probe
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
@@ -269,7 +269,7 @@ def test_no_sample_is_500_with_what_to_look_for(tmp_path: Path, quick: str) -> N
         response = agent.post(quick)
     assert response.status_code == 500
     assert response.json() == (
-        "Failed to generate pprof data: no sample: no process named no-such-program runs, "
+        "Failed to generate pprof data: no samples: no process named no-such-program runs, "
         "or none took any CPU time"
     )
 
@@ -307,7 +307,7 @@ def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
         (["--bind", ":0"], "needs a key: --key-file"),
         (["--bind", "[::]:0"], "needs a key: --key-file"),
         (["--bind", "127.0.0.1"], "not host:port"),
-        (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "is to be a key, and is empty"),
+        (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "the first line is empty"),
         (["--url", "http://127.0.0.1:1"], "--url needs --submit-key-file"),
         (["--executable", "longer-than-15-bytes"], "not the name of a process"),
         (["--frequency", "1001"], "1 to 1000"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pgo_agent import CollectorUnavailable, DiskSpool, Dropped, SubmitRefused
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable
-from pgo_agent.spooled import pack, unpack
+from pgo_agent.spool import pack, unpack
 
 UPLOADS = [Upload(f"profile {number}".encode() * 50, (("service", "shop"),)) for number in range(6)]
 SIZE = len(pack(UPLOADS[0]))
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_made_is_only_logged(
     spool = DiskSpool(tmp_path / "file" / "spool")
     with caplog.at_level(logging.WARNING):
         assert not spool.put(UPLOADS[0])
-    assert "can't be kept" in caplog.text
+    assert "cannot keep" in caplog.text
     assert drained(spool) == []
 
 

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.choice import backends
+from pgo_agent.backends import Backend, SamplingRequest, backends
 
 from tests.bench.measure import progress, run
 from tests.bench.report import Section, seconds, table
@@ -106,7 +105,9 @@ def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object
 @contextmanager
 def _ours(backend: Backend) -> Iterator[None]:
     ended = threading.Event()
-    thread = threading.Thread(target=backend.record, args=(Wanted(("postgres",), _FREQUENCY), 600.0, ended))
+    thread = threading.Thread(
+        target=backend.record, args=(SamplingRequest(("postgres",), _FREQUENCY), 600.0, ended)
+    )
     thread.start()
     time.sleep(_WARM_SECONDS[backend.name])
     try:

@@ -217,7 +217,7 @@ def test_a_person_sees_how_far_it_is(scraping: Scraping, targets: TargetServer) 
     ("options", "reason"),
     [
         (["--every", "30", "--seconds", "30"], "--seconds must be less than --every"),
-        (["--types", "cpu,memory"], "no such type: 'memory'"),
+        (["--types", "cpu,memory"], "unknown type 'memory'"),
         (["--shard", "3/3"], "not INDEX/COUNT"),
         (["--concurrency", "0"], "not a whole number above 0"),
         (["--targets", "missing.toml"], "missing.toml: "),
@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_told_at_once(
 def test_nothing_to_scrape_is_told(scraping: Scraping) -> None:
     done = scraping.once()
     assert done.returncode == 2
-    assert "--targets or --kubernetes" in done.stderr
+    assert "--targets FILE or --kubernetes" in done.stderr
     scraping.targets.write_text("")
     assert scraping.once().returncode == 2
 

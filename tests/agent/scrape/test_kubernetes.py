@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from pgo_agent.scrape.cluster import Cluster
+from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.pod import PodLabels
-from pgo_agent.scrape.rounds import Rounds
+from pgo_agent.scrape.schedule import ScrapeSchedule
 from pgo_agent.scrape.scraper import Scraper
 from pgo_agent.scrape.shard import Shard
-from pgo_agent.scrape.target import Wanted
+from pgo_agent.scrape.target import TargetDefaults
 
 from tests.agent.scrape.kubernetes_api import CLUSTER_KEY, KubernetesApi, kubernetes_api
 from tests.agent.scrape.pods import Pod, pod
@@ -217,14 +217,14 @@ def test_a_version_that_expired_is_a_reason_to_list_anew(
 def test_silence_is_a_reason_to_list_anew(
     api: KubernetesApi, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgo_agent.scrape.cluster._LONGEST_SILENCE", 0.3)
+    monkeypatch.setattr("pgo_agent.scrape.kubernetes._LONGEST_SILENCE", 0.3)
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     api.put(shop.pod("first"))
     nothing: Any = None  # a round takes years, and nothing is scraped
 
     async def follow() -> None:
-        rounds = Rounds(Scraper(nothing, slots=1, limit=1, labels={}), Shard(0, 1), every=1e9)
-        cluster = Cluster((), None, Wanted(("cpu",), 1), PodLabels({}))
+        rounds = ScrapeSchedule(Scraper(nothing, slots=1, limit=1, labels={}), Shard(0, 1), every=1e9)
+        cluster = KubernetesTargets((), None, TargetDefaults(("cpu",), 1), PodLabels({}))
         following = asyncio.create_task(cluster.follow(rounds))
         await asyncio.to_thread(wait_until, lambda: len(rounds) == 1 and api.watches)
         api.put(shop.pod("second"), is_told=False)

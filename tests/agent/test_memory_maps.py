@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.native.elf import Elf
-from pgo_agent.native.layouts import Layouts
+from pgo_agent.native.memory_maps import MemoryMaps
 from pgo_agent.native.recording import Frame
 
 from tests.agent.busy import build, needs_gcc, running
@@ -38,8 +38,8 @@ def code_of(pid: int, binary: Path) -> int:
 def test_a_frame_is_in_the_mapping_of_its_file(binary: Path) -> None:
     with running(binary) as process:
         start = code_of(process.pid, binary)
-        layouts = Layouts()
-        layouts.look(process.pid)
+        layouts = MemoryMaps()
+        layouts.read(process.pid)
     leaf, caller = layouts.frames(process.pid, (), (start + 0x200, start + 0x300, 0x10))
     assert leaf.mapping is not None
     assert (leaf.mapping.file, leaf.mapping.start) == (str(binary), start)
@@ -52,10 +52,10 @@ def test_a_frame_is_in_the_mapping_of_its_file(binary: Path) -> None:
 
 def test_one_binary_is_one_mapping_in_all_its_processes(binary: Path) -> None:
     with running(binary) as first, running(binary) as second:
-        layouts = Layouts()
+        layouts = MemoryMaps()
         frames: list[Frame] = []
         for process in (first, second):
-            layouts.look(process.pid)
+            layouts.read(process.pid)
             frames += layouts.frames(process.pid, (), (code_of(process.pid, binary) + 0x200,))
     assert frames[0] == frames[1]
 
@@ -67,14 +67,14 @@ def test_a_binary_that_was_replaced_has_the_build_id_of_what_runs(binary: Path) 
         start = code_of(process.pid, binary)
         binary.unlink()
         shutil.copy("/bin/ls", binary)
-        layouts = Layouts()
-        layouts.look(process.pid)
+        layouts = MemoryMaps()
+        layouts.read(process.pid)
         ((frame,),) = (layouts.frames(process.pid, (), (start,)),)
     assert frame.mapping is not None
     assert (frame.mapping.file, frame.mapping.build_id) == (str(binary), old)
     # Of one that has ended, nobody can tell any more; so it isn't said to be what is at its path.
-    late = Layouts()
-    late.look(process.pid)
+    late = MemoryMaps()
+    late.read(process.pid)
     assert late.frames(process.pid, (), (start,)) == (Frame(start, None, ""),)
 
 
@@ -84,9 +84,9 @@ def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> 
         unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
 
         def frame_after_a_look() -> Frame:
-            layouts = Layouts()
+            layouts = MemoryMaps()
             for child in children_of(server.pid):
-                layouts.look(child)
+                layouts.read(child)
             (frame,) = layouts.frames(unseen, (), (start + 0x200,))
             return frame
 
@@ -98,8 +98,8 @@ def test_a_process_that_has_ended_has_the_layout_of_its_server(binary: Path) -> 
 
 def test_without_a_server_nothing_is_made_up(binary: Path) -> None:
     with running(binary) as process:
-        layouts = Layouts()
-        layouts.look(process.pid)
+        layouts = MemoryMaps()
+        layouts.read(process.pid)
         start = code_of(process.pid, binary)
         unseen = next(of for of in range(2, 1 << 22) if not Path(f"/proc/{of}").exists())
         assert layouts.frames(unseen, (), (start,)) == (Frame(start, None, ""),)
@@ -110,8 +110,8 @@ def test_a_file_that_is_called_as_a_line_looks_is_no_code(tmp_path: Path) -> Non
     forged = tmp_path / f"10-{'f' * 17} r-xp 0 00:00 1 [vdso]"
     forged.write_bytes(bytes(4096))
     with forged.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ):
-        layouts = Layouts()
-        layouts.look(os.getpid())
+        layouts = MemoryMaps()
+        layouts.read(os.getpid())
         assert "r-xp 0 00:00 1 [vdso]" in Path("/proc/self/maps").read_text()
         assert layouts.frames(os.getpid(), (), (0x18,)) == (Frame(0x18, None, ""),)
 
@@ -134,10 +134,10 @@ def test_any_number_of_forks_is_looked_at() -> None:
         assert process.stdout
         last = int(process.stdout.readline())
         allowed = sys.getrecursionlimit()
-        layouts = Layouts()
+        layouts = MemoryMaps()
         sys.setrecursionlimit(len(inspect.stack()) + 50)
         try:
-            layouts.look(last)
+            layouts.read(last)
         finally:
             sys.setrecursionlimit(allowed)
         text = Path(f"/proc/{process.pid}/maps").read_text()
@@ -158,7 +158,7 @@ def test_the_kernel_is_said_once_and_its_callers_are_calls() -> None:
     if not symbols.get("do_syscall_64"):
         pytest.skip("the kernel hides its addresses from this user")
     at = symbols["do_syscall_64"]
-    frames = Layouts().frames(1, (at + 8, at + 8, at + 16), ())
+    frames = MemoryMaps().frames(1, (at + 8, at + 8, at + 16), ())
     assert [(frame.address, frame.symbol) for frame in frames] == [
         (at + 8, "do_syscall_64"),
         (at + 15, "do_syscall_64"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from threading import Event
 
-from pgo_agent.backends.child import Child
+from pgo_agent.backends.profiler_process import ProfilerProcess
 
 # Both end as bpftrace does, which catches no signal any more while it prints what it has.
 TAKES_LONG = """
@@ -33,7 +33,7 @@ print("the rest", flush=True)
 def heard(program: str) -> list[bytes]:
     """What it says after its start, when it is ended."""
     said: list[bytes] = []
-    with Child("tool", (sys.executable, "-c", program), said.append) as child:
+    with ProfilerProcess("tool", (sys.executable, "-c", program), said.append) as child:
         child.run(0.1, Event())
     return said
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_agent.errors import ScrapeFailed
-from pgo_agent.scrape.fetch import check_pprof
+from pgo_agent.scrape.submit_queue import check_pprof
 
 from tests.agent.scrape.target_server import profile
 
