@@ -76,7 +76,7 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
     submit.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
     submit.add_argument(
-        "--key-file", type=Path, required=True, help="a file with the submit key as first line"
+        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
     )
     add_series(submit)
     submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")

@@ -1,4 +1,4 @@
-"""The body of a POST: whatever it is, it is an order or refused."""
+"""Test the body of a POST: any body is a valid request or refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_body_is_an_order_within_bounds_or_refused(body: bytes) -> None:
     else:
         assert 1 <= outcome.frequency <= 1000
         assert 1 <= outcome.duration <= 60
-        # No program but those that are the agent's own.
+        # Only the agent's own programs.
         assert outcome.backend in {Bcc(), Perf(), Bpftrace()}
 
 

@@ -1,4 +1,4 @@
-"""What is read of the lines that perf prints. They are of perf 6.1, shortened."""
+"""Test parsing of the lines that perf prints. The lines are of perf 6.1, shortened."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_frames_are_addresses_in_memory_and_callers_those_of_their_calls() -> No
         Frame(0x55C355717500, BINARY, "operator new(int)"),
         Frame(0x55C3557181FF, BINARY, ""),
     )
-    # A leaf in no file stays: otherwise its caller would be the leaf.
+    # A leaf in no file stays; otherwise its caller would become the leaf.
     assert second == (
         Frame(0x55C355700000, None, ""),
         Frame(0x55C355717000, BINARY, "main"),
@@ -110,7 +110,7 @@ def test_numbers_that_perf_would_not_print_are_refused(printed: str) -> None:
 
 @pytest.mark.parametrize(("start", "size"), [(BEYOND, "1"), ("1", BEYOND), (LAST, "1"), ("1", LAST)])
 def test_a_mapping_beyond_all_addresses_is_none(start: str, size: str) -> None:
-    """A thread or file may be called as a line of perf looks."""
+    """The name of a thread or file may look like a line of perf."""
     printed = (
         f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x{start}(0x{size}) @ 0 00:00 0 0]: r-xp /a\n"
         "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n"
@@ -119,7 +119,7 @@ def test_a_mapping_beyond_all_addresses_is_none(start: str, size: str) -> None:
 
 
 def test_a_caller_at_the_first_byte_of_a_file_has_an_address() -> None:
-    """Programs choose what is on their stacks."""
+    """Programs choose the content of their stacks."""
     printed = "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n\t 0 main (/a)\n"
     ((leaf, caller),) = (sample.stack.frames for sample in samples_in(printed))
     assert (leaf.address, caller.address) == (0x10, 0)
@@ -141,7 +141,7 @@ numbers = st.integers(0, 1 << 70) | st.sampled_from([0, (1 << 63) - 1, (1 << 64)
     lines=st.permutations(range(12)),
 )
 def test_changed_lines_are_read_or_refused(changed: list[tuple[int, str]], lines: list[int]) -> None:
-    """Numbers are exchanged, and the first lines stand in another order."""
+    """Numbers are swapped, and the first lines are in another order."""
     pieces = re.split(r"((?<![a-z])[0-9a-f]{2,}|\d+)", PRINTED)
     for at, text in changed:
         pieces[(2 * at + 1) % (len(pieces) - 1)] = text

@@ -1,4 +1,4 @@
-"""How long the client waits: what a Retry-After asks for, and the growth and spread of its own pauses."""
+"""Test how long the client waits: Retry-After, and the growth and spread of its own delays."""
 
 from __future__ import annotations
 

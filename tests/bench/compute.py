@@ -70,10 +70,10 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         "The compute profiler: what it costs PostgreSQL",
         f"""{table(head, rows)}
 
-CPU time of PostgreSQL's processes, by the transactions of `pgbench -S` with 2 clients, at
-{_FREQUENCY} Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, in which all
-take turns, and between brackets the least and the most. The bare tools are `profile-bpfcc`,
-`perf record -a` and a `bpftrace` of one line.""",
+CPU time of PostgreSQL's processes for each transaction of `pgbench -S` with 2 clients, at {_FREQUENCY}
+Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, taken in turns, with the
+lowest and the highest in brackets. The bare tools are `profile-bpfcc`, `perf record -a` and a one-line
+`bpftrace`.""",
     )
 
 

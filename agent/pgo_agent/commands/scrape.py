@@ -35,7 +35,12 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
     )
     add("--targets", metavar="FILE", type=Path, help="a TOML file with a [[target]] table for each target")
     add("--kubernetes", action="store_true", help="scrape the pods whose annotations ask for it")
-    add("--namespace", action="append", default=[], help="a namespace of pods; repeatable (default: all)")
+    add(
+        "--namespace",
+        action="append",
+        default=[],
+        help="a namespace of pods; may be repeated (default: all namespaces)",
+    )
     add("--selector", help="a label selector for pods, as kubectl takes it: app=shop,tier!=test")
     add(
         "--pod-label",

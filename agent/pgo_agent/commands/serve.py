@@ -50,7 +50,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     add_sampling(serve)
     pushed = serve.add_argument_group("submit to a collector on a schedule")
     pushed.add_argument(
-        "--url", help="the collector, such as http://host:8080; without it there is no schedule"
+        "--url", help="the collector's URL, such as http://host:8080; without it, nothing is submitted"
     )
     pushed.add_argument("--submit-key-file", type=Path, help="a file whose first line is the submit key")
     add_series(pushed)
@@ -58,7 +58,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         "--spool",
         metavar="FOLDER",
         type=Path,
-        help="a folder for profiles in an outage; lost without",
+        help="where profiles wait in an outage; without it, they are lost",
     )
     pushed.add_argument(
         "--every",

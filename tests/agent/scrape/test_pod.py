@@ -1,4 +1,4 @@
-"""What the annotations of a pod make of it."""
+"""Test the target that the annotations of a pod describe."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_profefe_has_defaults() -> None:
 
 
 def test_profefe_says_where() -> None:
-    """kube-profefe itself doesn't look at the path."""
+    """kube-profefe itself ignores the path."""
     said = ENABLED | {"profefe.com/port": "9000", "profefe.com/path": "own/pprof/"}
     assert urls(pod(annotations=said, address="fd00::7")) == {
         "cpu": "http://[fd00::7]:9000/own/pprof/profile?seconds=30",
@@ -148,7 +148,7 @@ TEXTS = st.text() | st.text(":/@?#\\[]%.a1 ")
     st.fixed_dictionaries({}, optional=dict.fromkeys(SAID, TEXTS)), st.sampled_from(["10.0.0.7", "fd00::7"])
 )
 def test_nothing_that_annotations_say_leads_elsewhere(said: dict[str, str], address: str) -> None:
-    """They are a URL of this pod, or a mistake that is told."""
+    """Any annotations give a URL of this pod, or an error."""
     scraped = {"profefe.com/enable": "true", "profiles.grafana.com/cpu.scrape": "true"}
     ports = {"profiles.grafana.com/cpu.port": "80"}
     try:

@@ -1,4 +1,4 @@
-"""Who scrapes what, and when."""
+"""Test which agent scrapes which target, and when."""
 
 from __future__ import annotations
 

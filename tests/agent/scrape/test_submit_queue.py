@@ -1,4 +1,4 @@
-"""What is taken for a pprof profile."""
+"""Test which bodies are accepted as pprof profiles."""
 
 from __future__ import annotations
 

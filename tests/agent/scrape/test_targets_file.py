@@ -1,4 +1,4 @@
-"""Targets in a file."""
+"""Test targets in a file."""
 
 from __future__ import annotations
 
