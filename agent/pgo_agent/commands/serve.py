@@ -72,7 +72,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=seconds,
         default=60.0,
-        help="of each profile (default: %(default)s)",
+        help="the length of each profile (default: %(default)s)",
     )
     serve.set_defaults(run=_serve)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-# The largest int64, which pprof values are.
+# Values in pprof are int64; this is the largest.
 _MAX_VALUE = (1 << 63) - 1
 
 
