@@ -59,7 +59,7 @@ def picture() -> str:
         for number, rooms in enumerate(rows):
             parts += _floor(rooms, left, ground - number * _ROW_HEIGHT, _WIDTHS[package])
         left += _WIDTHS[package] + _MARGIN
-    legend = "A room imports only rooms below it. The collector uses what the merge engine publishes in its __all__."
+    legend = "A room imports only rooms below it. The collector uses only names that pprof_merge publishes."
     parts.append(_text(_MARGIN, height - _MARGIN, legend, fill=_FAINT))
     drawn = "\n".join(parts)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" \
