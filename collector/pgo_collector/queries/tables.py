@@ -1,4 +1,4 @@
-"""Tables of the fleet: the sum of those of all services, and what each of them has in it."""
+"""Tables of the fleet: the sum of the tables of all services, and each service's part of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
 
-from pgo_collector.engine.outputs import refusing_large
-from pgo_collector.engine.queries import Tabled, table_blobs
+from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.queries import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
@@ -18,7 +18,7 @@ _ADVICE = "ask for one service, or for packages in place of functions"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePart:
-    """What one service has in the sum: its total, of so many profiles, and the values of the sum's `rows`."""
+    """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum."""
 
     service: str
     profiles: int
@@ -30,9 +30,9 @@ class ServicePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetTable:
-    """The sum of the tables of all services that measure the same, in one column.
+    """The sum, in one column, of the tables of all services that measure the most common sample type.
 
-    `parts` are in the order of the services' names; `others` are the services that measure something else.
+    `parts` are sorted by the services' names. `others` are the services that measure another sample type.
     """
 
     sample_type: ValueType
@@ -44,38 +44,38 @@ class FleetTable:
 
     @property
     def total(self) -> int:
-        """Of all samples."""
+        """Return the sum of all samples."""
         return int(self.table.total[0])
 
     @property
     def profiles(self) -> int:
-        """How many profiles it is of."""
+        """Return the number of profiles in the table."""
         return sum(part.profiles for part in self.parts)
 
 
 async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
-    """The table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
+    """Return the table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}
     types: dict[str, ValueType] = {}
     left_out: list[LeftOut] = []
 
-    def add(service: str, tabled: Tabled) -> None:
+    def add(service: str, tabled: TableResult) -> None:
         left_out.extend(tabled.left_out)
         if tabled.table is None or tabled.sample_type is None:
             return
         types[service] = tabled.sample_type
         table = tabled.table
         rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
-        with refusing_large("the table: "):
+        with refuse_too_large("the table: "):
             fleet.budget.check(sum(each.nbytes for each in sums.values()), _ADVICE)
         part = ServicePart(
             service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.ask(found, table_blobs, lambda _: (grouping,)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping,)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])

@@ -1,7 +1,7 @@
 """Decoding: inflate gzip, split the profile into records, read the records' fields, resolve ids and strings.
 
-A profile that google/pprof's parser refuses is refused here too, with the place and the reason. (Its fallback
-to the text formats that came before the protobuf is left out.)
+A profile that google/pprof's parser refuses is refused here too, with the place and the reason. Its fallback
+to the formats that came before the protobuf is left out; the reason then says how to convert them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from pprof_merge.codec.batch import Batch
 from pprof_merge.codec.compression import inflate
 from pprof_merge.codec.fields import read_scalars
+from pprof_merge.codec.other_formats import other_format
 from pprof_merge.codec.records import EncodedRecords, Records, split
 from pprof_merge.codec.resolve import (
     StringTables,
@@ -42,7 +43,11 @@ def decode(data: bytes, limits: Limits = Limits()) -> Profile:
 
     Raises MalformedProfile and LimitExceeded, both of which are ProfileErrors, and nothing else.
     """
-    return decode_batch([inflate(data, limits)], limits).single()
+    protobuf = inflate(data, limits)
+    try:
+        return decode_batch([protobuf], limits).single()
+    except ProfileError as error:
+        raise _explained(error, protobuf) from None
 
 
 def decode_all(
@@ -80,7 +85,7 @@ def _taken(
         batch = decode_batch(protobufs, limits)
     except ProfileError as error:
         if len(protobufs) == 1:
-            yield _alone(error)
+            yield _alone(_explained(error, protobufs[0]))
             return
     else:
         yield from take(batch)
@@ -88,6 +93,12 @@ def _taken(
     # One of them is refused, or they can't be decoded together: decode them one by one.
     for protobuf in protobufs:
         yield from _taken([protobuf], limits, take)
+
+
+def _explained(error: ProfileError, protobuf: bytes) -> ProfileError:
+    """Return the error that says in which other format the bytes are, if they are in one."""
+    known = other_format(protobuf)
+    return error if known is None else MalformedProfile(f"this is {known}")
 
 
 def _alone(error: ProfileError) -> ProfileError:
