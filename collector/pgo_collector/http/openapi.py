@@ -38,7 +38,7 @@ class ProblemDetails(BaseModel):
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=[HTTPStatus.NOT_FOUND.phrase])
     status: int = Field(examples=[HTTPStatus.NOT_FOUND.value])
-    detail: str = Field(examples=["no such profile is stored"])
+    detail: str = Field(examples=["no stored profile matches the selection"])
 
 
 def parameters(*names: str, body: str | None = None) -> dict[str, Any]:

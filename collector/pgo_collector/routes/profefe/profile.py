@@ -20,6 +20,7 @@ from pgo_collector.http.profile_ids import id_of, name_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.selection import EXACT
 from pgo_collector.store.store import Store
 
 
@@ -47,7 +48,7 @@ def profile_routes(merges: Merges) -> APIRouter:
 def _opened(store: Store, name: BlobName) -> OpenMerge:
     _stored(store, [name])
     try:
-        return OpenMerge.at(store.blobs.path(name), name.identity.digest, ())
+        return OpenMerge.at(store.blobs.path(name), name.identity.digest, (), EXACT)
     except FileNotFoundError:
         _stored(store, [name])  # it may have been combined just now
         raise NoSuchProfile("the profile's file is missing") from None
@@ -57,7 +58,7 @@ def _stored(store: Store, names: Sequence[BlobName]) -> list[Blob]:
     """Raises NoSuchProfile for one that isn't there, or not by itself any more."""
     blobs = []
     for name in names:
-        blob = store.catalog.counting(name)
+        blob = store.catalog.counting_blob(name)
         if blob is None:
             raise NoSuchProfile("nothing found")
         if blob.name != name:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.outputs import refusing_large
+from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.errors import NothingSelected
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.openapi import METHODS
@@ -59,7 +59,7 @@ def _listed(merges: Merges, selections: Sequence[Selection], newest: int | None)
     names = [blob.name for selection in selections for blob in catalog.live(selection, newest)]
     if not names:
         raise NothingSelected
-    with refusing_large("the list: "):
+    with refuse_too_large("the list: "):
         merges.budget.check(sum(_ENTRY_BYTES + len(str(name)) for name in names), "ask for fewer with limit")
     names.sort(key=lambda name: (name.identity, name.series))
     wanted = names if newest is None else names[-newest:]

@@ -37,7 +37,7 @@ async def shown(request: Request, sources: Sources, page: str, *own: str) -> Sho
     selection = selection_of(request)
     links = Links.of(request, page, *own)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
-    summary = await asyncio.to_thread(sources.summaries.of, selection)
+    summary = await asyncio.to_thread(sources.summaries.summary, selection)
     return Shown(selection, links, next(iter(services), None), summary)
 
 
