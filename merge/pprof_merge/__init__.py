@@ -1,10 +1,25 @@
-"""pprof_merge: the bytes of many profiles → one `Profile` → bytes that a compiler or a person reads."""
+"""Merge many pprof profiles into one, exactly as google/pprof does, and write it for a compiler or a person.
 
-from pprof_merge.budget import Budget
-from pprof_merge.collection import Collection
-from pprof_merge.compression import compress, inflate
-from pprof_merge.decode import decode
-from pprof_merge.encode import encode
+    from pprof_merge import FORMATS, decode, merge
+
+    merged = merge(map(decode, bodies))  # bodies: bytes of pprof profiles, gzip or bare protobuf
+    FORMATS["go"].write(merged)          # bytes for `go build -pgo`
+
+The names in `__all__` are the public API; everything else may change. The folders, each of which imports
+only from those before it: `columns` (flat arrays), `codec` (bytes ↔ columns), `merging` (dictionary, sums,
+weights), `analysis` (top table, flame graph, diff, report, rules), `formats` (output formats) and `command`
+(the command `pprof-merge`).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.codec.batch import Batch
+from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
+from pprof_merge.codec.decode import decode, decode_all
+from pprof_merge.codec.encode import encode
+from pprof_merge.columns.ragged import first_appearance
 from pprof_merge.errors import (
     IncompatibleProfiles,
     LimitExceeded,
@@ -17,34 +32,140 @@ from pprof_merge.errors import (
     UnfitForWeight,
     WeightingInvalid,
 )
+from pprof_merge.formats import FORMATS, Format
+from pprof_merge.heap import keep_heap, share_heap, trim_after, trim_heap
 from pprof_merge.limits import Limits
-from pprof_merge.merge import merge
-from pprof_merge.profile import Header, Profile, ValueType
-from pprof_merge.segment import Segment
-from pprof_merge.weights import Weighting
+from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.headers import check_compatible
+from pprof_merge.merging.merge import merge
+from pprof_merge.merging.segment import Segment
+from pprof_merge.merging.weights import (
+    PLAIN_WEIGHTING,
+    WEIGHTS,
+    Weighting,
+    parse_half_life,
+    parse_weight,
+)
+from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, Profile, ValueType
+
+if TYPE_CHECKING:
+    from pprof_merge.analysis.coverage import parse_symbols
+    from pprof_merge.analysis.diff import Usage, diff_tables, share_of
+    from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
+    from pprof_merge.analysis.grouping import GROUPINGS, Grouping, package_of
+    from pprof_merge.analysis.overlap import overlap
+    from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
+    from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
+    from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column
+    from pprof_merge.analysis.timeline import Timeline
+    from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+
+# Names that are imported on first use, with their modules in `analysis`: the command starts faster without.
+_ANALYSIS = {
+    "FlameGraph": "flame_graph",
+    "FlameView": "flame_graph",
+    "Frame": "stacks",
+    "GROUPINGS": "grouping",
+    "Grouping": "grouping",
+    "ReportOptions": "report",
+    "ReportedProfile": "report",
+    "Rules": "rules",
+    "Timeline": "timeline",
+    "TopOrder": "top_table",
+    "TopSum": "top_table",
+    "TopTable": "top_table",
+    "Usage": "diff",
+    "WeighedStacks": "stacks",
+    "apply_rules": "rules",
+    "default_column": "stacks",
+    "diff_tables": "diff",
+    "overlap": "overlap",
+    "package_of": "grouping",
+    "parse_rules": "rules",
+    "parse_symbols": "coverage",
+    "report": "report",
+    "share_of": "diff",
+}
 
 __all__ = [
+    "FORMATS",
+    "GROUPINGS",
+    "GZIP_MAGIC",
+    "PLAIN_WEIGHTING",
+    "UNBOUNDED",
+    "WEIGHTS",
+    "Batch",
     "Budget",
+    "Bytes",
     "Collection",
+    "FlameGraph",
+    "FlameView",
+    "Format",
+    "Frame",
+    "Grouping",
     "Header",
     "IncompatibleProfiles",
+    "Int32s",
+    "Int64s",
+    "Ints",
     "LimitExceeded",
     "Limits",
     "MalformedProfile",
     "OutputTooLarge",
     "Profile",
     "ProfileError",
+    "ReportOptions",
+    "ReportedProfile",
+    "Rules",
     "RulesInvalid",
     "Segment",
     "SymbolsInvalid",
+    "Timeline",
+    "TopOrder",
+    "TopSum",
+    "TopTable",
     "UnfitForFormat",
     "UnfitForWeight",
+    "Usage",
     "ValueType",
+    "WeighedStacks",
     "Weighting",
     "WeightingInvalid",
+    "apply_rules",
+    "check_compatible",
     "compress",
     "decode",
+    "decode_all",
+    "default_column",
+    "diff_tables",
     "encode",
+    "first_appearance",
     "inflate",
+    "keep_heap",
     "merge",
+    "overlap",
+    "package_of",
+    "parse_half_life",
+    "parse_rules",
+    "parse_symbols",
+    "parse_weight",
+    "report",
+    "share_heap",
+    "share_of",
+    "trim_after",
+    "trim_heap",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name from `analysis` on its first use, and return it."""
+    module = _ANALYSIS.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f"{__name__}.analysis.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the published names."""
+    return __all__

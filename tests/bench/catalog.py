@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from itertools import islice, product
 from statistics import median, quantiles
 
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.types import CPU
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.selection import Matcher, Selection
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series
 
 from tests.bench.measure import progress
 from tests.bench.report import Section, seconds, table
@@ -54,7 +54,7 @@ def sections(rig: Rig) -> list[Section]:
 
     found = median(len(catalog.live(any_day())) for _ in range(_TIMES))
     rows = [
-        _row("their fingerprint, by which a merge that is kept is found", any_day, catalog.fingerprint),
+        _row("their fingerprint, by which a merge that is kept is found", any_day, catalog.state),
         _row(f"the rows, {found:.0f} of them", any_day, catalog.live),
     ]
     catalog.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pprof_merge import Collection, inflate
-from pprof_merge.cli import main as pprof_merge
+from pprof_merge.command.cli import main as pprof_merge
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
 

@@ -20,22 +20,22 @@ from pgo_agent.scrape.targets_file import read_targets
 from pgo_agent.serve import CaptureRequest
 from pgo_agent.serve import RequestRefused as AgentRefusal
 from pgo_agent.spool import unpack
-from pgo_collector.engine import questions, tasks
-from pgo_collector.engine.collected import SHELF, Chosen
-from pgo_collector.engine.forms import Form, format_named
-from pgo_collector.engine.received import HeldBody, receive, receive_held
-from pgo_collector.engine.stored import STORED, StoredBlobs, StoredSeries
+from pgo_collector.engine import queries, tasks
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
+from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
-from pgo_collector.questions.flames import Flame
+from pgo_collector.model.selection import Coarse
+from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
-from pgo_collector.store.selection import Coarse
 from pgo_collector.ui.flame_drawing import drawing_of
 from pprof_merge import ProfileError, Weighting
+from pprof_merge.analysis.coverage import parse_symbols
+from pprof_merge.analysis.flame_graph import FlameView
+from pprof_merge.analysis.rules import Rules, parse_rules
 from pprof_merge.errors import RulesInvalid, SymbolsInvalid
-from pprof_merge.flame_graph import View
 from pprof_merge.formats import FORMATS
-from pprof_merge.rules import Rules, parse_rules
-from pprof_merge.symbols import parse_symbols
 
 from tests.campaign.bomb_inputs import PROFILE, Kind, text_kind
 from tests.merge.stacked import stacked
@@ -70,24 +70,24 @@ class _Engine:
     def __init__(self, body: bytes, folder: Path) -> None:
         """Check the body as that of a submit is, and store it."""
         settings = Settings()
-        (received,) = receive_held([HeldBody(body, _TYPE)], settings.limits)
-        if isinstance(received, Exception):
-            raise received
+        (validated,) = validate_bodies([SubmittedBody(body, _TYPE)], settings.limits)
+        if isinstance(validated, Exception):
+            raise validated
         self._folder = folder
         self.budget = settings.output_budget
-        blobs = StoredBlobs(
+        blobs = BlobColumns(
             str(folder),
-            (StoredSeries("service"),),
+            (BlobSeries("service"),),
             np.zeros(1, np.int32),
             np.array([_NOW]),
-            np.frombuffer(bytes.fromhex(received.facts.digest), np.uint8).reshape(1, 32),
+            np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),
         )
         blobs.path(0).parent.mkdir(parents=True, exist_ok=True)
-        blobs.path(0).write_bytes(received.packed or body)
-        SHELF.folder, SHELF.most_bytes = folder, 64 << 20
-        self.chosen = Chosen("service", _TYPE, blobs)
+        blobs.path(0).write_bytes(validated.packed or body)
+        ROW_CACHE.folder, ROW_CACHE.most_bytes = folder, 64 << 20
+        self.chosen = ChosenBlobs("service", _TYPE, blobs)
 
-    def merged(self, form: Form) -> int:
+    def merged(self, form: Rendition) -> int:
         """The size of the merge in a form."""
         part = self._folder / "part"
         tasks.merge_blobs(self.chosen, form, part, self.budget)
@@ -100,12 +100,14 @@ class _Engine:
 
 
 def _format(name: str, weighting: Weighting) -> Work:
-    return lambda body, folder: _Engine(body, folder).merged(Form(format_named(name), Rules(), weighting))
+    return lambda body, folder: _Engine(body, folder).merged(
+        Rendition(format_named(name), Rules(), weighting)
+    )
 
 
 def _ruled(body: bytes, folder: Path) -> int:
     rules = parse_rules(b"drop /.*a{20}.*/\nnoinline /[0-9]*.*/\ndrop 1a\n")
-    return _Engine(body, folder).merged(Form(format_named("go"), rules))
+    return _Engine(body, folder).merged(Rendition(format_named("go"), rules))
 
 
 def _report(body: bytes, folder: Path) -> int:
@@ -121,7 +123,7 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     return sum(
-        len(pickle.dumps(questions.table_blobs(engine.chosen, grouping, engine.budget)))
+        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, engine.budget)))
         for grouping in ("function", "package", "file")
     )
 
@@ -129,16 +131,14 @@ def _table(body: bytes, folder: Path) -> int:
 def _timeline(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     steps = {engine.chosen.blobs.name(0): 999}
-    return len(
-        pickle.dumps(questions.time_blobs(engine.chosen, steps, "function", "main.run", engine.budget))
-    )
+    return len(pickle.dumps(queries.time_blobs(engine.chosen, steps, "function", "main.run", engine.budget)))
 
 
 def _flame(body: bytes, folder: Path) -> int:
     """The graph, and what the page draws of it, in which all is found that is sought."""
     engine = _Engine(body, folder)
-    view = View(least=0, search="1")
-    drawn = questions.draw_blobs(engine.chosen, view, None, engine.budget)
+    view = FlameView(least=0, search="1")
+    drawn = queries.draw_blobs(engine.chosen, view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
         flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, Coarse(), drawn.left_out)  # type: ignore[arg-type]
@@ -150,13 +150,15 @@ def _legacy(body: bytes, folder: Path) -> int:
     """A file of pgo-fleet's, that only an operator can put there, is taken without most limits."""
     part = folder / "part"
     part.write_bytes(body)
-    receive(part, folder / "gzipped", _TYPE, STORED)
+    (validated,) = validate_bodies([SubmittedBody(part, _TYPE)], STORED_LIMITS)
+    if isinstance(validated, Exception):
+        raise validated
     return part.stat().st_size
 
 
 def _rules(body: bytes, folder: Path) -> int:
     rules = parse_rules(body)
-    return _Engine(stacked({"main.main;main.run": 100}), folder).merged(Form(format_named("go"), rules))
+    return _Engine(stacked({"main.main;main.run": 100}), folder).merged(Rendition(format_named("go"), rules))
 
 
 def _scraped(body: bytes, _: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pprof_merge import ProfileError, decode
-from pprof_merge.formats.stacks import stacks_of
+from pprof_merge.analysis.stacks import stacks_of
 
 from tests.campaign import bombs, run, wire
 from tests.campaign.bomb_inputs import PROFILE, text_kind

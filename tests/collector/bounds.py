@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pgo_collector.engine.process import Bounds
+from pgo_collector.workers.process import Bounds
 
 BOUNDS = Bounds(rows_bytes=1 << 29, task_bytes=1 << 30, task_seconds=120)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import httpx
 from blockbuster import blockbuster_ctx
-from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.server import open_store
+from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -87,7 +87,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         async with open_store(settings, folder, metrics) as store:
             endpoint = Endpoint(receiver.url, secret_file, 5)
             deliveries = Deliveries(store, endpoint, 1, 100, metrics.delivery)
-            following = [asyncio.create_task(each.follow()) for each in (keys, deliveries)]
+            following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
             parts = Parts(store, locks, warming, background, Keys(keys, keys, keys), metrics)
             metrics.watch(Gauges(store, warming, Upkeep(store, locks, settings), background))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pgo_collector.errors import KeyMalformed
-from pgo_collector.http.key import Key, digest_of, new_key
-from pgo_collector.http.scope import Scope
+from pgo_collector.http.keys import Key, Scope, digest_of, new_key
 
 DIGEST = hashlib.sha256(b"key").hexdigest()
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pgo_collector.engine.collected import SHELF, Chosen
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.forms import PLAIN_FORM
-from pgo_collector.engine.stored import StoredBlobs, StoredSeries
+from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
+from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.engine.tasks import merge_blobs
-from pgo_collector.engine.workers import Workers
-from pgo_collector.store.blobs import BlobName, Identity
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.series import Series
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.reconcile import reconcile
-from pgo_collector.store.series import Series
 from pgo_collector.store.store import Store
+from pgo_collector.workers.pool import Workers
 from pprof_merge import Budget, decode
 
 from tests.collector.bounds import BOUNDS
@@ -36,15 +36,15 @@ _MOST_BYTES_AT_A_START = 150
 _FEW, _MANY = 1_000, 8_000
 
 
-def store(folder: Path, count: int) -> Chosen:
+def store(folder: Path, count: int) -> ChosenBlobs:
     """So many profiles of one stack, in files."""
     every = []
     for number in range(count):
         profile = profile_of("same", time_nanos=EPOCH + number)
         every.append((profile, decode(profile)))
-    blobs = StoredBlobs(
+    blobs = BlobColumns(
         str(folder),
-        (StoredSeries("service/cpu"),),
+        (BlobSeries("service/cpu"),),
         np.zeros(count, np.int32),
         np.array([profile.header.time_nanos for _, profile in every]),
         np.frombuffer(b"".join(profile.digest for _, profile in every), np.uint8).reshape(-1, 32),
@@ -53,14 +53,14 @@ def store(folder: Path, count: int) -> Chosen:
         path = blobs.path(row)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return Chosen("service", "cpu", blobs)
+    return ChosenBlobs("service", "cpu", blobs)
 
 
-def memory_after(chosen: Chosen, folder: Path) -> int:
+def memory_after(chosen: ChosenBlobs, folder: Path) -> int:
     """The bytes that a worker has of its own after a merge: without the pages of files."""
-    SHELF.most_bytes, SHELF.folder = 1 << 30, folder
+    ROW_CACHE.most_bytes, ROW_CACHE.folder = 1 << 30, folder
     merged = folder / "merged"
-    assert merge_blobs(chosen, PLAIN_FORM, merged, Budget()).left_out == ()
+    assert merge_blobs(chosen, PLAIN_RENDITION, merged, Budget()).left_out == ()
     assert tally(merged.read_bytes()) == {"same": len(chosen.blobs)}
     lines = Path("/proc/self/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))

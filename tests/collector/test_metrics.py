@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pgo_collector.engine.workers import Workers
+from pgo_collector.workers.pool import Workers
 
 from tests.collector.bounds import BOUNDS
 from tests.collector.visitor import Visitor

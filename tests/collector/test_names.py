@@ -8,13 +8,13 @@ from urllib.parse import quote
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pgo_collector.engine.collected import LeftOut
 from pgo_collector.errors import InputsDamaged, LabelsInvalid
-from pgo_collector.http.etags import matches, quoted
-from pgo_collector.http.left_out import left_out_header
-from pgo_collector.store.blobs import BlobName, Blobs, Identity
+from pgo_collector.http.answers import left_out_header, matches, quoted
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.series import Series, parse_labels
+from pgo_collector.store.blobs import Blobs
 from pgo_collector.store.folder import DataFolder
-from pgo_collector.store.series import Series, parse_labels
 
 from tests.faults.stacks import profile_of
 
@@ -49,7 +49,10 @@ def test_what_a_roll_up_leaves_is_a_series_of_its_own() -> None:
     assert left != Series("default", "cpu", (("version", "1"),))
     assert left.rolled_up(["version"]) == left
     assert left.rolled_up(["zone"]) == Series("default", "cpu", (), ("pod", "version"))
-    assert left.joined(Series("default", "cpu", (("version", "1"),), ("zone",))).dropped == ("pod", "zone")
+    assert left.merged_with(Series("default", "cpu", (("version", "1"),), ("zone",))).dropped == (
+        "pod",
+        "zone",
+    )
     assert sent.rolled_up([]) == sent.rolled_up(["pod", "version", "zone"]) == sent
 
 

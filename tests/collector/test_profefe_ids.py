@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.errors import NoSuchProfile
 from pgo_collector.http.profile_ids import id_of, name_of
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.series import Series
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.series import Series
 
 from tests.collector.profefe import PROFILES, TYPES, assert_error, get, listed, merged, stored
 from tests.faults.stacks import EPOCH, profile_of, tally

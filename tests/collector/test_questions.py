@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.types import CPU
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.series import Series
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES
@@ -157,7 +157,7 @@ def test_services_that_measure_something_else_are_named(server: Server) -> None:
     series = asked(server, "/v1/series", service="*", type="other", function="f")
     assert (series["others"], series["profiles"]) == (answer["others"], 2)
     detail = refused(server, "/v1/diff", 422, service="one", type="other", base_service="three")
-    assert detail == "one measures wall/nanoseconds, the base waiting/nanoseconds"
+    assert detail == "the selection measures wall/nanoseconds, the base waiting/nanoseconds"
 
 
 def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
     for path, query in {"top": {}, "series": {"function": "f"}, "diff": {"base_labels": "a="}}.items():
         detail = refused(server, f"/v1/{path}", 404, service="shop", **query)
         assert detail.startswith("none of the 2 stored profiles can be taken: ")
-    assert refused(server, "/v1/top", 404, service="cart") == "no such profile is stored"
+    assert refused(server, "/v1/top", 404, service="cart") == "no stored profile matches the selection"
 
 
 @pytest.mark.parametrize(("step", "width"), [("hour", HOUR), ("day", DAY)])
@@ -227,7 +227,7 @@ def test_a_question_is_of_a_bounded_number_of_services(server: Server) -> None:
         ("/v1/diff", {"base_last": "1d"}),
     ):
         detail = refused(server, path, 400, service="*", **query)
-        assert "1,001 services, and 1,000 are the most" in detail
+        assert "1,001 services, and at most 1,000 are allowed" in detail
     one = {"service": "*", "from_": "1970-01-01T00:00:00.000001Z"}
     assert "none of the 1 stored" in refused(server, "/v1/top", 404, **one)
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from pprof_merge import Collection, compress, decode
-from pprof_merge.likeness import _CHUNK_TRACES
-from pprof_merge.overlap import overlap
-from pprof_merge.report import Questions, Subject, report
+from pprof_merge.analysis.outliers import _CHUNK_STACKS
+from pprof_merge.analysis.overlap import overlap
+from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.conftest import PROFILES
@@ -43,8 +43,8 @@ def test_is_the_engines(filled: Server, go_profiles: list[bytes]) -> None:
     assert answer.headers["Cache-Control"] == "private, no-store"
     found = answer.json()
     collection = Collection()
-    subjects = [Subject(collection.add(profile), "") for profile in go_profiles]
-    expected: dict[str, Any] = json.loads(report(collection, subjects, 0, Questions()).json())
+    subjects = [ReportedProfile(collection.add(profile), "") for profile in go_profiles]
+    expected: dict[str, Any] = json.loads(report(collection, subjects, 0, ReportOptions()).json())
     assert found["coverage"] is None
     for changing in ("times", "outliers"):
         del found[changing], expected[changing]
@@ -127,7 +127,7 @@ def assert_problem(answer: httpx.Response, status: int, detail: str) -> None:
 
 def test_nothing_stored_is_404(server: Server) -> None:
     for answer in (ask(server), ask(server, "POST", content=SYMBOLS)):
-        assert_problem(answer, 404, "no such profile is stored")
+        assert_problem(answer, 404, "no stored profile matches the selection")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
@@ -149,7 +149,7 @@ def test_head_has_no_body(shared: Server) -> None:
 
 def test_symbols_without_a_function_are_400(shared: Server) -> None:
     shared.submit(profile_of("a"))
-    detail = "there is no function among the symbols; nm finds none in a stripped program"
+    detail = "no function among the symbols; nm lists none of a stripped program: use the unstripped one"
     assert_problem(ask(shared, "POST", content=b"  600840 D data\n"), 400, detail)
     detail = "the body is empty; send what `go tool nm` prints, or a list of functions"
     assert_problem(ask(shared, "POST", content=b""), 400, detail)
@@ -173,8 +173,8 @@ def test_where_the_last_profile_fills_a_chunk(server: Server) -> None:
     """The report takes so many stacks at once, and here there are just as many."""
     for profile in (1, 2):
         message = Profile.FromString(stacked({"main.main;main.run": 1}, time_nanos=profile * SECOND))
-        message.sample.extend([message.sample[0]] * (_CHUNK_TRACES // 2 - 1))
-        assert len(message.sample) * 2 == _CHUNK_TRACES
+        message.sample.extend([message.sample[0]] * (_CHUNK_STACKS // 2 - 1))
+        assert len(message.sample) * 2 == _CHUNK_STACKS
         assert server.submit(compress(message.SerializeToString())).status_code == 204
     found = ask(server)
     assert found.status_code == 200, found.text

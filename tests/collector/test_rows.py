@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pgo_collector.engine import row_file, shelf
+from pgo_collector.engine import row_cache
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.packing import pack, unpack
-from pgo_collector.engine.row_file import RowFile
-from pgo_collector.engine.rows import Rows
-from pgo_collector.engine.shelf import Shelf
-from pgo_collector.engine.stored import STORED, StoredBlobs, StoredSeries
+from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally
@@ -41,11 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stored(folder: Path, paths: list[Path]) -> StoredBlobs:
+def stored(folder: Path, paths: list[Path]) -> BlobColumns:
     profiles = [decode(path.read_bytes()) for path in paths]
-    return StoredBlobs(
+    return BlobColumns(
         str(folder),
-        (StoredSeries("service/cpu"),),
+        (BlobSeries("service/cpu"),),
         np.zeros(len(profiles), np.int32),
         np.array([profile.header.time_nanos for profile in profiles]),
         np.frombuffer(b"".join(profile.digest for profile in profiles), np.uint8).reshape(-1, 32),
@@ -54,7 +52,7 @@ def stored(folder: Path, paths: list[Path]) -> StoredBlobs:
 
 def take_in(rows: Rows, folder: Path, paths: list[Path]) -> dict[int, str]:
     blobs = stored(folder, paths)
-    return rows.take_in(blobs, rows.new(blobs))
+    return rows.load(blobs, rows.missing(blobs))
 
 
 def merged(rows: Rows) -> bytes:
@@ -62,7 +60,7 @@ def merged(rows: Rows) -> bytes:
 
 
 def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
-    rows = Rows(STORED)
+    rows = Rows(STORED_LIMITS)
     file = RowFile(path, engine, rows)
     file.read()
     return rows, file
@@ -72,16 +70,16 @@ def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
 def test_blobs_are_taken_in_segment_by_segment(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    for module in (row_file, shelf):
-        monkeypatch.setattr(module, "SEGMENT", size)
+    for module in (row_cache,):
+        monkeypatch.setattr(module, "SEGMENT_PROFILES", size)
     paths = [path for path in PROFILES if path.name.startswith("apisvc")]
     assert len(paths) > 2 * size + 1
     for count in (0, 1, size - 1, size, size + 1, 2 * size, 2 * size + 1):
-        kept = Shelf(STORED, "1")
+        kept = RowCache(STORED_LIMITS, "1")
         kept.folder, kept.most_bytes = tmp_path / str(count), 1 << 30
         kept.folder.mkdir(exist_ok=True)
-        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
-        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
+        assert kept.load("x/cpu", stored(folder, paths[:count])) == {}
+        assert kept.load("x/cpu", stored(folder, paths[:count])) == {}
         numbers = kept.rows("x/cpu").numbers(stored(folder, paths[:count])).tolist()
         assert numbers == [*range(count)]
         if count:
@@ -92,7 +90,7 @@ def test_blobs_are_taken_in_segment_by_segment(
 def test_a_file_has_all_that_a_merge_needs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_file, "SEGMENT", 3)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 3)
     paths = [path for path in PROFILES if path.name.startswith(("etl", "apisvc", "lintd"))]
     assert len(paths) > 8
     for count in range(1, 1 + len(paths)):
@@ -112,7 +110,7 @@ def test_a_file_has_all_that_a_merge_needs(
 def test_a_file_that_is_damaged_is_good_up_to_there(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     sizes = [0]
     for count in (2, 4, 6, 7):
@@ -137,7 +135,7 @@ def test_a_file_that_is_damaged_is_good_up_to_there(
 def test_a_tail_of_other_segments_plays_no_part(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:2])
     file.save()
@@ -156,7 +154,7 @@ def test_a_tail_of_other_segments_plays_no_part(
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
-    packed = b"".join(pack(("1", Rows(STORED).collection.since(Rows(STORED).collection.mark))))
+    packed = b"".join(pack(("1", Rows(STORED_LIMITS).collection.since(Rows(STORED_LIMITS).collection.mark))))
     assert unpack(memoryview(packed)) is not None
     at = data.draw(st.integers(0, len(packed) - 1))
     damaged = bytearray(packed)
@@ -178,7 +176,7 @@ def test_another_versions_file_is_none(folder: Path, tmp_path: Path) -> None:
 def test_what_there_is_no_room_for_leaves_the_file_as_it_was(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_file, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:2])
     file.save()
@@ -227,11 +225,11 @@ def in_frame(text: bytes) -> memoryview:
 def test_what_is_packed_gets_at_nothing_that_the_engine_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pprof_merge.files.Toucher", Toucher, raising=False)
-    monkeypatch.setattr("pprof_merge.files.sys.Toucher", Toucher, raising=False)
+    monkeypatch.setattr("pprof_merge.command.files.Toucher", Toucher, raising=False)
+    monkeypatch.setattr("pprof_merge.command.files.sys.Toucher", Toucher, raising=False)
     harm = tmp_path / "harm"
     for name in ("Toucher", "sys.Toucher"):
-        assert unpack(in_frame(reached_through("pprof_merge.files", name, str(harm)))) is None
+        assert unpack(in_frame(reached_through("pprof_merge.command.files", name, str(harm)))) is None
         assert not harm.exists()
 
 
@@ -254,25 +252,25 @@ def test_what_is_no_segment_plays_no_part(content: object, tmp_path: Path) -> No
     assert len(read_from(tmp_path / "x")[0].collection) == 0
 
 
-def test_a_shelf_keeps_what_has_room_and_takes_the_rest_from_disk(folder: Path, tmp_path: Path) -> None:
-    shelf = Shelf(STORED, "1")
-    shelf.folder = tmp_path
+def test_a_cache_keeps_what_has_room_and_takes_the_rest_from_disk(folder: Path, tmp_path: Path) -> None:
+    cache = RowCache(STORED_LIMITS, "1")
+    cache.folder = tmp_path
     owners = ["a/cpu", "b/cpu", "c.d/heap"]
     for owner, path in zip(owners, PROFILES, strict=False):
-        shelf.take_in(owner, stored(folder, [path]))
-        shelf.keep(owner)
+        cache.load(owner, stored(folder, [path]))
+        cache.enforce_budget(owner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.tail", "b.cpu.tail", "c.d.heap.tail"]
     for owner, path in zip(owners, PROFILES, strict=False):
-        assert merged(shelf.rows(owner)) == encode(merge([decode(path.read_bytes())]))
-    assert shelf.taken.value == 0
-    shelf.most_bytes = 1 << 30
+        assert merged(cache.rows(owner)) == encode(merge([decode(path.read_bytes())]))
+    assert cache.used_bytes.value == 0
+    cache.most_bytes = 1 << 30
     for owner in owners:
-        shelf.keep(owner)
-    taken = shelf.taken.value
-    shelf.drop("a/cpu")
-    assert 0 < shelf.taken.value < taken
+        cache.enforce_budget(owner)
+    taken = cache.used_bytes.value
+    cache.delete("a/cpu")
+    assert 0 < cache.used_bytes.value < taken
     assert not (tmp_path / "a.cpu.tail").exists()
-    assert len(shelf.rows("a/cpu").collection) == 0
+    assert len(cache.rows("a/cpu").collection) == 0
 
 
 def test_after_a_stop_no_blob_is_read_again(server: Server) -> None:
@@ -314,7 +312,7 @@ def test_what_is_to_be_read_is_known_before_any_of_it_is(server: Server) -> None
 
 
 def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
-    for number in range(row_file.SEGMENT + 2):
+    for number in range(row_cache.SEGMENT_PROFILES + 2):
         server.submit(profile_of(f"{number}", time_nanos=EPOCH + number))
     server.merge()
     server.submit(profile_of("late", time_nanos=EPOCH + 1000))
@@ -329,5 +327,5 @@ def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
     server.submit(profile_of("later", time_nanos=EPOCH + 1001))
     answer = server.merge()
     assert "PGO-Left-Out" not in answer.headers
-    expected = [*map(str, range(row_file.SEGMENT + 2)), "late", "later"]
+    expected = [*map(str, range(row_cache.SEGMENT_PROFILES + 2)), "late", "later"]
     assert tally(answer.content) == dict.fromkeys(expected, 1)

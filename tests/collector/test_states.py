@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pgo_collector.engine.facts import Facts
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.catalog import Catalog
-from pgo_collector.store.selection import EVERY_SERVICE, Coarse, Matcher, Selection
-from pgo_collector.store.series import Series
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
+from pgo_collector.model.series import Series
 
 Change = Callable[[Catalog, BlobName, Facts], None]
 
@@ -50,7 +50,9 @@ def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
     """All of its service that is not before it becomes one, without the label."""
     of_service = Selection(name.series.service, "cpu", begin=name.identity.time_nanos)
     blobs = catalog.live(of_service)
-    inside = [each for inputs in catalog.counted_by(blob.id for blob in blobs).values() for each in inputs]
+    inside = [
+        each for inputs in catalog.profiles_counted_by(blob.id for blob in blobs).values() for each in inputs
+    ]
     rolled_up = name._replace(series=name.series.rolled_up(["version"]))
     catalog.replace(rolled_up, facts, 1, [*inside, name], [blob.id for blob in blobs])
 
@@ -90,7 +92,8 @@ def test_a_state_is_what_it_would_be_if_it_were_read_anew(
 
 
 def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
-    return catalog.fingerprint(selection), catalog.coarse(selection)
+    state = catalog.state(selection)
+    return state.fingerprint, state.coarse
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pgo_collector.engine.received import receive
-from pgo_collector.engine.workers import Workers
 from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, WorkersBusy
-from pprof_merge import Limits
+from pgo_collector.workers.pool import Workers
 
 from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import profile_of, tally
@@ -126,8 +124,8 @@ def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(FileNotFoundError) as raised:
-                await workers.run(receive, tmp_path / "nothing", tmp_path / "gzipped", "cpu", Limits())
-            assert ", in receive\n" in raised.value.__notes__[0]
+                await workers.run(Path.read_bytes, tmp_path / "nothing")
+            assert ", in read_bytes\n" in raised.value.__notes__[0]
 
     asyncio.run(run())
 
@@ -185,7 +183,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_task_done_by_another(tmp_path: 
 
 def test_a_fork_server_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pgo_collector.engine.process._END_SECONDS", 0.5
+        "pgo_collector.workers.process._END_SECONDS", 0.5
     )  # nobody says that a worker has ended
 
     async def run() -> None:

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import pgo_collector.cli
-import pprof_merge.cli
+import pgo_collector.command.cli
+import pprof_merge.command.cli
 import pprof_merge.formats
 import pytest
 from fastapi import FastAPI
@@ -16,15 +16,15 @@ from fastapi.routing import iter_route_contexts
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes
 from pgo_agent.serve import create_app as create_agent_app
-from pgo_collector.app import Keys, Parts, create_app
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.engine.workers import Workers
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.locks import Locks
+from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
+from pgo_collector.serve.app import Keys, Parts, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
+from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
 
 from tests.collector.bounds import BOUNDS
@@ -154,7 +154,7 @@ def test_every_verb_of_make_is_in_contributing() -> None:
 
 
 def test_every_event_of_the_log_is_in_operations() -> None:
-    sources = (Path(pgo_collector.cli.__file__).parent).rglob("*.py")
+    sources = (Path(pgo_collector.__file__).parent).rglob("*.py")
     events = {
         (event, level.replace("exception", "error"))
         for source in sources
@@ -166,6 +166,16 @@ def test_every_event_of_the_log_is_in_operations() -> None:
     documented = {(event, level) for cell, level in rows for event in re.findall(r"`([^`]*)`", cell)}
     assert len(events) > 10
     assert documented == events
+
+
+def test_every_page_of_the_navigation_is_linked_and_described_on_the_first() -> None:
+    page = (DOCS / "index.md").read_text()
+    blocks = re.findall(r"^```{toctree}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    pages = {line for block in blocks for line in block.splitlines() if line and not line.startswith(":")}
+    rows = re.findall(r"^\| (\[.*\)) \| .+ \|$", page, flags=re.MULTILINE)
+    linked = [link for row in rows for link in re.findall(r"\]\((\S+)\.md\)", row)]
+    assert len(pages) > 20
+    assert sorted(linked) == sorted(pages)
 
 
 def anchors(page: Path) -> set[str]:

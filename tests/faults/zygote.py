@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-import pgo_collector.server  # noqa: F401 - what `main` imports only when it serves
-from pgo_collector.cli import main
+import pgo_collector.serve.server  # noqa: F401 - what `main` imports only when it serves
+from pgo_collector.command.cli import main
 
 from tests.server import Process, Server
 

@@ -1,4 +1,4 @@
-"""A loop over chunks gives the same whatever a chunk's size, and with no, one, or one more or less to do."""
+"""Work done in chunks gives the same result for every chunk size, and for 0, 1 or n ± 1 items."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import numpy as np
 import pprof_merge
 import pytest
 from pprof_merge import Collection, ProfileError, encode
+from pprof_merge.analysis.call_edges import traced_edges
+from pprof_merge.analysis.outliers import outlier_scores
+from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
+from pprof_merge.columns.ragged import first_positions, renumber, span_chunks, spans
+from pprof_merge.columns.row_table import Rows, RowTable
 from pprof_merge.formats import FORMATS, Format
-from pprof_merge.formats.call_edges import traced_edges
-from pprof_merge.likeness import likenesses
-from pprof_merge.ragged import newly_appearing, parts_of_spans, renumber, spans
-from pprof_merge.report import Questions, Subject, report
-from pprof_merge.row_table import Rows, RowTable
-from pprof_merge.weights import Weighting
+from pprof_merge.merging.weights import Weighting
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.stacked import stacked
 from tests.oracle.builder import World, seeded
 
-# Every constant that says how much a loop takes at once.
+# Every constant that sets how much a loop handles at a time.
 CHUNKED = (
-    "pprof_merge.cells:_CHUNK_ROWS",
-    "pprof_merge.decode:_BATCH_BYTES",
-    "pprof_merge.encode_samples:_CHUNK_LOCATIONS",
-    "pprof_merge.fields:_CHUNK_BYTES",
-    "pprof_merge.formats.stacks:_CHUNK_FRAMES",
-    "pprof_merge.likeness:_CHUNK_TRACES",
-    "pprof_merge.picked:_PART_TRACES",
-    "pprof_merge.ragged:_CHUNK",
-    "pprof_merge.ragged:_CHUNK_ROWS",
-    "pprof_merge.row_table:_PART_WORDS",
-    "pprof_merge.sums:_CACHED_ROWS",
+    "pprof_merge.analysis.outliers:_CHUNK_STACKS",
+    "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
+    "pprof_merge.codec.decode:_BATCH_BYTES",
+    "pprof_merge.codec.encode_samples:_CHUNK_LOCATIONS",
+    "pprof_merge.codec.fields:_CHUNK_BYTES",
+    "pprof_merge.codec.message_rows:_CHUNK_ROWS",
+    "pprof_merge.columns.ragged:_CHUNK",
+    "pprof_merge.columns.ragged:_CHUNK_ROWS",
+    "pprof_merge.columns.row_table:_CHUNK_VALUES",
+    "pprof_merge.merging.selection:_PART_TRACES",
+    "pprof_merge.merging.sums:_CACHED_ROWS",
 )
 _ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)
 
 
-def test_all_of_them_are_tested() -> None:
+def test_every_chunk_size_is_tested() -> None:
     (folder,) = map(Path, pprof_merge.__path__)
     found = [
         f"{'.'.join(file.relative_to(folder.parent).with_suffix('').parts)}:{name}"
@@ -58,7 +58,7 @@ def patch_size(patch: pytest.MonkeyPatch, constant: str, size: int) -> None:
 
 
 def worked_through(profiles: Sequence[bytes]) -> list[Any]:
-    """What the engine makes of profiles: what it takes, merges of all kinds, every format, the report."""
+    """Return the engine's results for profiles: what it accepts, several merges, all formats, the report."""
     collection = Collection()
     found: list[Any] = [str(taken) for taken in collection.extend(profiles)]
     other, numbers = Collection(), [*range(len(collection))]
@@ -72,7 +72,7 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
         lambda: encode(other.merge()),
         lambda: encode(collection.merge([*reversed(numbers), *numbers[:1]])),
         lambda: encode(collection.merge(numbers, Weighting("instance"))),
-        lambda: report(collection, [Subject(n, str(n)) for n in numbers], 0, Questions()).json(),
+        lambda: report(collection, [ReportedProfile(n, str(n)) for n in numbers], 0, ReportOptions()).json(),
         *map(written, FORMATS.values()),
     ]
     for make in asked:
@@ -84,7 +84,7 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
 
 
 def sizes_about(profiles: Iterable[bytes]) -> list[int]:
-    """Sizes of chunks about those at which the profiles, or their tables, fill one to the brim."""
+    """Return chunk sizes around those at which the profiles, or their tables, fill a chunk exactly."""
     messages = [Profile.FromString(profile) for profile in profiles]
     samples = [sample for message in messages for sample in message.sample]
     counted = [
@@ -95,8 +95,8 @@ def sizes_about(profiles: Iterable[bytes]) -> list[int]:
         [location.ByteSize() for message in messages for location in message.location],
         [function.ByteSize() for message in messages for function in message.function],
     ]
-    brims = {total for column in counted for total in [*accumulate(column)][-1:]}
-    return sorted({*range(1, 7), *(brim + more for brim in brims for more in (-1, 0, 1))} - {-1, 0})
+    full = {total for column in counted for total in [*accumulate(column)][-1:]}
+    return sorted({*range(1, 7), *(total + more for total in full for more in (-1, 0, 1))} - {-1, 0})
 
 
 NAMED = [f"main.main;main.run;main.{name}" for name in "abcdefg"]
@@ -121,15 +121,15 @@ def test_the_same_at_every_boundary(constant: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_likenesses_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outliers_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection()
     numbers = list(collection.extend(stacked({NAMED[0]: 3, NAMED[n % 7]: 50 + n}) for n in range(1, 8)))
     merged, contributions = collection.merge_traced(map(int, numbers))  # type: ignore[arg-type]
     traced = traced_edges(merged)
-    expected = likenesses(merged.header, traced, contributions[:count])
+    expected = outlier_scores(merged.header, traced, contributions[:count])
     for size in range(1, 18):  # each profile has two stacks
-        patch_size(monkeypatch, "pprof_merge.likeness:_CHUNK_TRACES", size)
-        found = likenesses(merged.header, traced, contributions[:count])
+        patch_size(monkeypatch, "pprof_merge.analysis.outliers:_CHUNK_STACKS", size)
+        found = outlier_scores(merged.header, traced, contributions[:count])
         assert [*map(np.ndarray.tolist, found)] == [*map(np.ndarray.tolist, expected)], size
         assert len(found.overlap) == count
 
@@ -139,21 +139,21 @@ def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPa
     numbers = np.array([3, 1, 3, 0, 2, 2, 5, 1][:count], np.int64)
     words = np.arange(30)
     for size in range(1, count + 3):
-        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK", size)
-        patch_size(monkeypatch, "pprof_merge.ragged:_CHUNK_ROWS", size)
-        patch_size(monkeypatch, "pprof_merge.row_table:_PART_WORDS", size)
+        patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK", size)
+        patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK_ROWS", size)
+        patch_size(monkeypatch, "pprof_merge.columns.row_table:_CHUNK_VALUES", size)
         renumbered = numbers.copy()
         renumber(renumbered, 10 - np.arange(6))
         assert renumbered.tolist() == (10 - numbers).tolist()
         first = [numbers.tolist().index(number) for number in dict.fromkeys(numbers.tolist())]
-        assert newly_appearing(numbers, np.zeros(6, np.bool_)).tolist() == first
-        parts = [*parts_of_spans(words[:count], numbers)]
+        assert first_positions(numbers, np.zeros(6, np.bool_)).tolist() == first
+        parts = [*span_chunks(words[:count], numbers)]
         joined = [index for _, part in parts for index in part.tolist()]
         assert joined == spans(words[:count], numbers).tolist()
         assert [part.stop - part.start for part, _ in parts] == [len(part) for _, part in parts]
         rows = Rows([], [words[: numbers.sum()]], np.append(0, np.cumsum(numbers)))
         table = RowTable([], [np.int64])
         interned = table.intern(rows)
-        assert (table.take(interned).ragged[0] == rows.ragged[0]).all()
-        assert (table.take(interned).offsets == rows.offsets).all()
+        assert (table.rows.take(interned).ragged[0] == rows.ragged[0]).all()
+        assert (table.rows.take(interned).offsets == rows.offsets).all()
         assert (table.intern(rows) == interned).all()

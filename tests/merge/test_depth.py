@@ -1,4 +1,4 @@
-"""What a format doesn't read of stacks may be left out of the merge that it is made from: no byte changes."""
+"""A format that reads only the first locations of stacks is the same, made from a merge with that depth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Collection, ProfileError, Weighting
 from pprof_merge.formats import FORMATS, Format
-from pprof_merge.weights import PLAIN, WEIGHTS
+from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS
 
 from tests.merge.differential import read
 from tests.oracle.builder import World, seeded
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from random import Random
 
 SHALLOW = [each for each in FORMATS.values() if each.depth is not None]
-WEIGHTINGS = [PLAIN, *(Weighting(by) for by in WEIGHTS), Weighting("sum", half_life=3_600_000_000_000)]
+WEIGHTINGS = [
+    PLAIN_WEIGHTING,
+    *(Weighting(by) for by in WEIGHTS),
+    Weighting("sum", half_life=3_600_000_000_000),
+]
 
 
 def written(
@@ -28,9 +32,9 @@ def written(
     wanted: Format,
     depth: int | None,
     numbers: Sequence[int] | None = None,
-    weighting: Weighting = PLAIN,
+    weighting: Weighting = PLAIN_WEIGHTING,
 ) -> bytes | str:
-    """The bytes, or else why there are none."""
+    """Return the output, or the error message if there is none."""
     try:
         return wanted.write(collection.merge(numbers, weighting, depth=depth))
     except ProfileError as error:
@@ -38,9 +42,9 @@ def written(
 
 
 def check(
-    collection: Collection, numbers: Sequence[int] | None = None, weighting: Weighting = PLAIN
+    collection: Collection, numbers: Sequence[int] | None = None, weighting: Weighting = PLAIN_WEIGHTING
 ) -> list[bytes | str]:
-    """Fails unless each format is the same with its depth; returns all of them."""
+    """Fail unless each format is the same with its depth as without; return the outputs."""
     shallow = [written(collection, each, each.depth, numbers, weighting) for each in SHALLOW]
     assert shallow == [written(collection, each, None, numbers, weighting) for each in SHALLOW]
     return shallow

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import decode, merge
-from pprof_merge.flame_graph import MOST_LEVELS, FlameGraph, View
-from pprof_merge.shifts import usages
-from pprof_merge.top_table import TopTable
-from pprof_merge.weighed_stacks import WeighedStacks
+from pprof_merge.analysis.diff import usage_by_name
+from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
+from pprof_merge.analysis.stacks import WeighedStacks
+from pprof_merge.analysis.top_table import TopTable
 
 from tests.merge.differential import read
 from tests.merge.stacked import stacked
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-WHOLE = View(least=0, most=10**9)
+WHOLE = FlameView(least=0, most=10**9)
 STACKS = st.dictionaries(
     st.lists(st.sampled_from(["a", "b", "Main", "main"]), max_size=5).map(";".join),
     st.integers(1, 1000),
@@ -76,7 +76,7 @@ def test_a_view_of_a_node_is_what_is_below_it_and_its_callers(stacks: dict[str, 
     whole = FlameGraph.of(stacks_of(stacks), WHOLE)
     node = data.draw(st.integers(0, len(whole.names) - 1))
     root = chain_of(whole, node)
-    seen = FlameGraph.of(stacks_of(stacks), View(root=int(whole.key[node]), least=0))
+    seen = FlameGraph.of(stacks_of(stacks), FlameView(root=int(whole.key[node]), least=0))
     assert chain_of(seen, seen.root) == root
     expected = plainly(stacks)
     assert content(seen) == {
@@ -89,7 +89,7 @@ def test_a_view_of_a_node_is_what_is_below_it_and_its_callers(stacks: dict[str, 
 @given(STACKS, st.floats(0, 1), st.integers(1, 20))
 def test_what_is_too_small_is_left_out(stacks: dict[str, int], least: float, most: int) -> None:
     every, total = plainly(stacks), sum(stacks.values())
-    seen = FlameGraph.of(stacks_of(stacks), View(least=least, most=most))
+    seen = FlameGraph.of(stacks_of(stacks), FlameView(least=least, most=most))
     large = {chain: values for chain, values in every.items() if chain and values[1][0] / total >= least}
     shown = content(seen)
     assert len(shown) == 1 + min(len(large), most)
@@ -118,7 +118,7 @@ def test_a_search_adds_up_the_stacks_with_a_match(stacks: dict[str, int], search
     def has_match(stack: str) -> bool:
         return bool(search) and search.lower() in stack.lower()
 
-    graph = FlameGraph.of(stacks_of(stacks), View(least=0, search=search))
+    graph = FlameGraph.of(stacks_of(stacks), FlameView(least=0, search=search))
     assert graph.matched.tolist() == [sum(count for stack, count in stacks.items() if has_match(stack))]
     assert graph.is_match.tolist() == [has_match(name) for name in graph.names]
 
@@ -127,7 +127,7 @@ def test_a_search_is_of_what_is_below_the_root() -> None:
     stacks = stacks_of({"a;b;x": 5, "c;x": 3, "a;b": 2})
     whole = FlameGraph.of(stacks, WHOLE)
     root = int(whole.key[node_of(whole, "a", "b")])
-    assert FlameGraph.of(stacks, View(root=root, search="x")).matched.tolist() == [5]
+    assert FlameGraph.of(stacks, FlameView(root=root, search="x")).matched.tolist() == [5]
 
 
 @given(STACKS, STACKS)
@@ -148,23 +148,23 @@ def test_a_side_without_anything_takes_no_width() -> None:
 
 
 def test_nothing_is_a_graph_of_the_whole_alone() -> None:
-    assert content(FlameGraph.of(stacks_of({"a;b": 0}), View())) == {(): ([0], [0])}
+    assert content(FlameGraph.of(stacks_of({"a;b": 0}), FlameView())) == {(): ([0], [0])}
 
 
 def test_a_key_of_nothing_shows_the_whole() -> None:
-    graph = FlameGraph.of(stacks_of({"a;b": 4}), View(root=123))
+    graph = FlameGraph.of(stacks_of({"a;b": 4}), FlameView(root=123))
     assert (graph.root, len(graph.names)) == (0, 3)
 
 
 def test_calls_end_where_they_are_too_deep_to_see() -> None:
-    graph = FlameGraph.of(stacks_of({";".join(["f"] * (MOST_LEVELS + 5)): 4}), View(most=10**6))
-    assert graph.depth.max() == MOST_LEVELS
+    graph = FlameGraph.of(stacks_of({";".join(["f"] * (MAX_LEVELS + 5)): 4}), FlameView(most=10**6))
+    assert graph.depth.max() == MAX_LEVELS
 
 
 def test_real_profiles_add_up_to_their_table(profiles: Path) -> None:
     merged = merge([decode(profile) for profile in read(profiles, "apisvc-v1-*", "compile-*")])
     graph = FlameGraph.of(WeighedStacks.of(merged, 1), WHOLE)
-    table = usages(TopTable.of(merged).only(1))
+    table = usage_by_name(TopTable.of(merged).only(1))
     flat: Counter[str] = Counter()
     for name, own in zip(graph.names, graph.own[:, 0].tolist(), strict=True):
         flat[name] += own

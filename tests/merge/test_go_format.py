@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Profile, UnfitForFormat, compress, decode, encode, merge
-from pprof_merge.formats.call_edges import call_edges
+from pprof_merge.analysis.call_edges import call_edges
 from pprof_merge.formats.go import go, reduced
 from pprof_proto import profile_pb2
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pprof_merge.formats.stacks import Frame
-from pprof_merge.grouping import GROUPINGS
+from pprof_merge.analysis.grouping import GROUPINGS
+from pprof_merge.analysis.stacks import Frame
 
 
 @pytest.mark.parametrize(

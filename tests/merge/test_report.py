@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pprof_merge import Collection, Header, Limits, UnfitForFormat, ValueType, decode, encode, merge
-from pprof_merge.formats.call_edges import TracedEdges, call_edges
-from pprof_merge.likeness import likenesses
-from pprof_merge.merge import Contribution
-from pprof_merge.overlap import overlap, overlap_of_edges
-from pprof_merge.report import Questions, Report, Subject, report
+from pprof_merge.analysis.call_edges import TracedEdges, call_edges
+from pprof_merge.analysis.outliers import outlier_scores
+from pprof_merge.analysis.overlap import overlap, overlap_of_edges
+from pprof_merge.analysis.report import Report, ReportedProfile, ReportOptions, report
+from pprof_merge.merging.merge import Contribution
 from pprof_proto import profile_pb2
 
 DAY = 86_400_000_000_000
@@ -30,8 +30,8 @@ def collected(profiles: list[bytes]) -> Collection:
 
 
 def report_on(profiles: list[bytes], **asked: Any) -> Report:
-    subjects = [Subject(number, f"profile {number}") for number in range(len(profiles))]
-    return report(collected(profiles), subjects, NOW, Questions(**asked))
+    subjects = [ReportedProfile(number, f"profile {number}") for number in range(len(profiles))]
+    return report(collected(profiles), subjects, NOW, ReportOptions(**asked))
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +282,7 @@ def test_expected_is_the_mean_over_draws(
     for small, large in draws:
         traced = TracedEdges(replace(edges, weight=small + large), rows, np.arange(len(edges) + 1))
         contributions = [Contribution(rows, values[:, np.newaxis]) for values in (small, large)]
-        found.append(likenesses(header, traced, contributions))
+        found.append(outlier_scores(header, traced, contributions))
     overlaps = [
         overlap_of_edges(replace(edges, weight=small), replace(edges, weight=large)) for small, large in draws
     ]
@@ -295,7 +295,9 @@ def test_two_thousand_profiles_take_seconds(real: Real) -> None:
     profiles = real("apisvc-") + real("etl-") + real("lintd-")
     collection = collected([profiles[number % len(profiles)] for number in range(2000)])
     start = time.process_time()
-    found = report(collection, [Subject(number, str(number)) for number in range(2000)], NOW, Questions())
+    found = report(
+        collection, [ReportedProfile(number, str(number)) for number in range(2000)], NOW, ReportOptions()
+    )
     assert time.process_time() - start < 10
     assert found.outliers is not None
     assert found.outliers.compared == 2000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import decode
-from pprof_merge.shifts import Usage, shifts
-from pprof_merge.top_table import TopTable
+from pprof_merge.analysis.diff import Usage, diff_tables
+from pprof_merge.analysis.top_table import TopTable
 
 from tests.merge.stacked import stacked
 
@@ -18,7 +18,7 @@ def table(stacks: dict[str, int]) -> TopTable:
 
 def test_shares_are_compared_and_not_values() -> None:
     now, base = table({"a;b": 30, "a;c": 10}), table({"a;b": 1, "a;d": 1})
-    found = {shift.name: shift for shift in shifts(now, base, "flat")}
+    found = {shift.name: shift for shift in diff_tables(now, base, "flat")}
     assert list(found) == ["d", "b", "c", "a"]  # the largest first, then by name
     assert found["b"].now == Usage(30, 30, 0.75, 0.75)
     assert found["b"].base == Usage(1, 1, 0.5, 0.5)
@@ -28,7 +28,7 @@ def test_shares_are_compared_and_not_values() -> None:
 
 
 def test_nothing_has_no_shares() -> None:
-    (found,) = shifts(table({"a": 1}), table({}), "cum")
+    (found,) = diff_tables(table({"a": 1}), table({}), "cum")
     assert (found.base, found.difference("cum")) == (Usage(0, 0, 0.0, 0.0), 1.0)
 
 
@@ -37,8 +37,8 @@ def test_nothing_has_no_shares() -> None:
     st.sampled_from(["flat", "cum"]),
 )
 def test_what_some_gain_others_lose(now: dict[str, int], base: dict[str, int], by: str) -> None:
-    found = shifts(table(now), table(base), by)  # type: ignore[arg-type]
-    back = shifts(table(base), table(now), by)  # type: ignore[arg-type]
+    found = diff_tables(table(now), table(base), by)  # type: ignore[arg-type]
+    back = diff_tables(table(base), table(now), by)  # type: ignore[arg-type]
     assert [(shift.name, shift.difference("flat")) for shift in found] == [
         (shift.name, -shift.difference("flat")) for shift in back
     ]

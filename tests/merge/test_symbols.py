@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pprof_merge import SymbolsInvalid
-from pprof_merge.symbols import parse_symbols
+from pprof_merge.analysis.coverage import parse_symbols
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pprof_merge import Collection
-from pprof_merge.grouping import GROUPINGS, Grouping
-from pprof_merge.headers import column_order
+from pprof_merge.analysis.grouping import GROUPINGS, Grouping
+from pprof_merge.analysis.timeline import Timeline
+from pprof_merge.analysis.top_table import TopTable
+from pprof_merge.merging.headers import column_order
 from pprof_merge.profile import Int64s
-from pprof_merge.timeline import Timeline
-from pprof_merge.top_table import TopTable
 
 from tests.merge.differential import read
 from tests.merge.stacked import stacked

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import decode, encode, merge
-from pprof_merge.formats.sample_type import default_column
-from pprof_merge.grouping import GROUPINGS, Grouping, file_of, function_of, package_of
-from pprof_merge.top_table import TopSum, TopTable
+from pprof_merge.analysis.grouping import GROUPINGS, Grouping, file_of, function_of, package_of
+from pprof_merge.analysis.stacks import default_column
+from pprof_merge.analysis.top_table import TopSum, TopTable
 
 from tests.merge.differential import read
 from tests.merge.go_top import Table, go_flat_by_file, go_top

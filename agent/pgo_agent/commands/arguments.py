@@ -16,7 +16,7 @@ def add_executables(command: argparse.ArgumentParser) -> None:
         "--executable",
         metavar="NAME",
         action="append",
-        help="a program to profile, by the name of its executable; may be repeated (default: postgres)",
+        help="the executable name of a program to profile; may be repeated (default: postgres)",
     )
 
 
@@ -24,7 +24,7 @@ def add_sampling(command: argparse.ArgumentParser) -> None:
     """Add the arguments for sampling: which programs, how often, and by which profiler."""
     add_executables(command)
     command.add_argument(
-        "--frequency", metavar="HZ", type=int, default=99, help="samples a second (default: %(default)s)"
+        "--frequency", metavar="HZ", type=int, default=99, help="samples per second (default: %(default)s)"
     )
     command.add_argument(
         "--profiler",

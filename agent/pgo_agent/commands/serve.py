@@ -45,7 +45,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         metavar="PATH",
         action="append",
         default=[],
-        help="a program that requests may name as their profiler; may be repeated",
+        help="the path of a program that requests may name as their profiler; may be repeated",
     )
     add_sampling(serve)
     pushed = serve.add_argument_group("submit to a collector on a schedule")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from pprof_merge.formats import FORMATS
-from pprof_merge.grouping import GROUPINGS
-from pprof_merge.weights import WEIGHTS
+from pprof_merge import FORMATS, GROUPINGS, WEIGHTS
 from starlette.requests import Request
 
-from pgo_collector.engine.types import CPU, TYPES
-from pgo_collector.errors import ParameterInvalid
+from pgo_collector.errors import ParameterInvalid, ParameterUnknown
 from pgo_collector.http.selections import first
+from pgo_collector.model.profile_types import CPU, TYPES
 
 _TEXT = {"type": "string"}
 # It may be there several times, and all of its values count.
@@ -35,29 +35,32 @@ def _number(default: int, most: int) -> dict[str, Any]:
 # Of every parameter its schema, and what it means.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
-        "service": (_TEXT, "The program; without it the default one. For questions `*` is the whole fleet."),
-        "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "What was measured."),
-        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
-        "from": (_TEXT, "Taken from then on: a date, or RFC 3339."),
-        "to": (_TEXT, "Taken before then: a date, or RFC 3339."),
-        "last": (_TEXT, "In place of `from`: `7d`, up to `to` or now."),
-        "base_service": (_TEXT, "The base's service, if it is another."),
-        "base_labels": (_TEXTS, "The base's labels, if they are others; empty for any."),
-        "base_from": (_TEXT, "The base's `from`; with any of these three, the base has its own time."),
+        "service": (_TEXT, (
+            "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`. Routes"
+            " that answer questions about the fleet take `*` for all services."
+        )),
+        "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "The type of profile."),
+        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
+        "from": (_TEXT, "Select profiles taken at this time or later: a date or an RFC 3339 time."),
+        "to": (_TEXT, "Select profiles taken before this time: a date or an RFC 3339 time."),
+        "last": (_TEXT, "Use in place of `from`: a length of time, such as `7d`, that ends at `to` or now."),
+        "base_service": (_TEXT, "The base's service. Default: the same service."),
+        "base_labels": (_TEXTS, "The base's labels; empty for any. Default: the same labels."),
+        "base_from": (_TEXT, "The base's `from`. With none of the three, the base has the same time."),
         "base_to": (_TEXT, "The base's `to`."),
         "base_last": (_TEXT, "The base's `last`."),
-        "by": (_choice(*GROUPINGS), "What a row is."),
-        "sort": (_choice("flat", "cum"), "By which of its values a row is large."),
-        "n": (_number(10, 1000), "How many rows."),
-        "function": (_TEXT, "Whose share: the whole name of a function."),
-        "package": (_TEXT, "Whose share: the whole name of a package."),
-        "step": (_choice("hour", "day"), "How long a step is, in UTC."),
-        "limit": (_number(100, 1000), "How many entries a page has."),
-        "cursor": (_TEXT, "`next` of the page before."),
+        "by": (_choice(*GROUPINGS), "What each row stands for."),
+        "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
+        "n": (_number(10, 1000), "The number of rows."),
+        "function": (_TEXT, "The full name of a function. Give this or `package`."),
+        "package": (_TEXT, "The full name of a package. Give this or `function`."),
+        "step": (_choice("hour", "day"), "The length of a step, in UTC."),
+        "limit": (_number(100, 1000), "The number of entries on a page."),
+        "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
-        "weight": (_choice(*WEIGHTS), "By what profiles count."),
-        "half_life": (_TEXT, "`7d`: older profiles count less, by half for each of these."),
-        "and_combine": (_TEXT, "`true`, with POST: the merge takes the place of what it merged."),
+        "weight": (_choice(*WEIGHTS), "What gives each profile its weight in the merge."),
+        "half_life": (_TEXT, "`7d`: halve a profile's weight for each 7 days it is older than the newest."),
+        "and_combine": (_TEXT, "`true`, only with POST: replace the stored profiles by their merge."),
     }
 )  # fmt: skip
 
@@ -118,3 +121,29 @@ def parts_of_cursor(request: Request, *kinds: type) -> list[Any] | None:
 def _fit(parts: list[Any]) -> bool:
     """Whether the catalog's columns hold such numbers and texts."""
     return all(part.isascii() if isinstance(part, str) else -(1 << 63) <= part < 1 << 63 for part in parts)
+
+
+_LONGEST_UNKNOWN = 50
+
+
+async def check_parameters(request: Request) -> None:
+    """A dependency. Raises ParameterUnknown, and ParameterInvalid where only the first value would count.
+
+    What is ignored is often a selection that is misspelled, and without it everything is selected.
+    """
+    extra = request.scope["route"].openapi_extra
+    schemas = {parameter["name"]: parameter["schema"] for parameter in extra.get("parameters", ())}
+    for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
+        if name not in schemas:
+            raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
+        if times > 1 and schemas[name]["type"] != "array":
+            raise ParameterInvalid(f"{name}: give it once, and not {times:,} times")
+
+
+def _unknown(name: str, declared: list[str]) -> str:
+    near = get_close_matches(name.lower(), declared, n=1)
+    if near:
+        hint = f"maybe {near[0]} is meant"
+    else:
+        hint = f"there are {', '.join(declared)}" if declared else "there are none"
+    return f"{name!r} is no parameter of this route; {hint}"

@@ -6,8 +6,8 @@ import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from pgo_collector.errors import LabelsInvalid, NoSuchProfile
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.series import Series
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.series import Series
 
 _IDENTITY = struct.Struct(">q32s")  # the folders of the series come after it
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from pgo_collector.engine.facts import Facts
-from pgo_collector.engine.forms import PLAIN_FORM
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.merges.live import chosen_of
+from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.merges.making import make_merge
-from pgo_collector.store.blob_rows import Blob
-from pgo_collector.store.blobs import BlobName, Identity
-from pgo_collector.store.series import Series
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -36,12 +36,12 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
     async with store.part() as part:
         with suppress(NothingToMerge):
             chosen = await asyncio.to_thread(chosen_of, store, service, type_, blobs)
-            merged = await make_merge(store, chosen, PLAIN_FORM, part)
+            merged = await make_merge(store, chosen, PLAIN_RENDITION, part)
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:
                 every = [blob.name.series.rolled_up(kept_labels) for blob in taken]
-                series = reduce(Series.joined, every)
+                series = reduce(Series.merged_with, every)
                 await store.write(_replace, store, series, taken, merged.facts, part)
 
 
@@ -54,12 +54,12 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
-    counted_by = store.catalog.counted_by(ids)
-    inputs = {name, *chain.from_iterable(counted_by.values())}
+    counted = store.catalog.profiles_counted_by(ids)
+    inputs = {name, *chain.from_iterable(counted.values())}
     if any(blob.name == name for blob in taken):  # the others added nothing to it
         inputs_size = store.blobs.write_inputs(name, inputs)
     elif (
-        store.catalog.counting(name) is not None
+        store.catalog.counting_blob(name) is not None
     ):  # someone submitted this very merge: the next combine takes it in
         return
     else:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Self
+from weakref import WeakValueDictionary
 
 import structlog
-from pprof_merge import Budget
-from pprof_merge.budget import UNBOUNDED
+from pprof_merge import UNBOUNDED, Budget
 
-from pgo_collector.engine.collected import Chosen
-from pgo_collector.engine.forms import Form
-from pgo_collector.engine.tasks import Merged, merge_blobs
+from pgo_collector.engine.merge_inputs import ChosenBlobs
+from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
+from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.selection import Coarse
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
 
 
 async def make_merge(
-    store: Store, chosen: Chosen, form: Form, part: Path, budget: Budget = UNBOUNDED
-) -> Merged:
+    store: Store, chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget = UNBOUNDED
+) -> MergeResult:
     """Writes the merge of some blobs to the file `part`.
 
     Raises NothingToMerge where none can be taken, NotOfThisProfile, AnswerTooLarge, WorkerUnavailable or
@@ -35,3 +41,36 @@ async def make_merge(
     if merged.facts is None:
         raise NothingToMerge(f"none of the {count} stored profiles can be taken: {merged.left_out[0].reason}")
     return merged
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMerge:
+    """A merge with its open file, and what its answer's headers say; all of it is of one moment.
+
+    `etag` is the SHA-256 of the bare protobuf, in hex, for the merge itself; for another rendition it is the
+    SHA-256 of the file, and the format's name. `size` is that of the file, in bytes. `coarse` says where the
+    selection was finer than what is stored, `left_out` which blobs couldn't be merged.
+    """
+
+    etag: str
+    size: int
+    left_out: tuple[LeftOut, ...]
+    coarse: Coarse
+    file: BinaryIO
+
+    @classmethod
+    def at(cls, path: Path, etag: str, left_out: tuple[LeftOut, ...], coarse: Coarse) -> Self:
+        """Open the file of a merge. Raises OSError."""
+        file = path.open("rb")
+        return cls(etag, os.fstat(file.fileno()).st_size, left_out, coarse, file)
+
+
+class Locks:
+    """A lock for each service and type, as long as anybody has it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, service: str, type_: str) -> asyncio.Lock:
+        """The lock of a service and type."""
+        return self._locks.setdefault((service, type_), asyncio.Lock())

@@ -6,8 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge import RulesInvalid
-from pprof_merge.rules import Rules, parse_rules
+from pprof_merge import Rules, RulesInvalid, parse_rules
 
 from pgo_collector.errors import RulesUnreadable
 

@@ -18,7 +18,8 @@ from prometheus_client import (
 )
 from starlette.types import ASGIApp
 
-from pgo_collector.connection_pool import REFUSALS
+from pgo_collector.http.connection_pool import REFUSALS
+from pgo_collector.http.context import NO_KEY
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import Answered, Metering
 
@@ -38,29 +39,31 @@ class PrometheusMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info(_PREFIX, "The collector.", registry=registry).info({"version": version("pgo-collector")})
+        Info(_PREFIX, "The collector's version.", registry=registry).info(
+            {"version": version("pgo-collector")}
+        )
         self._requests = Counter(
             f"{_PREFIX}_requests",
-            "Requests that have ended.",
+            "Finished requests.",
             ("route", "method", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             f"{_PREFIX}_request_seconds",
-            "From a request's head to the end of its answer.",
+            "Time from the head of a request to the end of its answer, in seconds.",
             ("route", "method"),
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
         self._received = Counter(
-            f"{_PREFIX}_received_bytes", "Bytes of bodies that came in.", ("route",), registry=registry
+            f"{_PREFIX}_received_bytes", "Bytes of request bodies received.", ("route",), registry=registry
         )
         self._sent = Counter(
-            f"{_PREFIX}_sent_bytes", "Bytes of bodies that went out.", ("route",), registry=registry
+            f"{_PREFIX}_sent_bytes", "Bytes of response bodies sent.", ("route",), registry=registry
         )
         self._submits = Counter(
             f"{_PREFIX}_submits",
-            "Submits, stored, duplicate, or refused for a reason.",
+            "Submits, by outcome: stored, duplicate, or refused for a reason.",
             ("outcome", "reason"),
             registry=registry,
         )
@@ -68,13 +71,13 @@ class PrometheusMetrics:
             self._submits.labels(outcome, "")
         self._key_used = Gauge(
             f"{_PREFIX}_key_used_timestamp_seconds",
-            "When a key was last used, by its name, or else its fingerprint.",
+            "When a key was last used, by the key's name, or its fingerprint if it has none.",
             ("key",),
             registry=registry,
         )
         self._tasks = Histogram(
             f"{_PREFIX}_task_seconds",
-            "From asking a worker process for a task to its end.",
+            "Time from the request for a worker's task to its end, in seconds, with the wait for a worker.",
             ("task",),
             buckets=_TASK_SECONDS,
             registry=registry,
@@ -82,7 +85,7 @@ class PrometheusMetrics:
 
         self._deliveries = Counter(
             f"{_PREFIX}_deliveries",
-            "Attempts to deliver an event, and events that were dropped, by outcome.",
+            "Attempts to deliver an event, and dropped events, by outcome.",
             ("outcome",),
             registry=registry,
         )
@@ -91,13 +94,13 @@ class PrometheusMetrics:
 
         self._refused = Counter(
             f"{_PREFIX}_connections_refused",
-            "Connections that were refused or closed, and requests that no route saw, by reason.",
+            "Connections refused or closed, and requests refused before they reached a route, by reason.",
             ("reason",),
             registry=registry,
         )
         for reason in REFUSALS:  # as above
             self._refused.labels(reason)
-        self._connections = Gauge(f"{_PREFIX}_connections", "Connections that are open.", registry=registry)
+        self._connections = Gauge(f"{_PREFIX}_connections", "Open connections.", registry=registry)
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
         """See Metrics."""
@@ -128,15 +131,15 @@ class PrometheusMetrics:
         return generate_latest(self._registry)
 
     def _answered(self, answered: Answered) -> None:
-        route, notes = answered.route, answered.notes
+        route, context = answered.route, answered.context
         self._requests.labels(route, answered.method, answered.status).inc()
         self._seconds.labels(route, answered.method).observe(answered.seconds)
         self._received.labels(route).inc(answered.received)
         self._sent.labels(route).inc(answered.sent)
-        if key := notes.get("key_name") or notes.get("key"):
-            self._key_used.labels(key).set_to_current_time()
+        if (key := context.key) is not None and key is not NO_KEY:
+            self._key_used.labels(key.name or key.fingerprint).set_to_current_time()
         if answered.method == "POST" and route in _SUBMITS:
-            self._submitted(notes.get("submit"), notes.get("problem"))
+            self._submitted(context.submit, context.problem)
 
     def _submitted(self, outcome: str | None, problem: str | None) -> None:
         if problem is not None:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import structlog
 
-from pgo_collector.engine.forms import Form, format_named
-from pgo_collector.engine.tasks import Survey, survey
-from pgo_collector.engine.types import CPU
+from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.tasks import CandidateStats, candidate_stats
 from pgo_collector.errors import MergeDamaged
+from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
-from pgo_collector.merges.open_merge import OpenMerge
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.store.selection import Selection
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.selection import Selection
 
 _log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ class Candidate:
 
     etag: str
     left_out: int
-    survey: Survey
+    stats: CandidateStats
     part: Path
 
 
@@ -46,7 +46,7 @@ class Candidates:
     async def merged(self) -> OpenMerge:
         """The merge as of now. Raises as `Merges.current` does, and RulesUnreadable."""
         rules = await asyncio.to_thread(self._rules.of, self._selection.service)
-        return await self._merges.current(self._selection, Form(format_named(), rules))
+        return await self._merges.current(self._selection, Rendition(format_named(), rules))
 
     @asynccontextmanager
     async def compared(self, merge: OpenMerge, release: Path | None) -> AsyncIterator[Candidate]:
@@ -65,7 +65,7 @@ class Candidates:
 
     async def _look(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
-        found = await self._store.workers.run(survey, part, release, self._budget)
+        found = await self._store.workers.run(candidate_stats, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
             raise MergeDamaged("it has another content")
         return Candidate(merge.etag, len(merge.left_out), found, part)

@@ -21,6 +21,7 @@ import structlog
 from pydantic import ValidationError
 
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
+from pgo_collector.model.series import Series
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
 from pgo_collector.store.folder import (
     DataFolder,
@@ -28,9 +29,8 @@ from pgo_collector.store.folder import (
     remove_part,
     sync_file,
     sync_folder,
-    warn_of_stranger,
+    warn_foreign,
 )
-from pgo_collector.store.series import Series
 
 _CHOICE = "choice.json"
 _NAME = re.compile(
@@ -190,7 +190,7 @@ def sweep_releases(folder: DataFolder) -> None:
         if path.is_dir():
             continue
         if len(path.relative_to(folder.releases).parts) != _DEPTH or not (match or path.name == _CHOICE):
-            warn_of_stranger(path)
+            warn_foreign(path)
         elif match and not path.with_name(f"{match['number']}.json").exists():
             path.unlink()
     for path in sorted(folder.releases.glob("*/*/")):

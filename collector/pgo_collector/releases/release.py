@@ -32,7 +32,7 @@ class Summary(BaseModel):
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Summary:
-        """Of a report as `pprof_merge.report` makes it now; those of before may be otherwise."""
+        """Of a report as `pprof_merge.analysis.report` makes it now; those of before may be otherwise."""
         outliers = report["outliers"] and len(report["outliers"]["profiles"])
         return cls(verdict=report["go"]["verdict"], profiles=report["profiles"], outliers=outliers)
 

@@ -8,16 +8,16 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.catalog.inventory import Inventory, Position
 from pgo_collector.http.answers import json_answer
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.parameters import cursor_of, parts_of_cursor, whole_number
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
-from pgo_collector.questions.answers import Services, StoredProfiles
-from pgo_collector.questions.listings import profiles_of, services_of
-from pgo_collector.store.inventory import Inventory, Position
-from pgo_collector.store.selection import EVERY_SERVICE
+from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.queries.answers import Services, StoredProfiles
+from pgo_collector.queries.listings import profiles_of, services_of
 from pgo_collector.store.store import Store
 
 
@@ -30,7 +30,8 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
         "/v1/services",
         methods=METHODS,
         dependencies=[Depends(bearer_of(keys, EVERY_SERVICE))],
-        summary="The services, and what is stored of each",
+        summary="List the services and what is stored for each",
+        response_description="The services",
         response_model=Services,
         responses=problems(400, 403),
         openapi_extra=parameters("service", "limit", "cursor"),
@@ -46,7 +47,8 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
         "/v1/profiles",
         methods=METHODS,
         dependencies=[Depends(bearer_of(keys, default_service))],
-        summary="The stored profiles of a selection, the latest first",
+        summary="List the stored profiles of a selection, latest first",
+        response_description="The stored profiles",
         response_model=StoredProfiles,
         responses=problems(400, 403),
         openapi_extra=parameters(*SELECTION, "limit", "cursor"),

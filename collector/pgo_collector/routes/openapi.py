@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.declared_parameters import check_parameters
 from pgo_collector.http.openapi import METHODS, OPEN, problems, schema_of
+from pgo_collector.http.parameters import check_parameters
 
 
 def openapi_routes() -> APIRouter:
@@ -23,7 +23,7 @@ def openapi_routes() -> APIRouter:
         "/v1/openapi.json",
         methods=METHODS,
         dependencies=[Depends(check_parameters)],
-        summary="This document",
+        summary="Return this document",
         responses={
             200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"},
             **problems(400),

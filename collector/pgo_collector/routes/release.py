@@ -5,20 +5,20 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
-from pprof_merge.formats import FORMATS, Format
+from pprof_merge import FORMATS, Format
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.forms import format_named
+from pgo_collector.engine.renditions import format_named
+from pgo_collector.http.answers import Download, matches, quoted
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.downloads import Download
-from pgo_collector.http.etags import matches, quoted
+from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, download, parameters, problems
 from pgo_collector.http.selections import service_of
-from pgo_collector.releases.all_releases import AllReleases
-from pgo_collector.releases.forms import OpenRelease
 from pgo_collector.releases.release import number_of
+from pgo_collector.releases.releases import AllReleases
+from pgo_collector.releases.renditions import OpenRelease
 
 _HEADER = "PGO-Release"
 _PROFILE = download("The profile", *(known.media_type for known in FORMATS.values()))
@@ -31,7 +31,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
     @router.api_route(
         "/v1/release",
         methods=METHODS,
-        summary="What to build with, the same until it pays to take another",
+        summary="Return the current release, the profile to build with",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters("service", "format"),
@@ -44,7 +44,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
     @router.api_route(
         "/v1/releases/{number}/profile",
         methods=METHODS,
-        summary="The profile of a release",
+        summary="Return the profile of a release",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters("service", "format"),
@@ -62,7 +62,8 @@ def _format(request: Request) -> Format:
 
 
 def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str) -> Response:
-    request.state.profile, request.state.release = opened.etag, opened.number
+    context = context_of(request)
+    context.profile, context.release = opened.etag, opened.number
     headers = {"ETag": quoted(opened.etag), "Cache-Control": "private, no-cache", _HEADER: str(opened.number)}
     if matches(request.headers.get("If-None-Match", ""), opened.etag):
         opened.file.close()

@@ -12,9 +12,8 @@ from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, parameters, problems, success
 from pgo_collector.http.selections import service_of
-from pgo_collector.releases.all_releases import AllReleases
 from pgo_collector.releases.release import Choice, Release, number_of
-from pgo_collector.releases.service_releases import ServiceReleases
+from pgo_collector.releases.releases import AllReleases, ServiceReleases
 
 _PROBLEMS = problems(400, 403, 404, 500, 503)
 _OF_SERVICE = parameters("service")
@@ -35,7 +34,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     @router.api_route(
         "/v1/releases",
         methods=METHODS,
-        summary="The releases that are kept, the newest first",
+        summary="List the releases that are kept, newest first",
         response_description="The releases",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -47,9 +46,9 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.post(
         "/v1/releases",
-        summary="Makes the merge as of now a release",
-        response_description="The newest release was that merge already",
-        responses=success(HTTPStatus.CREATED, "The release that was made") | _PROBLEMS | problems(422),
+        summary="Make the current merge the newest release",
+        response_description="The newest release already is this merge",
+        responses=success(HTTPStatus.CREATED, "The new release") | _PROBLEMS | problems(422),
         openapi_extra=_OF_SERVICE,
     )
     async def make(request: Request, releases: Releases) -> Response:
@@ -61,7 +60,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     @router.api_route(
         "/v1/releases/{number}",
         methods=METHODS,
-        summary="A release, with its report",
+        summary="Return a release and its report",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -71,7 +70,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.put(
         "/v1/releases/{number}/pin",
-        summary="Makes a release the current one, and pins it",
+        summary="Make a release the current one, and pin it",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -81,7 +80,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.delete(
         "/v1/releases/{number}/pin",
-        summary="Unpins a release",
+        summary="Unpin a release",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,

@@ -5,27 +5,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.intake import Intake
+from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
 
 
-def submit_routes(intake: Intake, keys: KeyFile, default_service: str) -> APIRouter:
+def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
     """The route."""
     router = APIRouter()
 
     @router.post(
         "/v1/submit",
         dependencies=[Depends(bearer_of(keys, default_service))],
-        summary="Stores a profile",
+        summary="Store a profile",
         status_code=204,
-        response_description="It is stored, durably; or it was already",
+        response_description="The profile is stored durably, or already was",
         responses=problems(400, 403, 408, 413, 422, 429, 500, 503),
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )
     async def submit(request: Request) -> Response:
-        await intake.take(request, series_of(request))
+        await ingest.submit(request, series_of(request))
         return Response(status_code=204)
 
     return router

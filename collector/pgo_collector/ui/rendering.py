@@ -1,19 +1,26 @@
-"""Rendering: templates to pages. Whatever is put into one is escaped; none has a script or a style in it."""
+"""Rendering: make pages from templates, and serve their files.
+
+The templates escape all values, and no page has an inline script or style.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections.abc import Mapping
+from hashlib import blake2b
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
+from pgo_collector.http.context import context_of
 from pgo_collector.ui import amounts
-from pgo_collector.ui.assets import version_of_assets
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
@@ -22,7 +29,7 @@ _FILTERS = (
 
 
 class Rendering:
-    """The templates."""
+    """The templates, ready to render."""
 
     def __init__(self) -> None:
         self._templates = Environment(
@@ -44,11 +51,42 @@ class Rendering:
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> HTMLResponse:
-        """A page; whoever is signed in is its `visitor`."""
-        key = getattr(request.state, "bearer", None)
+        """Return a page; its `visitor` is the name or fingerprint of the signed-in key, or None."""
+        key = context_of(request).key
         visitor = None if key is None else key.name or key.fingerprint
         text = await asyncio.to_thread(self._text, template, visitor=visitor, **context)
         return HTMLResponse(text, status, dict(headers or {}))
 
     def _text(self, template: str, **context: Any) -> str:
         return self._templates.get_template(template).render(context)
+
+
+STATIC = Path(__file__).parent / "static"
+# Built by `make speedscope`; not in git.
+SPEEDSCOPE = Path(__file__).parent / "speedscope"
+
+# Use Python's own table of media types, which is the same on every machine, and not the machine's files.
+mimetypes.init([])
+
+
+class Assets(StaticFiles):
+    """The files of a folder; browsers revalidate them on each use."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return the file, or 304 if the browser has it."""
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "private, no-cache"
+        return response
+
+
+def version_of_assets() -> str:
+    """Return a digest of the static files; links to them carry it, so a new file is loaded at once."""
+    digest = blake2b(digest_size=6)
+    for path in sorted(STATIC.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def has_speedscope() -> bool:
+    """Return whether speedscope was built."""
+    return (SPEEDSCOPE / "index.html").is_file()

@@ -1,15 +1,15 @@
-"""Sources: what the pages are made from, which is what the routes of the API are made from."""
+"""Sources: the parts of the collector that the pages use; the routes of the API use the same."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pgo_collector.catalog.inventory import Inventory
+from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
-from pgo_collector.questions.fleet import Fleet
+from pgo_collector.queries.fleet import Fleet
 from pgo_collector.releases.reports import Reports
-from pgo_collector.store.inventory import Inventory
-from pgo_collector.store.summaries import Summaries
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle
@@ -17,7 +17,7 @@ from pgo_collector.ui.throttle import SignInThrottle
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All of them, and the templates and sessions."""
+    """What the pages read from, their templates, and the sessions of their visitors."""
 
     sessions: Sessions
     throttle: SignInThrottle

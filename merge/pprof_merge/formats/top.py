@@ -1,6 +1,6 @@
-"""`json`: the table of `go tool pprof -top`, whole and with every sample type.
+"""The format `json`: the complete table of `go tool pprof -top`, with every sample type.
 
-Functions are told apart by name, as there.
+Functions with the same name are one row, as in `go tool pprof`.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from pprof_merge.analysis.stacks import default_column
+from pprof_merge.analysis.top_table import TopTable
 from pprof_merge.budget import Budget
-from pprof_merge.formats.sample_type import default_column
 from pprof_merge.profile import Header, Profile, ValueType
-from pprof_merge.top_table import TopTable
 
 _ADVICE = "select fewer profiles, or ask /v1/top for the first rows"
 
 
 def top(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """JSON: the header's numbers, totals, and every function, the one with most of its own first.
+    """Yield JSON: the header's numbers, the totals, and all functions, the largest flat value first.
 
-    What is a list has an entry for each sample type; times in ns.
+    The lists `total`, `flat` and `cum` have an entry for each sample type. Times are in ns. Raises
+    OutputTooLarge.
     """
     column = default_column(profile.header)
     table = TopTable.of(profile, budget=budget)

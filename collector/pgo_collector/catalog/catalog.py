@@ -1,0 +1,509 @@
+"""The catalog: which blobs there are, which of them are live, and which profiles each one counts.
+
+Every method is one transaction. The catalog may be lost: `reconcile` rebuilds it from the blobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import sqlalchemy as sa
+import structlog
+
+from pgo_collector.catalog.database import REINDEX, check_database, open_database
+from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
+from pgo_collector.catalog.rows import (
+    NAMED,
+    NAMED_BLOBS,
+    Blob,
+    add_single_profiles,
+    assign_profiles,
+    drop_empty_series,
+    put_blob,
+    put_profile,
+    read_blobs,
+    read_counting,
+    read_in_order,
+    read_newest,
+    series_id,
+    series_of,
+    series_with,
+    unassign_profiles,
+)
+from pgo_collector.catalog.selection_sql import selected
+from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Event, Facts, LeftOut
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Series
+from pgo_collector.model.times import DAY_NANOS
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+# Values in one statement; SQLite limits them.
+_BATCH = 500
+# Bytes in .inputs of the first line, and of every other line without its time and labels. See `store.blobs`.
+_CHECKSUM_BYTES = 65
+_LINE_BYTES = 66
+_SERIES_KEY = ("service", "type", "labels")
+_WANTED: tuple[sa.ColumnClause[Any], ...] = (
+    sa.column("number", sa.Integer),
+    *(sa.column(key, sa.Text) for key in _SERIES_KEY),
+    sa.column("time_nanos", sa.BigInteger),
+    sa.column("digest", sa.Text),
+)
+# The first number that is too large for an integer column.
+_BEYOND = 1 << 63
+
+
+class Extent(NamedTuple):
+    """The number of blobs, and the times of the first and the last of them in ns since 1970."""
+
+    blobs: int
+    first: int
+    last: int
+
+
+class Day(NamedTuple):
+    """A UTC day of a series; `number` is in days since 1970."""
+
+    series: Series
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A stored merge: `size` in bytes and `sha256` in hex are its file's; for `etag` see `OpenMerge`."""
+
+    fingerprint: str
+    etag: str
+    size: int
+    sha256: str
+    left_out: tuple[LeftOut, ...]
+
+
+class Catalog:
+    """The catalog of one data folder. Methods block; only one thread at a time may call those that write."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the catalog; create it if it is missing. Raises CatalogUnreadable."""
+        # The damage that SQLite has found in the file; only a reindex repairs it.
+        self.damage: str | None = None
+        self._engine = open_database(path, self._note_damage)
+        self._writer = self._engine.connect().execution_options(writes=True)
+        self._fingerprints = FingerprintCache()
+
+    def check(self) -> None:
+        """Check the whole file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
+        with self._engine.begin() as connection:
+            check_database(connection)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+        self._engine.dispose()
+
+    def _note_damage(self, found: str) -> None:
+        if self.damage is None:
+            self.damage = f"it is damaged ({found}): {REINDEX}"
+            _log.error("the catalog is damaged", reason=found, fix=REINDEX)
+
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """Return a transaction for other queries on the tables, such as those of `inventory`."""
+        return self._engine.begin()
+
+    @contextmanager
+    def writing(self, *blobs: BlobName) -> Iterator[sa.Connection]:
+        """Begin a transaction on the one connection that writes, for this class, `GroupCommit` and `Outbox`.
+
+        Name the blobs that may become live in it or stop being live: cached fingerprints of their services
+        and types are dropped.
+        """
+        try:
+            with self._writer.begin():
+                yield self._writer
+        finally:
+            for service, type_ in {name.series[:2] for name in blobs}:
+                self._fingerprints.invalidate(service, type_)
+
+    def made_nanos(self) -> int:
+        """Return when the tables were made, in ns since 1970.
+
+        Rows of profiles that were stored before then were rebuilt from the blobs.
+        """
+        with self._engine.begin() as connection:
+            return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
+
+    def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
+        """Return the blobs that count, or only so many of the `newest`, in canonical order: by time, then by
+        digest.
+        """
+        with self._engine.begin() as connection:
+            if newest is None:
+                return [*read_in_order(connection, selected(selection))]
+            return [*read_newest(connection, selected(selection), newest)][::-1]
+
+    def with_ids(self, ids: Iterable[int]) -> list[Blob]:
+        """Return the blobs with these ids."""
+        with self._engine.begin() as connection:
+            return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
+
+    def count(self, selection: Selection) -> int:
+        """Return the number of live blobs in a selection."""
+        with self._engine.begin() as connection:
+            query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
+            return int(connection.execute(query).scalar_one())
+
+    def known_state(self, selection: Selection) -> SelectionState | None:
+        """Return the state of a selection where it is remembered and still holds; nothing is read."""
+        return self._fingerprints.get(selection)
+
+    def state(self, selection: Selection) -> SelectionState:
+        """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
+        return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
+
+    def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[SelectionState, T]:
+        """Return the state of a selection, and what `take` makes of its blobs at the same moment.
+
+        `take` gets the live blobs one by one, in canonical order: by time, then by digest.
+        """
+        with self._resolving(selection) as (state, connection):
+            return state, take(read_in_order(connection, selected(selection)))
+
+    def resolve_newest(self, selection: Selection, most: int) -> tuple[SelectionState, list[Blob]]:
+        """Return the state of a selection and, of the same moment, its newest blobs in canonical order."""
+        with self._resolving(selection) as (state, connection):
+            return state, [*read_newest(connection, selected(selection), most)][::-1]
+
+    def resolve_merge(
+        self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
+    ) -> tuple[SelectionState, Merge | T]:
+        """Return the state of a selection, and the merge kept of it, or else what `take` makes of its blobs.
+
+        As `resolve`; `kept_as` turns the fingerprint of the blobs into that of their merge.
+        """
+        with self._resolving(selection) as (state, connection):
+            merge = _read_merge(connection, kept_as(state.fingerprint))
+            return state, merge or take(read_in_order(connection, selected(selection)))
+
+    @contextmanager
+    def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
+        generation = self._fingerprints.generation(selection)
+        with self._engine.begin() as connection:
+            state = read_state(connection, selection)
+            self._fingerprints.put(selection, generation, state)
+            yield state, connection
+
+    def services(self) -> list[str]:
+        """Return the names of the services that have live blobs, sorted."""
+        has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
+        query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
+        with self._engine.begin() as connection:
+            return list(connection.execute(query).scalars())
+
+    @contextmanager
+    def rows(self) -> Iterator[Iterator[Blob]]:
+        """Read every blob's row, live or not, one by one: by series, then by time."""
+        with self._engine.begin() as connection:
+            yield read_blobs(connection, sa.true(), BLOBS.c.series_id, BLOBS.c.time_nanos)
+
+    def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
+        """Return the live blobs, combined or single ones, that retention is to delete, the oldest first.
+
+        These are the blobs whose last profile is from before `before_nanos`, in ns since 1970, and the oldest
+        ones if all together take more than `most_bytes`. A bound that needs more than 64 bits is none.
+        """
+        of_kind = BLOBS.c.live & (IS_COMBINED if combined else BLOBS.c.inputs_size == 0)
+        gone = []
+        if before_nanos >= -_BEYOND:
+            gone.append(BLOBS.c.end_nanos < int(before_nanos))
+        if most_bytes < _BEYOND:
+            size = sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size)
+            with_newer = size.over(order_by=(BLOBS.c.end_nanos.desc(), BLOBS.c.id.desc()))
+            sums = sa.select(BLOBS.c.id, with_newer.label("bytes")).where(of_kind).subquery()
+            gone.append(BLOBS.c.id.in_(sa.select(sums.c.id).where(sums.c.bytes > int(most_bytes))))
+        if not gone:
+            return []
+        with self._engine.begin() as connection:
+            return [*read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)]
+
+    def days(self, before_nanos: int) -> list[tuple[Day, int]]:
+        """Return each series' days that were over at `before_nanos`, and the number of live blobs of each.
+
+        They are sorted by series, then by day.
+        """
+        query = (
+            sa.select(*NAMED, DAY.label("day"), sa.func.count().label("blobs"))
+            .select_from(NAMED_BLOBS)
+            .where(BLOBS.c.live, before_nanos // DAY_NANOS > DAY)
+            .group_by(*NAMED, "day")
+            .order_by(*NAMED, "day")
+        )
+        with self._engine.begin() as connection:
+            return [
+                (Day(series_of(row.service, row.type, row.labels), row.day), row.blobs)
+                for row in connection.execute(query)
+            ]
+
+    def live_on(self, day: Day) -> list[Blob]:
+        """Return the live blobs of a day, by time and digest."""
+        where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
+        with self._engine.begin() as connection:
+            return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
+
+    def combined(self) -> list[Blob]:
+        """Return the live combined blobs."""
+        with self._engine.begin() as connection:
+            return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
+
+    def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
+        """Return the blobs that no longer count and wait for deletion, of one service and type or of all."""
+        where = ~BLOBS.c.live
+        if service is not None:
+            where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
+        with self._engine.begin() as connection:
+            return [*read_blobs(connection, where)]
+
+    def extents(self, selection: Selection) -> dict[str, Extent]:
+        """Return the number and the times of the selected blobs of each service; services are sorted."""
+        times = (sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.time_nanos))
+        query = (
+            sa.select(SERIES.c.service, sa.func.count(), *times)
+            .select_from(NAMED_BLOBS)
+            .where(selected(selection))
+            .group_by(SERIES.c.service)
+            .order_by(SERIES.c.service)
+        )
+        with self._engine.begin() as connection:
+            return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
+
+    def live_counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of live blobs of each service and type; that with the newest blob comes last."""
+        newest = (
+            sa.select(SERIES.c.service, SERIES.c.type, sa.func.count().label("blobs"))
+            .select_from(NAMED_BLOBS)
+            .where(BLOBS.c.live)
+            .group_by(SERIES.c.service, SERIES.c.type)
+            .order_by(sa.func.max(BLOBS.c.time_nanos))
+        )
+        with self._engine.begin() as connection:
+            return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
+
+    def counting_blob(self, name: BlobName) -> Blob | None:
+        """Return the blob that counts the profile with this name; None if none does."""
+        with self._engine.begin() as connection:
+            return read_counting(connection, name)
+
+    def times(self, series: Series, digest: str) -> list[int]:
+        """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
+        where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
+        with self._engine.begin() as connection:
+            return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
+
+    def owners(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
+        """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
+        found: dict[BlobName, int] = {}
+        with self._engine.begin() as connection:
+            for batch in _batches(names):
+                texts = [(index, *_named(name)) for index, name in enumerate(batch)]
+                wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
+                query = (
+                    sa.select(wanted.c.number, PROFILES.c.blob_id)
+                    .select_from(wanted)
+                    .join(SERIES, sa.and_(*(SERIES.c[key] == wanted.c[key] for key in _SERIES_KEY)))
+                    .join(
+                        PROFILES,
+                        sa.and_(
+                            PROFILES.c.series_id == SERIES.c.id,
+                            PROFILES.c.digest == wanted.c.digest,
+                            PROFILES.c.time_nanos == wanted.c.time_nanos,
+                        ),
+                    )
+                )
+                found |= {batch[number]: blob for number, blob in connection.execute(query)}
+        return found
+
+    def inconsistent_blobs(self) -> list[Blob]:
+        """Return the live blobs that don't count as many profiles as they hold, since rows were lost.
+
+        A single blob holds one profile. A combined one has a line in its .inputs for each, so the size of
+        that file tells.
+        """
+        line = sa.func.length(sa.cast(PROFILES.c.time_nanos, sa.Text)) + _LINE_BYTES
+        others = sa.func.max(sa.func.length(SERIES.c.labels), 1) + 1
+        text = _CHECKSUM_BYTES + sa.func.sum(
+            line + sa.case((PROFILES.c.series_id == BLOBS.c.series_id, 0), else_=others)
+        )
+        query = (
+            sa.select(BLOBS.c.id)
+            .select_from(
+                BLOBS.outerjoin(PROFILES, PROFILES.c.blob_id == BLOBS.c.id).outerjoin(
+                    SERIES, SERIES.c.id == PROFILES.c.series_id
+                )
+            )
+            .where(BLOBS.c.live)
+            .group_by(BLOBS.c.id)
+            .having(
+                sa.case(
+                    (BLOBS.c.inputs_size == 0, sa.func.count(PROFILES.c.blob_id) != 1),
+                    else_=sa.func.coalesce(text, 0) != BLOBS.c.inputs_size,
+                )
+            )
+        )
+        with self._engine.begin() as connection:
+            ids = list(connection.execute(query).scalars())
+        return self.with_ids(ids)
+
+    def profiles_counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
+        """Return the profiles that each of these blobs counts, by the blob's id."""
+        query = sa.select(PROFILES.c.blob_id, *NAMED, PROFILES.c.time_nanos, PROFILES.c.digest).join(
+            SERIES, PROFILES.c.series_id == SERIES.c.id
+        )
+        found: dict[int, list[BlobName]] = {}
+        with self._engine.begin() as connection:
+            for batch in _batches(ids):
+                for blob, *named, time_nanos, digest in connection.execute(
+                    query.where(PROFILES.c.blob_id.in_(batch))
+                ):
+                    name = BlobName(series_of(*named), Identity(time_nanos, digest))
+                    found.setdefault(blob, []).append(name)
+        return found
+
+    def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
+        """Make blobs with one profile each live, have them count it, and put these events into the outbox."""
+        with self.writing(*(name for name, _ in blobs)) as connection:
+            add_profiles(connection, blobs, events)
+
+    def add_singles(self, blobs: Sequence[tuple[BlobName, Facts]], events: Iterable[Event] = ()) -> None:
+        """Do the same as `add`, fast for thousands of blobs."""
+        with self.writing(*(name for name, _ in blobs)) as connection:
+            add_single_profiles(connection, blobs)
+            for event in events:
+                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+
+    def set_size(self, blob: int, size: int) -> None:
+        """Set the size of a blob's file, in bytes."""
+        with self.writing() as connection:
+            connection.execute(sa.update(BLOBS).where(BLOBS.c.id == blob).values(size=size))
+
+    def replace(
+        self,
+        name: BlobName,
+        facts: Facts,
+        inputs_size: int,
+        inputs: Iterable[BlobName],
+        retired: Iterable[int],
+    ) -> None:
+        """Make a combined blob live and retire the blobs that it replaces, given by id, in one transaction.
+
+        `inputs` are the profiles that it counts from now on: its own, and all that the retired blobs counted.
+        The blob may already be live, with fewer profiles.
+        """
+        inputs = list(inputs)
+        end = max(each.identity.time_nanos for each in (*inputs, name))
+        with self.writing(name) as connection:
+            new = put_blob(connection, name, facts, end, inputs_size)
+            every = [{"blob": blob} for blob in {new, *retired}]
+            unassign_profiles(connection, [row["blob"] for row in every])
+            connection.execute(
+                sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=BLOBS.c.id == new),
+                every,
+            )
+            assign_profiles(connection, new, name, inputs)
+
+    def drop(self, blobs: Iterable[Blob]) -> None:
+        """Drop the rows of live blobs, and of the profiles that they count."""
+        dropped = [*blobs]
+        ids = [blob.id for blob in dropped]
+        if ids:
+            with self.writing(*(blob.name for blob in dropped)) as connection:
+                series = series_with(connection, ids)
+                unassign_profiles(connection, ids)
+                _delete(connection, ids)
+                drop_empty_series(connection, series)
+
+    def drop_retired(self, blobs: Iterable[Blob]) -> None:
+        """Drop the rows of retired blobs whose files are deleted."""
+        ids = [blob.id for blob in blobs]
+        if ids:
+            with self.writing() as connection:
+                series = series_with(connection, ids)
+                _delete(connection, ids)
+                drop_empty_series(connection, series)
+
+    def drop_empty_series(self) -> None:
+        """Drop the series without a profile, which earlier versions left behind."""
+        with self.writing() as connection:
+            drop_empty_series(connection)
+
+    def merge(self, fingerprint: str) -> Merge | None:
+        """Return the stored merge with this fingerprint; None if there is none."""
+        with self._engine.begin() as connection:
+            return _read_merge(connection, fingerprint)
+
+    def merge_fingerprints(self) -> set[str]:
+        """Return the fingerprints of all stored merges."""
+        with self._engine.begin() as connection:
+            return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
+
+    def keep_merge(self, merge: Merge, most: int) -> set[str]:
+        """Store a merge and drop the oldest ones beyond `most`; return the fingerprints of those."""
+        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
+        gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
+        row = {**asdict(merge), "left_out": _listed(merge.left_out)}
+        with self.writing() as connection:
+            connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
+            connection.execute(sa.insert(MERGES).values(row))
+            return set(connection.execute(gone).scalars())
+
+
+def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
+    row = connection.execute(sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)).one_or_none()
+    if row is None:
+        return None
+    return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+
+
+def add_profiles(
+    connection: sa.Connection, profiles: Iterable[tuple[BlobName, Facts]], events: Iterable[Event]
+) -> None:
+    """Do the same as `Catalog.add` inside a transaction of the caller's."""
+    for name, facts in profiles:
+        put_profile(connection, name, facts)
+    for event in events:
+        connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+
+
+def _named(name: BlobName) -> tuple[str | int, ...]:
+    """Return a profile's values of the columns of `_WANTED` after the number."""
+    series, (time_nanos, digest) = name
+    return series.service, series.type, series.labels_text, time_nanos, digest
+
+
+def _batches(values: Iterable[T]) -> Iterator[list[T]]:
+    every = list(values)
+    return (every[start : start + _BATCH] for start in range(0, len(every), _BATCH))
+
+
+def _delete(connection: sa.Connection, ids: Iterable[int]) -> None:
+    every = [{"blob": blob} for blob in ids]
+    connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
+
+
+def _waiting(event: Event) -> dict[str, Any]:
+    row = {"event": event.id, "created_nanos": event.created_nanos, "body": event.body}
+    return {**row, "attempts": 0, "due_nanos": event.created_nanos}
+
+
+def _listed(left_out: Iterable[LeftOut]) -> str:
+    return json.dumps([asdict(entry) for entry in left_out])
+
+
+def _left_out(text: str) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(**entry) for entry in json.loads(text))

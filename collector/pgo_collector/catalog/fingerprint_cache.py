@@ -1,0 +1,134 @@
+"""A cache of selections' fingerprints and coarse flags, as the catalog last read them.
+
+An entry is valid until a blob of its service and type comes or goes. This process makes all such changes: no
+other process writes a catalog that is being served. A selection that begins later, as `last=7d` does with
+every request, has the same state as long as no blob lies between the two begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from pgo_collector.catalog.selection_sql import has_others_than, is_coarse, selected, straddles_begin
+from pgo_collector.catalog.tables import BLOBS
+from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
+
+# Entries for selections that differ in their begin only, and selections apart from that.
+_MOST_BEGINS = 4
+_MOST_SELECTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionState:
+    """What a selection has selected: the fingerprint of the live blobs, and how it is finer than they are.
+
+    The state is the same for every later begin up to `until`, in ns since 1970.
+    """
+
+    fingerprint: str
+    coarse: Coarse
+    until: float = inf
+
+
+class _Entry(NamedTuple):
+    generation: int
+    begin: int | None
+    state: SelectionState
+
+
+class FingerprintCache:
+    """The states that were read last, valid for one generation of their service and type.
+
+    Ask for the `generation` before you read a state, and `put` it with that. If a blob comes or goes
+    meanwhile, the entry is of an old generation, and `get` never returns it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._generations: Counter[tuple[str, str]] = Counter()
+        self._entries: dict[Selection, tuple[_Entry, ...]] = {}
+
+    def generation(self, selection: Selection) -> int:
+        """Return how often the blobs of the selection's service and type have changed."""
+        return self._generations[selection.service, selection.type]
+
+    def invalidate(self, service: str, type_: str) -> None:
+        """Drop what is known of a service and type; call it before anyone can rely on their changed blobs."""
+        with self._lock:
+            self._generations[service, type_] += 1
+
+    def get(self, selection: Selection) -> SelectionState | None:
+        """Return the present state of a selection; None if it isn't cached."""
+        generation, begin = self.generation(selection), selection.begin
+        for kept in self._entries.get(_beginless(selection), ()):
+            if kept.generation == generation and _is_between(begin, kept.begin, kept.state.until):
+                return kept.state
+        return None
+
+    def put(self, selection: Selection, generation: int, state: SelectionState) -> None:
+        """Cache a state that was read after `generation` was asked for."""
+        if selection.service == EVERY_SERVICE:  # changes are counted by service only
+            return
+        key, kept = _beginless(selection), _Entry(generation, selection.begin, state)
+        with self._lock:
+            others = self._entries.pop(key, ())
+            current = [other for other in others if other.generation == generation]
+            self._entries[key] = (kept, *current[: _MOST_BEGINS - 1])
+            if len(self._entries) > _MOST_SELECTIONS:
+                del self._entries[next(iter(self._entries))]
+
+
+def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
+    """Return the state of a selection in this transaction."""
+    return SelectionState(
+        read_fingerprint(connection, selection),
+        _coarse(connection, selection),
+        _holds_until(connection, selection),
+    )
+
+
+def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
+    """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks."""
+    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
+    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
+
+
+def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
+    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(is_coarse(selection))).scalars())
+    keys = {
+        matcher.key
+        for matcher in (selection.matchers if found else ())
+        if connection.execute(sa.select(sa.exists().where(has_others_than(selection, matcher)))).scalar_one()
+    }
+    return Coarse(found, tuple(sorted(keys)))
+
+
+def _holds_until(connection: sa.Connection, selection: Selection) -> float:
+    """Return the latest begin with which the state is the same, in ns since 1970; inf if there is no bound.
+
+    It is the earliest of two times: when the first selected blob begins that begins with the selection or
+    after it, and when the first combined blob ends that began before it.
+    """
+    begin = selection.begin
+    if begin is None:
+        return inf
+    first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, begin))
+    bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
+    return min((bound for bound in bounds if bound is not None), default=inf)
+
+
+def _beginless(selection: Selection) -> Selection:
+    return replace(selection, begin=None)
+
+
+def _is_between(begin: int | None, first: int | None, last: float) -> bool:
+    if begin is None or first is None:
+        return begin is first
+    return first <= begin <= last

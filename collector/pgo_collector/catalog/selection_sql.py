@@ -1,0 +1,95 @@
+"""Selections as SQL: conditions on the rows of BLOBS and SERIES, for the queries of this room."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
+
+# The time of a combined blob. An expression and not the column: there are few combined blobs, and SQLite
+# would otherwise use the index of all times.
+_BEGINS = BLOBS.c.time_nanos + 0
+
+
+def selected(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row of BLOBS is live and in the selection."""
+    chosen = BLOBS.c.series_id.in_(_series(selection)) & IS_LIVE
+    if selection.begin is not None:
+        chosen &= BLOBS.c.time_nanos >= selection.begin
+    if selection.end is not None:
+        chosen &= BLOBS.c.time_nanos < selection.end
+    return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
+
+
+def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob from before the selection's `begin`."""
+    return _combined(selection) & (BLOBS.c.time_nanos < begin)
+
+
+def is_coarse(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob with profiles outside the selection."""
+    if not _can_be_coarse(selection):
+        return sa.false()
+    begin = sa.false() if selection.begin is None else BLOBS.c.time_nanos < selection.begin
+    end = sa.false() if selection.end is None else BLOBS.c.end_nanos >= selection.end
+    others = ORIGINS.c.series_id.not_in(_series(selection))
+    labels = sa.exists().where(ORIGINS.c.blob_id == BLOBS.c.id, others) if selection.matchers else sa.false()
+    return _combined(selection) & (begin | end | labels)
+
+
+def has_others_than(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob with profiles that don't match."""
+    other = (ORIGINS.c.blob_id == BLOBS.c.id) & (ORIGINS.c.series_id == SERIES.c.id) & ~_matched(matcher)
+    return _combined(selection) & sa.exists().where(other)
+
+
+def _can_be_coarse(selection: Selection) -> bool:
+    return bool(selection.matchers) or selection.begin is not None or selection.end is not None
+
+
+def _combined(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a live combined blob in the selection; there are few.
+
+    The blob's time overlaps with the selection's. Where a roll-up dropped labels, the series of the profiles
+    inside decide, besides the blob's own.
+    """
+    meant = [IS_LIVE, IS_COMBINED]
+    if selection.begin is not None:
+        meant.append(BLOBS.c.end_nanos >= selection.begin)
+    if selection.end is not None:
+        meant.append(selection.end > _BEGINS)
+    blobs = sa.select(BLOBS.c.id).where(*meant)
+    series = _series(selection)
+    by_series = BLOBS.c.id.in_(blobs.where(BLOBS.c.series_id.in_(series)))
+    if not selection.matchers:
+        return by_series
+    inside = sa.select(ORIGINS.c.blob_id).where(ORIGINS.c.series_id.in_(series))
+    return by_series | BLOBS.c.id.in_(blobs.where(BLOBS.c.id.in_(inside)))
+
+
+def of_service(service: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a row of SERIES is of a service, which may be EVERY_SERVICE."""
+    return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
+
+
+def _series(selection: Selection) -> sa.Select[tuple[int]]:
+    """Return the query for the ids of the selected series.
+
+    If there are matchers, a series whose labels a roll-up dropped isn't selected: ORIGINS has its inputs.
+    """
+    return sa.select(SERIES.c.id).where(
+        of_service(selection.service),
+        SERIES.c.type == selection.type,
+        ~SERIES.c.rolled_up if selection.matchers else sa.true(),
+        *map(_matched, selection.matchers),
+    )
+
+
+def _matched(matcher: Matcher) -> sa.ColumnElement[bool]:
+    """Return the condition that the labels of a row of SERIES match."""
+    same_key = (LABELS.c.series_id == SERIES.c.id) & (LABELS.c.key == matcher.key)
+    fits: sa.ColumnElement[bool] = sa.exists().where(same_key, LABELS.c.value.in_(matcher.values))
+    if "" in matcher.values:
+        fits = fits | ~sa.exists().where(same_key)
+    return ~fits if matcher.is_negated else fits

@@ -1,0 +1,123 @@
+"""The schema of the catalog: its tables, indexes and version."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from pgo_collector.model.times import DAY_NANOS
+
+METADATA = sa.MetaData()
+
+SERIES = sa.Table(
+    "series",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False),
+    # Whether a roll-up dropped labels; ORIGINS then has the series with all of them.
+    sa.Column("rolled_up", sa.Boolean, nullable=False),
+    sa.UniqueConstraint("service", "type", "labels"),
+)
+
+# The labels of SERIES once more, one a row, for searching.
+LABELS = sa.Table(
+    "labels",
+    METADATA,
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Index("labels_value", "key", "value", "series_id"),
+)
+
+BLOBS = sa.Table(
+    "blobs",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
+    sa.Column("time_nanos", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    # The time of the last profile inside a combined blob; of another blob, its own time.
+    sa.Column("end_nanos", sa.BigInteger, nullable=False),
+    sa.Column("duration_nanos", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("samples", sa.BigInteger, nullable=False),
+    # The size of the .inputs file; 0 unless the blob is a combined one.
+    sa.Column("inputs_size", sa.BigInteger, nullable=False),
+    sa.Column("live", sa.Boolean, nullable=False),
+    # Their sums tell sets of blobs apart: see `read_fingerprint`.
+    sa.Column("mark", sa.BigInteger, nullable=False),
+    sa.Column("second_mark", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("series_id", "time_nanos", "digest"),
+    sa.Index("blobs_live", "series_id", "live", "time_nanos", "mark", "second_mark"),
+    sa.Index(
+        "blobs_combined",
+        "series_id",
+        "live",
+        "end_nanos",
+        "time_nanos",
+        sqlite_where=sa.text("inputs_size > 0"),
+    ),
+    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
+)
+
+# Written with the value, so that SQLite searches the index by it, and by the time, the next column there.
+IS_LIVE = BLOBS.c.live == sa.true()
+
+# Written as in the partial index: SQLite uses one only where the query has the same words.
+IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
+
+# The day of a blob in days since 1970. SQLite rounds a quotient towards 0, which would be up before 1970.
+_IN_DAY = (BLOBS.c.time_nanos % DAY_NANOS + DAY_NANOS) % DAY_NANOS
+DAY = (BLOBS.c.time_nanos - _IN_DAY) // sa.literal(DAY_NANOS)
+
+# For a blob from a roll-up that dropped labels: the series to which the profiles inside were submitted.
+ORIGINS = sa.Table(
+    "origins",
+    METADATA,
+    sa.Column("blob_id", sa.ForeignKey("blobs.id"), primary_key=True),
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Index("origins_series", "series_id", "blob_id"),
+)
+
+# Every counted profile by its name, and the one live blob that counts it now.
+PROFILES = sa.Table(
+    "profiles",
+    METADATA,
+    sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("time_nanos", sa.BigInteger, primary_key=True),
+    sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
+)
+
+# The files of merged/: merges in the requested renditions, by the fingerprint of blobs and rendition.
+MERGES = sa.Table(
+    "merges",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
+    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("left_out", sa.Text, nullable=False),
+)
+
+# When these tables were made. Profiles that were stored before then are here because of a rebuild.
+MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
+
+# The version of the tables above. Raise it with every change; they are then rebuilt from the blobs.
+VERSION = 5
+# Tables that changed from version 4 to 5. They are only a cache, so an update drops them and keeps the rest.
+CHANGED_SINCE_4 = ("merges",)
+
+# Events that wait to be delivered. They can't be rebuilt from the blobs, so this table survives a rebuild.
+OUTBOX = sa.Table(
+    "outbox",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("created_nanos", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
+)

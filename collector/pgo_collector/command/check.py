@@ -1,0 +1,42 @@
+"""`pgo-collector check`: whether all is as a server needs it, and the fix for what isn't."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from pgo_collector.checks import Finding
+from pgo_collector.checks.catalog import check_catalog, stored_bytes
+from pgo_collector.checks.configuration import check_configuration
+from pgo_collector.checks.data_folder import check_disk, check_folder
+from pgo_collector.errors import SettingsInvalid
+from pgo_collector.settings import read_settings
+
+_FAILS = 1
+
+
+def check(*, as_json: bool) -> int:
+    """Prints a line for each part; the exit code, which is 1 if any of them fails."""
+    findings = [*_findings()]
+    works = all(finding.state != "fails" for finding in findings)
+    if as_json:
+        print(json.dumps({"works": works, "findings": [of._asdict() for of in findings]}, indent=2))
+    else:
+        for finding in findings:
+            fix = f"; {finding.fix}" if finding.fix else ""
+            print(f"{finding.part:<12} {finding.state:<7}  {finding.detail}{fix}")
+    return 0 if works else _FAILS
+
+
+def _findings() -> Iterator[Finding]:
+    try:
+        settings = read_settings()
+    except SettingsInvalid as error:
+        fix = "mend it: all else depends on the settings, and isn't looked at"
+        yield Finding("settings", "fails", str(error), fix)
+        return
+    yield from check_configuration(settings, os.environ)
+    yield from check_folder(settings)
+    yield check_disk(settings, stored_bytes(settings.directory))
+    yield from check_catalog(settings.directory)

@@ -1,0 +1,153 @@
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `reindex`,
+`expired`.
+
+Every worker process imports this module, as the one that started the program; so what only the server
+needs is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from pgo_collector.errors import CannotStart, CatalogUnreadable
+from pgo_collector.http.keys import Key, append_line, digest_of, new_key
+from pgo_collector.logs import set_up_logs
+from pgo_collector.settings import PREFIX, Settings, read_settings
+from pgo_collector.store.folder import CATALOG
+
+EXIT_INTERRUPTED = 130
+EXIT_FAILED = 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The commands with their help."""
+    parser = argparse.ArgumentParser(
+        prog="pgo-collector",
+        description="Collect the pprof profiles of a fleet, and merge them for builds and for people.",
+        epilog=_settings_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("serve", help="serve HTTP until SIGTERM or Ctrl-C")
+    command.set_defaults(run=_serve)
+    keys = commands.add_parser("keys", help="make keys").add_subparsers(required=True, metavar="COMMAND")
+    command = keys.add_parser("new", help="print a new key, and add it to a keys file")
+    command.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        help="the keys file to add the key to; created with mode 0600 if missing",
+    )
+    command.add_argument("--name", help="the key's name in logs and answers")
+    command.add_argument(
+        "--service", help="the services that the key is for, comma-separated; * matches any text"
+    )
+    command.add_argument("--digest", action="store_true", help="write only the key's SHA-256 to the file")
+    command.set_defaults(run=partial(_new_key, command))
+    command = commands.add_parser(
+        "check", help="check settings, keys, data folder and disk, and say what is wrong"
+    )
+    command.set_defaults(run=_check)
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command = commands.add_parser(
+        "backup", help="copy the stored profiles and releases to a folder; safe while the server runs"
+    )
+    command.add_argument(
+        "target", type=Path, metavar="TARGET", help="the folder of backups; created if missing"
+    )
+    command.set_defaults(run=_back_up)
+    command = commands.add_parser("restore", help="create a data folder from the last complete backup")
+    command.add_argument("target", type=Path, metavar="TARGET", help="the folder of backups")
+    command.set_defaults(run=_restore)
+    command = commands.add_parser(
+        "expired", help="list what the next run of retention would delete, without deleting it"
+    )
+    command.set_defaults(run=_list_expired)
+    command = commands.add_parser("reindex", help="rebuild the catalog from the blobs; stop the server first")
+    command.set_defaults(run=_reindex)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; its exit code: 0, what the command says, or 2 with the reason on standard error."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return parsed.run(parsed) or 0
+    except CannotStart as error:
+        print(f"pgo-collector: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _serve(_: argparse.Namespace) -> None:
+    from pgo_collector.serve.server import serve  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    set_up_logs(settings.log_level)
+    serve(settings)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from pgo_collector.command.check import check  # noqa: PLC0415 (see above)
+
+    return check(as_json=arguments.json)
+
+
+def _back_up(arguments: argparse.Namespace) -> int:
+    from pgo_collector.command.backup import backup_to  # noqa: PLC0415 (see above)
+
+    return backup_to(arguments.target)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from pgo_collector.command.backup import restore_from  # noqa: PLC0415 (see above)
+
+    return restore_from(arguments.target)
+
+
+def _reindex(_: argparse.Namespace) -> None:
+    from pgo_collector.serve.server import reindex  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    set_up_logs(settings.log_level)
+    print(f"{reindex(settings)} blobs are live")
+
+
+def _list_expired(_: argparse.Namespace) -> None:
+    from pgo_collector.catalog.catalog import Catalog  # noqa: PLC0415 (see above)
+    from pgo_collector.upkeep.upkeep import retention_of  # noqa: PLC0415 (see above)
+
+    settings = read_settings()
+    path = settings.directory / CATALOG
+    if not path.exists():
+        raise CatalogUnreadable(f"there is no catalog {path}")
+    total = 0
+    for expired in retention_of(settings).expired(Catalog(path), time.time_ns()):
+        total += expired.blob.size
+        print(f"{expired.reason}\t{expired.blob.size}\t{expired.blob.name}")
+    print(f"{total} bytes in all", file=sys.stderr)
+
+
+def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    says_what_to_write = arguments.digest or (arguments.name, arguments.service) != (None, None)
+    if says_what_to_write and arguments.file is None:
+        parser.error("--name, --service and --digest are about what is written to a keys file: give one")
+    text = new_key()
+    key = Key.of(digest_of(text.encode()), arguments.name, arguments.service)
+    if arguments.file is not None:
+        append_line(arguments.file, key.line(None if arguments.digest else text))
+    print(text)
+    print(f"fingerprint in logs: {key.fingerprint}", file=sys.stderr)
+
+
+def _settings_help() -> str:
+    lines = ["settings, from the environment:"]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default_factory else f" Default: {field.default}"
+        lines.append(f"  {PREFIX}{name.upper()}\n      {field.description}{default}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Stored blobs as columns: how the server hands tens of thousands of blobs to a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
+
+from pgo_collector.model.blob_names import blob_name
+
+# A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
+# limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.
+_DEFAULTS = Limits()
+STORED_LIMITS = Limits.none()._replace(
+    irregular_fields=_DEFAULTS.irregular_fields,
+    nested_messages=_DEFAULTS.nested_messages,
+    inflated_bytes=1 << 30,
+)
+
+
+class BlobSeries(NamedTuple):
+    """A series: the folders of its blobs, its labels, and the keys of the labels that a roll-up dropped."""
+
+    folders: str
+    labels: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlobColumns:
+    """n blobs below one folder, each of one of these `series`.
+
+    `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, and
+    `digests` (n, 32) uint8 are the SHA-256 of the bare protobufs.
+    """
+
+    folder: str
+    series: tuple[BlobSeries, ...]
+    series_numbers: Int32s
+    times: Int64s
+    digests: Bytes
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def series_of(self, row: int) -> BlobSeries:
+        """Return the series of one blob."""
+        return self.series[int(self.series_numbers[row])]
+
+    def name(self, row: int) -> str:
+        """Return the name of one blob: its path below the folder."""
+        return blob_name(self.series_of(row).folders, int(self.times[row]), bytes(self.digests[row]).hex())
+
+    def path(self, row: int) -> Path:
+        """Return the path of one blob's file."""
+        return Path(self.folder, self.name(row))
+
+    def take(self, rows: Ints) -> BlobColumns:
+        """Return these rows as columns of their own."""
+        return BlobColumns(
+            self.folder, self.series, self.series_numbers[rows], self.times[rows], self.digests[rows]
+        )

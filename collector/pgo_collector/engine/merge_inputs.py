@@ -1,0 +1,156 @@
+"""The inputs of a merge: the chosen blobs of one service and type that can be read and merged together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+from pprof_merge import (
+    PLAIN_WEIGHTING,
+    Collection,
+    Header,
+    IncompatibleProfiles,
+    Int64s,
+    Ints,
+    Profile,
+    ReportedProfile,
+    ValueType,
+    Weighting,
+    check_compatible,
+    first_appearance,
+)
+
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
+from pgo_collector.engine.row_cache import RowCache
+from pgo_collector.errors import NotACPUProfile
+from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.profile_types import TYPES
+
+# The period type and the sorted sample types. Only profiles of the same kind can be merged.
+_Kind = tuple[ValueType, tuple[ValueType, ...]]
+
+# The engine's version. A merge depends on it besides on the blobs.
+ENGINE = version("pprof-merge")
+
+# Characters of the reason why a blob is left out: it is stored with the merge and logged, for thousands.
+_LONGEST_REASON = 300
+
+# The rows of the profiles that this process has read.
+ROW_CACHE = RowCache(STORED_LIMITS, ENGINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBlobs:
+    """The blobs of one service and type that a merge is to have."""
+
+    service: str
+    type: str
+    blobs: BlobColumns
+
+    @property
+    def owner(self) -> str:
+        """Return the key of their rows in a worker's cache."""
+        return rows_owner(self.service, self.type)
+
+
+def rows_owner(service: str, type_: str) -> str:
+    """Return the key of a service's and type's rows, in the workers' caches and for `Workers.run_for`."""
+    return f"{service}/{type_}"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInputs:
+    """The blobs that were read and can be merged: `taken`, whose profiles have the `numbers` (n,) int64 in
+    the collection; and the blobs that were left out.
+    """
+
+    collection: Collection
+    numbers: Int64s
+    taken: BlobColumns
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def blobs(self) -> list[str]:
+        """Return the names of the taken blobs."""
+        return [self.taken.name(row) for row in range(len(self.taken))]
+
+    @property
+    def reported_profiles(self) -> list[ReportedProfile]:
+        """Return the taken profiles as the arguments of a report."""
+        return [*map(ReportedProfile, self.numbers.tolist(), self.blobs, self.labels)]
+
+    @property
+    def labels(self) -> list[dict[str, str]]:
+        """Return the labels of each taken blob's series."""
+        return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
+
+    def merge(self, weighting: Weighting = PLAIN_WEIGHTING, depth: int | None = None) -> Profile:
+        """Return the merge of the taken profiles. Raises what `Collection.merge` raises."""
+        if not weighting.is_plain:
+            return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
+        is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
+        # For all profiles the collection adds only what has come since its last merge of all.
+        return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
+
+
+def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
+    """Read the blobs; return those that can be merged and weighed in this way, and why the others can't."""
+    rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
+    unreadable = ROW_CACHE.load(chosen.owner, blobs)
+    left_out = [
+        LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
+    ]
+    numbers = rows.numbers(blobs)
+    numbers[[*unreadable]] = -1
+    read = np.flatnonzero(numbers >= 0)
+    headers, header_of = rows.collection.headers(numbers[read])
+    misfits = _misfits(headers, header_of, chosen.type)
+    columns = read, header_of, rows.collection.durations(numbers[read])
+    for row, header, duration in zip(*(column.tolist() for column in columns), strict=True):
+        if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):
+            left_out.append(LeftOut(blobs.name(row), unfit[:_LONGEST_REASON]))
+            numbers[row] = -1
+    ROW_CACHE.enforce_budget(chosen.owner)
+    fit = np.flatnonzero(numbers >= 0)
+    return MergeInputs(rows.collection, numbers[fit], blobs.take(fit), tuple(left_out))
+
+
+def _misfits(headers: Sequence[Header], header_of: Ints, type_: str) -> list[str]:
+    """Return for each header why profiles with it can't be merged; an empty text if they can.
+
+    They can't if they aren't of the type, or aren't of the most common kind; of equally common kinds the one
+    that came first is taken. `header_of` (n,) is the index of each profile's header.
+    """
+    numbers, _ = first_appearance(header_of)
+    in_turn = [headers[number] for number in numbers.tolist()]
+    counts: Counter[_Kind] = Counter()
+    for header, count in zip(in_turn, np.bincount(header_of)[numbers].tolist(), strict=True):
+        counts[_kind(header)] += count
+    most = max(counts, key=counts.__getitem__, default=None)
+    common = next((header for header in in_turn if _kind(header) == most), None)
+    return [_misfit(header, type_, common) for header in headers]
+
+
+def _kind(header: Header) -> _Kind:
+    return header.period_type, tuple(sorted(header.sample_types))
+
+
+def _misfit(header: Header, type_: str, common: Header | None) -> str:
+    """Return why a profile can't be merged; an empty text if it can."""
+    try:
+        TYPES[type_](header)
+        if common is not None:
+            check_compatible(common, header)
+    except (NotACPUProfile, IncompatibleProfiles) as error:
+        return str(error)
+    return ""
+
+
+def _unweighable(series: BlobSeries, duration_nanos: int, weighting: Weighting) -> str:
+    """Return why a profile of a series can't be weighed in this way; an empty text if it can."""
+    if weighting.label in series.dropped:
+        return f"it is weighed by the label {weighting.label}, which a roll-up dropped"
+    return weighting.refusal(duration_nanos)

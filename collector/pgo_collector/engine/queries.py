@@ -1,0 +1,187 @@
+"""Queries that workers answer about the stored profiles of a service: tables, timelines, flame graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from errno import EIO
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+import numpy as np
+from pprof_merge import (
+    GROUPINGS,
+    Budget,
+    FlameGraph,
+    FlameView,
+    Grouping,
+    Header,
+    Int64s,
+    Timeline,
+    TopTable,
+    ValueType,
+    WeighedStacks,
+    default_column,
+    trim_after,
+)
+
+from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
+from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.model.facts import LeftOut
+
+_ADVICE = "select fewer profiles, or one service in place of all"
+_FLAME_GRAPH = "the flame graph: "
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    """A top table with one column, that of the sample type, and the number of profiles in it.
+
+    Type and table are None if there was nothing to merge.
+    """
+
+    sample_type: ValueType | None
+    table: TopTable | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineResult:
+    """Total, flat and cum of one sample type in each step: `steps` is (n_steps, 3) int64.
+
+    Type and steps are None if there was nothing to merge.
+    """
+
+    sample_type: ValueType | None
+    steps: Int64s | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StacksResult:
+    """The sample type of a merge's weighed stacks, which are in a file.
+
+    The type is None, and there is no file, if there was nothing to merge.
+    """
+
+    sample_type: ValueType | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlameGraphResult:
+    """The flame graph of one sample type; type and graph are None if there was nothing to merge."""
+
+    sample_type: ValueType | None
+    graph: FlameGraph | None
+    profiles: int
+    left_out: tuple[LeftOut, ...]
+
+
+@trim_after
+def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> TableResult:
+    """Return the top table of the merge of blobs, for the sample type that `go tool pprof` shows.
+
+    Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TableResult(None, None, 0, inputs.left_out)
+    profile = inputs.merge()
+    column = _column(profile.header)
+    if column is None:
+        return TableResult(None, None, 0, inputs.left_out)
+    with refuse_too_large("the table: "):
+        table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
+        server_budget(budget).check(table.nbytes, _ADVICE)
+    return TableResult(profile.header.sample_types[column], table, len(inputs.numbers), inputs.left_out)
+
+
+@trim_after
+def time_blobs(
+    chosen: ChosenBlobs, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
+) -> TimelineResult:
+    """Return how much a function, package or file, called `name`, takes in each step of a timeline.
+
+    `steps` has the number of each blob's step, by the blob's name. Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TimelineResult(None, None, 0, inputs.left_out)
+    name_of = GROUPINGS[grouping]
+    with refuse_too_large("the timeline: "):
+        found = Timeline.of(
+            inputs.collection,
+            inputs.numbers.tolist(),
+            [steps[blob] for blob in inputs.blobs],
+            lambda frame: name_of(frame) == name,
+            budget,
+        )
+    column = _column(found.header)
+    if column is None:
+        return TimelineResult(None, None, 0, inputs.left_out)
+    values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
+    return TimelineResult(found.header.sample_types[column], values, len(inputs.numbers), inputs.left_out)
+
+
+@trim_after
+def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult:
+    """Write the stacks of the merge of blobs to the file `part`, for the sample type of `go tool pprof`.
+
+    They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
+    process. Raises AnswerTooLarge or OSError.
+    """
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
+    if stacks is None:
+        return StacksResult(None, 0, inputs.left_out)
+    write_pieces(part, map(bytes, pack(stacks)))
+    return StacksResult(sample_type, len(inputs.numbers), inputs.left_out)
+
+
+@trim_after
+def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> FlameGraphResult:
+    """Return the flame graph of the merge of blobs, compared with the stacks in the file `base` if given.
+
+    `weigh_blobs` has written that file. Raises AnswerTooLarge or OSError.
+    """
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
+    if stacks is None:
+        return FlameGraphResult(None, None, 0, inputs.left_out)
+    with refuse_too_large(_FLAME_GRAPH):
+        if base is not None:
+            stacks = stacks.beside(_read_stacks(base), budget)
+        graph = FlameGraph.of(stacks, view)
+        server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
+    return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
+
+
+def _weighed(inputs: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
+    if not len(inputs.numbers):
+        return None, None
+    profile = inputs.merge()
+    column = _column(profile.header)
+    if column is None:
+        return None, None
+    with refuse_too_large(_FLAME_GRAPH):
+        return profile.header.sample_types[column], WeighedStacks.of(profile, column, budget)
+
+
+def _read_stacks(part: Path) -> WeighedStacks:
+    """Return the stacks in a file that another worker wrote. Raises OSError, also if the file is damaged."""
+    with part.open("rb") as file:
+        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # stays mapped as long as its arrays are used
+    unpacked = unpack(memoryview(mapped))
+    if unpacked is None or not isinstance(unpacked.content, WeighedStacks):
+        raise OSError(EIO, "the stacks of the base are damaged")
+    return unpacked.content
+
+
+def _column(header: Header) -> int | None:
+    """Return the column that `go tool pprof` shows; None for a profile without sample types."""
+    return default_column(header) if header.sample_types else None

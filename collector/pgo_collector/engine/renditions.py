@@ -1,0 +1,65 @@
+"""Renditions: in which format, by which rules and with which weights a merge is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pprof_merge import (
+    FORMATS,
+    PLAIN_WEIGHTING,
+    Format,
+    Rules,
+    Weighting,
+    WeightingInvalid,
+    parse_half_life,
+    parse_weight,
+)
+
+from pgo_collector.errors import NoSuchWeighting, UnknownFormat
+
+_PLAIN = "pprof"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendition:
+    """A format, the rules that are applied to the merge before, and the weights of its profiles."""
+
+    format: Format
+    rules: Rules
+    weighting: Weighting = PLAIN_WEIGHTING
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether it is the merge itself: as pprof, without rules or weights."""
+        return self.format.name == _PLAIN and not self.rules and self.weighting.is_plain
+
+    @property
+    def depth(self) -> int | None:
+        """Return how many locations of each stack it needs, from the leaf on; None for all, as rules need."""
+        return None if self.rules else self.format.depth
+
+
+def format_named(name: str = _PLAIN) -> Format:
+    """Return the format with this name. Raises UnknownFormat."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise UnknownFormat(f"unknown format {name[:50]!r}; take one of {', '.join(FORMATS)}") from None
+
+
+def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
+    """Return the weighting of the parameters `weight` and `half_life`; None is the default.
+
+    Raises NoSuchWeighting.
+    """
+    parameter = "weight"
+    try:
+        by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
+        parameter = "half_life"
+        return Weighting(by, PLAIN_WEIGHTING.half_life if half_life is None else parse_half_life(half_life))
+    except WeightingInvalid as error:
+        raise NoSuchWeighting(f"{parameter}: {error}") from None
+
+
+# The merge itself, as it is stored.
+PLAIN_RENDITION = Rendition(format_named(), Rules())

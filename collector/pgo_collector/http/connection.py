@@ -1,0 +1,365 @@
+"""Connections of the server: HTTP/1.1 by h11 and uvicorn, bounded in all that clients make large or slow.
+
+A request that isn't clear, too large or too late is refused here, before any of the application runs: with
+problem details, after which what still arrives is dropped for a while (to close a connection with something
+unread resets it, and the answer may be lost on its way).
+
+A server that stops loses no request. uvicorn closes at once the connections on which it has nothing to do; on
+one that was just accepted a request may be on its way, and a proxy can't send that again without knowing
+whether it was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER, FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from pgo_collector.http.connection_pool import Admission, ConnectionLimits, ConnectionPool, Phase, network_of
+from pgo_collector.http.problems import Problem
+
+_PATIENCE_SECONDS = 5.0
+# A client that neither sends nor reads for so long loses its connection when another needs it.
+_STUCK_SECONDS = 5.0
+_MOST_DROPPED_BYTES = 64 << 20
+_HEALTH_CHECKS = {b"/healthz", b"/readyz"}
+_ABSOLUTE = re.compile(rb"(?i:https?)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL)
+_REASONS = {
+    HTTPStatus.REQUEST_TIMEOUT: "head_timeout",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "url_bytes",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "headers",
+    HTTPStatus.SERVICE_UNAVAILABLE: "connections",
+}
+
+
+class State(ServerState):
+    """State that the connections of a server share: the pool, and whether the server is stopping."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        super().__init__()
+        self.pool = pool
+        self.is_stopping = False
+
+
+class Connection(H11Protocol):
+    """A connection, which is closed when its request is answered or none comes."""
+
+    def __init__(self, config: Any, server_state: State, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, server_state, *args, **kwargs)
+        self.conn = self._requests = _Requests(server_state.pool.limits)
+        self.phase = Phase.HEAD
+        self.address = ""
+        self._state = server_state
+        self._pool = server_state.pool
+        self._heard_at = 0.0
+        self._dropped = 0
+        self._is_lost = False
+        self._is_watched = False
+        self._has_resumed = False
+        self._is_unread = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """Take it in, or refuse it; one that was accepted just before the stop is told of it too."""
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self._requests)
+        self.address = network_of(self.client[0] if self.client else "")
+        match self._pool.admit(self):
+            case Admission.HEALTH_CHECK:
+                self._requests.is_for_health_checks = True
+            case Admission.TOO_MANY_OF_ADDRESS:
+                most = self._pool.limits.connections_per_address
+                self._refuse(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"more than {most:g} connections of one address (PGOF_MAX_CONNECTIONS_PER_ADDRESS)",
+                    "connections_per_address",
+                )
+        if self._state.is_stopping:
+            self.shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._is_lost = True
+        self._pool.remove(self)
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # which uvicorn's leaves where the client reset it
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the client sent."""
+        self._heard_at = self.loop.time()
+        if self.phase is Phase.CLOSING:
+            self._dropped += len(data)
+            if self._dropped > _MOST_DROPPED_BYTES:
+                self.transport.abort()
+            return
+        if self.phase is Phase.IDLE:
+            self._pool.enter(self, Phase.HEAD)
+        super().data_received(data)
+        if self.phase is Phase.SERVED and self.cycle.body:
+            # Until the application has taken it. So one read is all that waits outside of its own bounds.
+            self.flow.pause_reading()
+
+    def handle_events(self) -> None:
+        """Handle what has arrived, and note what the connection does from then on."""
+        super().handle_events()
+        if self.phase is Phase.CLOSING or self.cycle is None:
+            return
+        if self.cycle.response_complete:
+            self._wait()
+        elif self.phase is not Phase.SERVED:
+            self._serve()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if it is there."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._pool.enter(self, Phase.LEAVING)
+        elif self.phase is not Phase.CLOSING and self.cycle.response_complete:
+            self._wait()
+            self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser has refused, for its reason."""
+        fault = self._requests.fault or h11.RemoteProtocolError(msg)
+        status = HTTPStatus(fault.error_status_hint)
+        self._refuse(status, str(fault), _REASONS.get(status, "malformed"))
+
+    def shutdown(self) -> None:
+        """Close it, but for a request that has begun, or is the first and awaited."""
+        match self.phase:
+            case Phase.HEAD:
+                self.loop.call_later(_PATIENCE_SECONDS, self._give_up)
+            case Phase.CLOSING:
+                self.transport.close()
+            case Phase.SERVED if not self.cycle.response_complete:
+                self._close_after_answer()
+            case _:
+                super().shutdown()
+
+    def pause_writing(self) -> None:
+        """Have the application wait until the client has read, for as long as that reads at all."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """Have the application go on."""
+        super().resume_writing()
+        self._has_resumed = True
+
+    def is_stuck(self) -> bool:
+        """See Pooled."""
+        if self._is_unread:
+            return True
+        if self.phase is not Phase.SERVED or self._requests.their_state is not h11.SEND_BODY:
+            return False
+        is_silent = self.loop.time() > self._heard_at + _STUCK_SECONDS and not self.flow.read_paused
+        return is_silent or self.cycle.response_started
+
+    def expire(self) -> None:
+        """See Pooled."""
+        if self.phase is Phase.HEAD and self._requests.has_begun and not self._requests.is_for_health_checks:
+            seconds = self._pool.limits.head_seconds
+            detail = f"the head of the request took longer than {seconds:g} seconds (PGOF_HEAD_TIMEOUT)"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, detail, "head_timeout")
+        elif self.phase is Phase.LEAVING:
+            self._watch_reader()
+        else:
+            self.transport.abort()
+
+    def evict(self) -> None:
+        """See Pooled."""
+        self.transport.abort()
+
+    def _should_upgrade(self) -> bool:
+        """No: a request that asks for another protocol is answered in this one, as RFC 9110 (7.8) allows."""
+        return False
+
+    def _serve(self) -> None:
+        self._pool.enter(self, Phase.SERVED)
+        if self._state.is_stopping or self._requests.is_for_health_checks:
+            self._close_after_answer()
+
+    def _wait(self) -> None:
+        """Wait for the next request; for the rest of the last one's body no longer than for a head."""
+        is_idle = self._requests.their_state is h11.IDLE and not self._requests.has_begun
+        phase = Phase.IDLE if is_idle else Phase.HEAD
+        if self.phase is not phase:
+            self._pool.enter(self, phase)
+
+    def _close_after_answer(self) -> None:
+        self.cycle.keep_alive = False
+        if not self.cycle.response_started and CLOSE_HEADER not in self.cycle.default_headers:
+            self.cycle.default_headers = [*self.cycle.default_headers, CLOSE_HEADER]
+
+    def _give_up(self) -> None:
+        if self.phase is Phase.HEAD and not self.transport.is_closing():
+            self.transport.close()
+
+    def _watch_reader(self) -> None:
+        if not self._is_watched:
+            self._is_watched, self._has_resumed = True, False
+            unsent, seconds = self.transport.get_write_buffer_size(), self._pool.limits.answer_seconds
+            self.loop.call_later(_STUCK_SECONDS, self._check_reader, unsent, self.loop.time() + seconds)
+
+    def _check_reader(self, unsent: int, ends: float) -> None:
+        """Close it when until `ends` nothing more was sent, since the client doesn't read."""
+        now, left = self.loop.time(), 0 if self._is_lost else self.transport.get_write_buffer_size()
+        self._is_watched = self._is_unread = False
+        if not left:
+            return
+        if left < unsent or self._has_resumed:
+            self._watch_reader()
+        elif now < ends:
+            self._is_watched = self._is_unread = True
+            seconds = min(_STUCK_SECONDS, ends - now)
+            self.loop.call_later(seconds, self._check_reader, left, ends)
+        else:
+            self._pool.refused("answer_timeout")
+            self.transport.abort()
+
+    def _refuse(self, status: HTTPStatus, detail: str, reason: str) -> None:
+        """Answer what isn't taken, and close the connection once the client has."""
+        self._pool.refused(reason)
+        self._pool.enter(self, Phase.CLOSING)
+        is_too_late = False
+        if self.cycle is not None and not self.cycle.response_complete:  # the request's body is faulty
+            is_too_late = self.cycle.response_started
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if is_too_late or self._requests.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.close()
+            return
+        self.transport.write(self._requests.refusal(status, detail, self.server_state.default_headers))
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+
+class _Flow(FlowControl):
+    """uvicorn's, which doesn't read on while requests wait that have been read already."""
+
+    def __init__(self, transport: asyncio.Transport, requests: _Requests) -> None:
+        super().__init__(transport)
+        self._requests = requests
+
+    def resume_reading(self) -> None:
+        """Read on; but not for the application's sake, which asks so for more of its own request."""
+        if not self._requests.is_paused:
+            super().resume_reading()
+
+
+class _Requests(h11.Connection):
+    """h11's parser, stricter where two readers of one message could disagree on its end, and bounded."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        super().__init__(h11.SERVER, limits.header_bytes)
+        self._limits = limits
+        self._is_head = False
+        self.fault: h11.RemoteProtocolError | None = None
+        # Whether more has arrived than the request that is being answered.
+        self.is_paused = False
+        self.is_for_health_checks = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a request's head has arrived."""
+        return self.their_state is h11.IDLE and bool(self.trailing_data[0])
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises h11.RemoteProtocolError, with the status and detail of the answer."""
+        was_in_head = self.their_state is h11.IDLE
+        try:
+            event = super().next_event()
+            self.is_paused = event is h11.PAUSED
+            return self._checked(event) if type(event) is h11.Request else event
+        except h11.RemoteProtocolError as error:
+            self.fault = error if isinstance(error, _Refused) else self._explained(error, in_head=was_in_head)
+        except h11.LocalProtocolError as error:
+            self.fault = _Refused(HTTPStatus.BAD_REQUEST, str(error))
+        self.is_paused = False
+        raise self.fault
+
+    def refusal(self, status: HTTPStatus, detail: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Return an answer with problem details, after which the connection ends."""
+        retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        problem = Problem(status, detail, retry)
+        response = h11.Response(
+            status_code=status.value,
+            headers=[*headers, *problem.raw_headers, CLOSE_HEADER],
+            reason=status.phrase.encode(),
+        )
+        sent = [self.send(response)]
+        if not self._is_head:
+            sent.append(self.send(h11.Data(data=bytes(problem.body))))
+        return b"".join([*sent, self.send(h11.EndOfMessage())])
+
+    def _checked(self, request: h11.Request) -> h11.Request:
+        limits, headers = self._limits, request.headers
+        names = [name for name, _ in headers]
+        self._is_head = request.method == b"HEAD"
+        if len(request.target) > limits.url_bytes:
+            raise self._url_too_long()
+        if sum(len(name) + len(value) for name, value in headers) > limits.header_bytes:
+            raise self._headers_too_large()
+        if len(names) > limits.headers:
+            detail = f"more than {limits.headers} header fields (PGOF_MAX_HEADERS)"
+            raise _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+        if request.http_version not in {b"1.1", b"1.0"}:
+            raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1 and HTTP/1.0")
+        if request.method == b"CONNECT":
+            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is for proxies, which this server isn't")
+        if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
+            # A proxy that goes by the other length would take the rest for a request, or the other way round.
+            detail = "Transfer-Encoding can't be sent with Content-Length, nor in HTTP/1.0"
+            raise _Refused(HTTPStatus.BAD_REQUEST, detail)
+        if not request.target.startswith(b"/"):
+            request = _in_origin_form(request)
+        if self.is_for_health_checks and request.target.partition(b"?")[0] not in _HEALTH_CHECKS:
+            detail = "every connection is in use (PGOF_MAX_CONNECTIONS); send the request again"
+            raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        return request
+
+    def _explained(self, error: h11.RemoteProtocolError, *, in_head: bool) -> h11.RemoteProtocolError:
+        """Return what to say of h11's error: one of a bound names that, and none quotes the client."""
+        if error.error_status_hint != HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            status = HTTPStatus(error.error_status_hint)
+            return _Refused(status, f"not a request of HTTP/1.1: {str(error).partition(':')[0]}")
+        if in_head and b"\n" not in self.trailing_data[0]:
+            return self._url_too_long()
+        return self._headers_too_large()
+
+    def _url_too_long(self) -> _Refused:
+        detail = f"the URL is longer than {self._limits.url_bytes:,} bytes (PGOF_MAX_URL_BYTES)"
+        return _Refused(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
+
+    def _headers_too_large(self) -> _Refused:
+        detail = (
+            f"the headers, or a chunk's extensions, are larger than {self._limits.header_bytes:,} bytes"
+            " (PGOF_MAX_HEADER_BYTES)"
+        )
+        return _Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+
+
+class _Refused(h11.RemoteProtocolError):
+    """A request that is not taken, with the status of the answer."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail, status.value)
+
+
+def _in_origin_form(request: h11.Request) -> h11.Request:
+    """Return the request with a path for its target and the host of its URL, as RFC 9112 (3.2.2) asks for."""
+    match = _ABSOLUTE.fullmatch(request.target)
+    if match is None:
+        raise _Refused(HTTPStatus.BAD_REQUEST, "the target of the request is neither a path nor a URL")
+    headers = [(name, value) for name, value in request.headers if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=(match["path"] or b"/") + match["rest"],
+        headers=[(b"host", match["authority"]), *headers],
+        http_version=request.http_version,
+    )

@@ -1,0 +1,56 @@
+"""Facts about one profile: the stored one, the one that a merge left out, and the events that announce it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pprof_merge import Header
+
+from pgo_collector.model.blob_names import BlobName
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the catalog knows of a profile. Times in ns, `size` in bytes of the file, `digest` in hex."""
+
+    time_nanos: int
+    duration_nanos: int
+    digest: str
+    size: int
+    samples: int
+
+    @classmethod
+    def of(cls, header: Header, digest: str, size: int, samples: int) -> Facts:
+        """Return the facts of a profile; `digest` is the SHA-256 of its bare protobuf, `size` its file's."""
+        return cls(header.time_nanos, header.duration_nanos, digest, size, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A blob that a merge left out, and a short reason.
+
+    A blob that `is_damaged` is damaged or gone; any other measures something else than the rest.
+    """
+
+    blob: str
+    reason: str
+    is_damaged: bool = False
+
+
+class Event(NamedTuple):
+    """An event to deliver: `body` is JSON, and `id` stays the same for every attempt."""
+
+    id: str
+    created_nanos: int
+    body: str
+
+
+# Returns the events to deliver when this profile is stored.
+Announce = Callable[[BlobName, Facts], list[Event]]
+
+
+def unannounced(name: BlobName, facts: Facts) -> list[Event]:  # noqa: ARG001 - see Announce
+    """Return no events, for a collector without a webhook."""
+    return []

@@ -1,0 +1,71 @@
+"""Selections: the stored profiles that a request asks for, by service, type, labels and time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from pgo_collector.model.series import Series
+
+# Stands for all services; it can't be the name of one.
+EVERY_SERVICE = "*"
+# The latest time that a profile can have, in ns since 1970.
+_LAST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """A condition on a label: it has one of these values, or none of them if `is_negated`.
+
+    A label that a series doesn't have has the value "".
+    """
+
+    key: str
+    values: frozenset[str]
+    is_negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The profiles of one service and type that match all `matchers` and were taken at `begin` or later, and
+    before `end`. Times are in ns since 1970; None is no bound.
+
+    A combined profile is selected if part of its time is in between. If a roll-up dropped its labels, it is
+    selected if any profile inside matches. The service may be EVERY_SERVICE in queries about the whole fleet;
+    a merge has one service.
+    """
+
+    service: str
+    type: str
+    matchers: tuple[Matcher, ...] = ()
+    begin: int | None = None
+    end: int | None = None
+
+    @classmethod
+    def of(cls, series: Series) -> Selection:
+        """Return the selection of a series, and of the same service's and type's series with more labels."""
+        return cls(
+            series.service,
+            series.type,
+            tuple(Matcher(key, frozenset([value])) for key, value in series.labels),
+        )
+
+    def up_to(self, last: int) -> Self:
+        """Return this selection, ended at `last`, in ns since 1970 and included."""
+        return replace(self, end=None if last == _LAST else last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Coarse:
+    """How a selection is finer than the stored profiles.
+
+    `blobs` are the ids of selected combined blobs that also hold profiles outside the selection. `labels` are
+    the labels in the selection that can't tell these profiles apart, since roll-ups dropped them.
+    """
+
+    blobs: frozenset[int] = frozenset()
+    labels: tuple[str, ...] = ()
+
+
+# Just what was selected is found.
+EXACT = Coarse()

@@ -1,0 +1,136 @@
+"""Series: service, type and labels of profiles that belong together, and how labels are written as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from pgo_collector.errors import LabelsInvalid
+
+SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+MOST_LABELS = 16
+# Bytes of a label as text. It is a folder in the blob's path, and file systems take no longer names.
+_LONGEST_LABEL = 255
+# Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
+# the path of the data folder or backup: SQLite takes no paths over 512 bytes.
+LONGEST_SERIES = 2000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+# Keys and values, sorted by key; no key or value is empty, no key comes twice.
+Labels = tuple[tuple[str, str], ...]
+
+
+class Series(NamedTuple):
+    """The profiles of one type, from the processes of one service with the same labels.
+
+    A roll-up that drops labels makes one new series out of several. Its `dropped` are the keys, in order, of
+    the labels that were dropped. No profile is ever submitted to such a series.
+    """
+
+    service: str
+    type: str
+    labels: Labels = ()
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, service: str, type_: str, labels_text: str) -> Series:
+        """Return the series with this `labels_text`. Raises LabelsInvalid."""
+        labels = sorted(_parsed(labels_text).items())
+        return cls(
+            service,
+            type_,
+            tuple((key, value) for key, value in labels if value),
+            tuple(key for key, value in labels if not value),
+        )
+
+    @property
+    def labels_text(self) -> str:
+        """Return the labels as `k=v,k2=v2`: percent-encoded, sorted by key, dropped ones without a value."""
+        return ",".join(self._texts)
+
+    @property
+    def folders(self) -> str:
+        """Return the path below `blobs/` of the folder that holds the series' days."""
+        return "/".join((self.service, self.type, *self._texts))
+
+    def check_path(self) -> None:
+        """Raise LabelsInvalid if the paths of the series' blobs would be too long."""
+        length = len(self.folders)
+        if length > LONGEST_SERIES:
+            raise LabelsInvalid(
+                f"service, type and labels make a path of {length} bytes, {length - LONGEST_SERIES} more "
+                f"than the {LONGEST_SERIES} that it may have: send fewer or shorter labels"
+            )
+
+    def rolled_up(self, kept: Collection[str]) -> Series:
+        """Return the series into which a roll-up that keeps these labels puts this one's profiles.
+
+        Without labels to keep it is this series itself: the roll-up drops no labels.
+        """
+        if not kept:
+            return self
+        labels = tuple(label for label in self.labels if label[0] in kept)
+        gone = (key for key, _ in self.labels if key not in kept)
+        return self._replace(labels=labels, dropped=tuple(sorted({*self.dropped, *gone})))
+
+    def merged_with(self, other: Series) -> Series:
+        """Return the series of the profiles of this one and of another with the same labels.
+
+        It drops the labels that either of them drops.
+        """
+        return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
+
+    @property
+    def _texts(self) -> list[str]:
+        return [*map(_text, sorted((*self.labels, *((key, "") for key in self.dropped))))]
+
+
+def parse_labels(text: str) -> Labels:
+    """Return the labels of `k=v,k2=v2` with percent-encoded parts; a label without a value is left out.
+
+    Raises LabelsInvalid.
+    """
+    return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
+
+
+def parse_label_values(text: str) -> dict[str, str]:
+    """Return the value of each key in such a text, which may be empty. Raises LabelsInvalid."""
+    labels = _parsed(text)
+    if len(labels) > MOST_LABELS:
+        raise LabelsInvalid(
+            f"there are {len(labels)} labels, and a profile may have {MOST_LABELS}: send fewer"
+        )
+    return labels
+
+
+def _parsed(text: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise LabelsInvalid(f"{part[:50]!r} is not a label: write key=value")
+        label = unquote_part(key), unquote_part(value)
+        if not label[0] or len(_text(label)) > _LONGEST_LABEL:
+            raise LabelsInvalid(
+                f"the label {part[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded bytes"
+            )
+        if labels.setdefault(*label) != label[1]:
+            raise LabelsInvalid(f"the label {label[0]!r} has two values: send one")
+    return labels
+
+
+def unquote_part(text: str) -> str:
+    """Return a label's key or value from its percent-encoding. Raises LabelsInvalid."""
+    try:
+        plain = unquote(text, errors="strict").strip()
+    except UnicodeDecodeError:
+        raise LabelsInvalid(f"the label part {text[:50]!r} isn't percent-encoded UTF-8") from None
+    if _CONTROL.search(plain):
+        raise LabelsInvalid(f"the label part {text[:50]!r} has a control character, which labels can't have")
+    return plain
+
+
+def _text(label: tuple[str, str]) -> str:
+    return "=".join(quote(part, safe="") for part in label)

@@ -1,0 +1,198 @@
+"""The JSON models of the answers to queries."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pprof_merge import ValueType
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SampleType(_Answer):
+    """The type and unit of values."""
+
+    type: str = Field(examples=["cpu"])
+    unit: str = Field(examples=["nanoseconds"])
+
+    @classmethod
+    def of(cls, value_type: ValueType) -> Self:
+        """Return a sample type as text, with bytes that aren't UTF-8 escaped."""
+        type_, unit = (text.decode(errors="backslashreplace") for text in value_type)
+        return cls(type=type_, unit=unit)
+
+
+class ServiceType(_Answer):
+    """The stored profiles of one type of a service."""
+
+    type: str = Field(examples=["cpu"])
+    profiles: int = Field(description="The number of stored profiles. A combined profile counts once.")
+    combined: int = Field(description="The number of combined profiles among them.")
+    oldest: str = Field(description="When the oldest profile was taken: RFC 3339, in UTC.")
+    newest: str = Field(
+        description="When the newest profile was taken, whether stored singly or in a combined one."
+    )
+    bytes: int = Field(description="Their size on disk, in bytes.")
+
+
+class Service(_Answer):
+    """The stored profiles of a service."""
+
+    service: str = Field(examples=["checkout"])
+    types: list[ServiceType]
+    labels: dict[str, int] = Field(
+        description="The number of values of each label key, for at most 100 keys."
+    )
+
+
+class Services(_Answer):
+    """A page of services, sorted by name."""
+
+    services: list[Service]
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
+
+
+class StoredProfile(_Answer):
+    """A stored profile."""
+
+    id: str = Field(description="The profile's name, as in PGO-Left-Out and in the log.")
+    service: str
+    time: str = Field(description="When the profile was taken: RFC 3339 with nanoseconds, in UTC.")
+    end_time: str | None = Field(
+        description="For a combined profile, when the last profile in it was taken; else null."
+    )
+    duration_seconds: float = Field(
+        description="The duration that the profile states; for a combined profile, the sum."
+    )
+    labels: dict[str, str]
+    dropped_labels: list[str] = Field(
+        description="The label keys that a roll-up dropped from the profiles in this one."
+    )
+    bytes: int = Field(description="The size of its file, in bytes.")
+    samples: int = Field(description="The number of distinct samples in it.")
+    combined: bool
+
+
+class StoredProfiles(_Answer):
+    """A page of stored profiles, the latest first."""
+
+    profiles: list[StoredProfile]
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
+
+
+class _Named(_Answer):
+    name: str
+
+
+class _OfService(_Answer):
+    service: str
+
+
+class Values(_Answer):
+    """Values and their shares of a total, from 0 to 1."""
+
+    flat: int = Field(description="The sum over samples in which it is the leaf.")
+    cum: int = Field(description="The sum over all samples that it is in, each counted once.")
+    flat_share: float
+    cum_share: float
+
+
+class ServiceValues(Values, _OfService):
+    """The values of a row in one service; the shares are of the service's own total."""
+
+
+class TopRow(Values, _Named):
+    """A function, package or file."""
+
+    services: list[ServiceValues] = Field(description="The services with the largest values, at most 10.")
+
+
+class ServiceTotal(_Answer):
+    """The total of one service, and its share of the total of all."""
+
+    service: str
+    profiles: int
+    total: int
+    share: float
+
+
+class _OfProfiles(_Answer):
+    sample_type: SampleType
+    others: dict[str, str] = Field(
+        description=(
+            "The services left out because they measure something else than most do, and what they measure."
+        )
+    )
+    profiles: int = Field(description="The number of stored profiles that the answer is made from.")
+    left_out: int = Field(description="The number of profiles left out; PGO-Left-Out names them.")
+    coarse: int = Field(description="The number of combined profiles that contain more than was asked for.")
+    coarse_labels: list[str] = Field(
+        description=(
+            "The selected labels that roll-ups dropped from coarse profiles; empty if only their time"
+            " is wider."
+        )
+    )
+
+
+class Top(_OfProfiles):
+    """The functions, packages or files with the largest values."""
+
+    by: Literal["function", "package", "file"]
+    sort: Literal["flat", "cum"]
+    total: int = Field(description="The value of all samples; shares are relative to it.")
+    services: list[ServiceTotal] = Field(description="The services, largest total first.")
+    names: int = Field(description="The number of rows there would be without `n`.")
+    rows: list[TopRow]
+
+
+class _Step(_Answer):
+    time: str = Field(description="When the step begins: RFC 3339, in UTC.")
+    total: int = Field(description="The value of all samples of the step; shares are relative to it.")
+
+
+class SeriesPoint(Values, _Step):
+    """One step of time."""
+
+
+class TimeSeries(_OfProfiles):
+    """The values of a function or package over time."""
+
+    by: Literal["function", "package"]
+    name: str
+    step: Literal["hour", "day"]
+    points: list[SeriesPoint]
+
+
+class DiffRow(_Answer):
+    """A function, package or file in both selections."""
+
+    name: str
+    now: Values
+    base: Values
+    flat_difference: float = Field(description="The flat share now minus the flat share in the base.")
+    cum_difference: float
+
+
+class DiffSide(_Answer):
+    """One of the two selections."""
+
+    total: int
+    profiles: int
+    left_out: int
+    coarse: int
+    coarse_labels: list[str]
+
+
+class Diff(_Answer):
+    """The functions, packages or files whose shares differ from the base, the largest differences first."""
+
+    by: Literal["function", "package", "file"]
+    sort: Literal["flat", "cum"]
+    sample_type: SampleType
+    now: DiffSide
+    base: DiffSide
+    names: int = Field(description="The number of rows there would be without `n`.")
+    rows: list[DiffRow]

@@ -1,0 +1,48 @@
+"""Diffs: which functions, packages or files take a different share of a selection than of its base."""
+
+from __future__ import annotations
+
+from pprof_merge import Grouping, TopOrder, Usage, diff_tables
+
+from pgo_collector.errors import NotComparable
+from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, Values
+from pgo_collector.queries.tables import FleetTable
+
+
+def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Diff:
+    """Return the `n_rows` rows whose shares differ most. Raises NotComparable if the sample types differ."""
+    if now.sample_type != base.sample_type:
+        raise NotComparable(f"the selection measures {now.sample_type}, the base {base.sample_type}")
+    rows = diff_tables(now.table, base.table, sort)
+    return Diff(
+        by=by,
+        sort=sort,
+        sample_type=SampleType.of(now.sample_type),
+        now=_side(now),
+        base=_side(base),
+        names=len(rows),
+        rows=[
+            DiffRow(
+                name=row.name,
+                now=_values(row.now),
+                base=_values(row.base),
+                flat_difference=row.difference("flat"),
+                cum_difference=row.difference("cum"),
+            )
+            for row in rows[:n_rows]
+        ],
+    )
+
+
+def _side(side: FleetTable) -> DiffSide:
+    return DiffSide(
+        total=side.total,
+        profiles=side.profiles,
+        left_out=len(side.left_out),
+        coarse=len(side.coarse.blobs),
+        coarse_labels=list(side.coarse.labels),
+    )
+
+
+def _values(usage: Usage) -> Values:
+    return Values(flat=usage.flat, cum=usage.cum, flat_share=usage.flat_share, cum_share=usage.cum_share)

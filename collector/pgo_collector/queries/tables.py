@@ -1,0 +1,90 @@
+"""Tables of the fleet: the sum of the tables of all services, and each service's part of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
+
+from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.queries import TableResult, table_blobs
+from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
+
+_ADVICE = "ask for one service, or for packages in place of functions"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServicePart:
+    """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum."""
+
+    service: str
+    profiles: int
+    total: int
+    rows: Int64s
+    flat: Int64s
+    cum: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetTable:
+    """The sum, in one column, of the tables of all services that measure the most common sample type.
+
+    `parts` are sorted by the services' names. `others` are the services that measure another sample type.
+    """
+
+    sample_type: ValueType
+    table: TopTable
+    parts: list[ServicePart]
+    others: dict[str, str]
+    coarse: Coarse
+    left_out: list[LeftOut]
+
+    @property
+    def total(self) -> int:
+        """Return the sum of all samples."""
+        return int(self.table.total[0])
+
+    @property
+    def profiles(self) -> int:
+        """Return the number of profiles in the table."""
+        return sum(part.profiles for part in self.parts)
+
+
+async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
+    """Return the table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
+    found = await fleet.find(selection)
+    sums: dict[ValueType, TopSum] = {}
+    parts: dict[ValueType, list[ServicePart]] = {}
+    types: dict[str, ValueType] = {}
+    left_out: list[LeftOut] = []
+
+    def add(service: str, tabled: TableResult) -> None:
+        left_out.extend(tabled.left_out)
+        if tabled.table is None or tabled.sample_type is None:
+            return
+        types[service] = tabled.sample_type
+        table = tabled.table
+        rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
+        with refuse_too_large("the table: "):
+            fleet.budget.check(sum(each.nbytes for each in sums.values()), _ADVICE)
+        part = ServicePart(
+            service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]
+        )
+        parts.setdefault(tabled.sample_type, []).append(part)
+
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping,)):
+        await asyncio.to_thread(add, service, tabled)
+    if not types:
+        raise nothing_readable(found, [left.reason for left in left_out])
+    chosen = most_common(types)
+    return FleetTable(
+        sample_type=chosen,
+        table=sums[chosen].table(),
+        parts=sorted(parts[chosen], key=lambda part: part.service),
+        others=others(types, chosen),
+        coarse=found.coarse,
+        left_out=left_out,
+    )

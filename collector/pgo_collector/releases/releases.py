@@ -1,0 +1,248 @@
+"""The releases of a service at work: a pipeline gets the same bytes until a bound says that others pay.
+
+The merge is compared with the release when a pipeline asks: once each time it has changed, and no more often
+than the settings allow. Where that fails, pipelines get what they got before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pprof_merge import Format
+from sqlalchemy.exc import SQLAlchemyError
+
+from pgo_collector.errors import MergeDamaged, NoSuchRelease, NotStored, Refusal, ReleaseDamaged
+from pgo_collector.merges.merges import Merges
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Series
+from pgo_collector.releases.candidates import Candidate, Candidates
+from pgo_collector.releases.folder import Releases
+from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summary
+from pgo_collector.releases.renditions import OpenRelease, ReleaseForms
+from pgo_collector.releases.reports import Reports
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import not_stored
+
+_log = structlog.get_logger()
+
+
+class ServiceReleases:
+    """The releases of one service. One request at a time changes them, and the next looks again first."""
+
+    def __init__(self, service: str, candidates: Candidates, reports: Reports, settings: Settings) -> None:
+        self.service = service
+        self._store = store = reports.store
+        self._releases = Releases(store.folder, Series(service, CPU))
+        self._forms = ReleaseForms(store, self._releases, settings.output_budget)
+        self._candidates = candidates
+        self._reports = reports
+        self._bounds = Bounds(settings.release_overlap, settings.release_days)
+        self._pause_seconds = settings.release_check_seconds
+        self._kept = settings.releases_kept
+        self._changing = asyncio.Lock()
+        self._next_check = 0.0
+        self._compared: tuple[int, str] | None = None
+
+    async def current(self, wanted: Format) -> OpenRelease:
+        """What to build with; made first if there is none yet, or if a bound is passed.
+
+        Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or
+        WorkerUnavailable.
+        """
+        with _refusals():
+            if await asyncio.to_thread(self._is_check_due):
+                async with self._changing:
+                    if await asyncio.to_thread(self._is_check_due):
+                        await self._check()
+            while True:
+                release = await asyncio.to_thread(self._current)
+                if release is None:
+                    raise NoSuchRelease("there is no release any more")
+                with suppress(NoSuchRelease):  # another took its place meanwhile, and it was deleted
+                    return await self._forms.open(release, wanted)
+
+    async def numbered(self, number: int, wanted: Format) -> OpenRelease:
+        """One of those that are kept. Raises NoSuchRelease, and as `current` does."""
+        with _refusals():
+            return await self._forms.open(await self.release(number), wanted)
+
+    async def release(self, number: int) -> Release:
+        """What is known of one of those that are kept. Raises NoSuchRelease or ReleaseDamaged."""
+        with _refusals():
+            return await asyncio.to_thread(self._releases.release, number)
+
+    async def all(self) -> list[Release]:
+        """Those that are kept, the newest first; not those of which nothing can be known."""
+        with _refusals():
+            return await asyncio.to_thread(self._releases.all)
+
+    async def choice(self) -> Choice | None:
+        """Which one is current. Raises ReleaseDamaged."""
+        with _refusals():
+            return await asyncio.to_thread(self._releases.choice)
+
+    async def make(self) -> tuple[Release, bool]:
+        """The merge as of now, released on request; False with it if the newest release was that already.
+
+        It becomes the current one, unless one is pinned. Raises as `current` does.
+        """
+        with _refusals():
+            async with self._changing:
+                current = None
+                with suppress(ReleaseDamaged):
+                    current = await asyncio.to_thread(self._current)
+                merge = await self._candidates.merged()
+                async with self._candidates.compared(merge, self._profile(current)) as candidate:
+                    return await self._release(candidate, current, "request")
+
+    async def pin(self, number: int) -> Release:
+        """Makes a release the current one, to stay. Raises NoSuchRelease or ReleaseDamaged."""
+        with _refusals():
+            async with self._changing:
+                release = await self.release(number)
+                (await asyncio.to_thread(self._releases.open, release)).close()
+                await self._store.write(self._releases.choose, Choice(number=number, pinned=True))
+                _log.info("release pinned", release=number)
+                return release
+
+    async def unpin(self, number: int) -> Release:
+        """If it was pinned, the bounds hold for it again. Raises NoSuchRelease or ReleaseDamaged."""
+        with _refusals():
+            async with self._changing:
+                release = await self.release(number)
+                if await self.choice() == Choice(number=number, pinned=True):
+                    await self._store.write(self._releases.choose, Choice(number=number, pinned=False))
+                    self._next_check = 0.0
+                    _log.info("release unpinned", release=number)
+                return release
+
+    def _current(self) -> Release | None:
+        while (choice := self._releases.choice()) is not None:
+            try:
+                return self._releases.release(choice.number)
+            except NoSuchRelease:
+                if self._releases.choice() == choice:
+                    raise ReleaseDamaged(f"release {choice.number} is the current one, and missing") from None
+        return None
+
+    def _profile(self, release: Release | None) -> Path | None:
+        return None if release is None else self._releases.profile(release.number)
+
+    def _is_check_due(self) -> bool:
+        choice = self._releases.choice()
+        return choice is None or (not choice.pinned and time.monotonic() >= self._next_check)
+
+    async def _check(self) -> None:
+        """Makes a release if there is reason to; only if there is none yet must this succeed."""
+        current = await asyncio.to_thread(self._current)
+        try:
+            await self._follow(current)
+        except (Refusal, MergeDamaged, OSError, SQLAlchemyError) as error:
+            if current is None:
+                raise
+            _log.warning("release not compared, it stays", release=current.number, reason=str(error))
+        self._next_check = time.monotonic() + self._pause_seconds
+
+    async def _follow(self, current: Release | None) -> None:
+        merge, now = await self._candidates.merged(), datetime.now(UTC)
+        if current is not None:
+            is_compared = self._compared == (current.number, merge.etag)
+            if merge.etag == current.etag or (is_compared and not self._bounds.is_over(current, now)):
+                merge.file.close()
+                return
+        async with self._candidates.compared(merge, self._profile(current)) as candidate:
+            reason = self._bounds.reason(current, candidate.stats.overlap, now)
+            if reason is not None:
+                await self._release(candidate, current, reason)
+            elif current is not None:
+                self._compared = (current.number, candidate.etag)
+                _log.info("compared", release=current.number, overlap=candidate.stats.overlap)
+
+    async def _release(
+        self, candidate: Candidate, current: Release | None, reason: Reason
+    ) -> tuple[Release, bool]:
+        """A candidate as the newest release; False with it if it is that already."""
+        choice, every = await self.choice(), await self.all()
+        if every and every[0].etag == candidate.etag:
+            await self._store.write(self._adopt, every[0], choice)
+            return every[0], False
+        reported, _ = await self._reports.make(Selection(self.service, CPU))
+        report = json.loads(reported.report or b"null")
+        return await self._store.write(self._add, candidate, current, reason, report, choice), True
+
+    def _add(
+        self,
+        candidate: Candidate,
+        current: Release | None,
+        reason: Reason,
+        report: dict[str, Any],
+        choice: Choice | None,
+    ) -> Release:
+        release = Release(
+            number=max(self._releases.numbers(), default=0) + 1,
+            time=datetime.now(UTC),
+            reason=reason,
+            replaces=None if current is None else current.number,
+            etag=candidate.etag,
+            left_out=candidate.left_out,
+            summary=Summary.of(report),
+            report=report,
+            **asdict(candidate.stats),
+        )
+        self._releases.add(candidate.part, release)
+        _log.info("released", release=release.number, reason=reason, overlap=release.overlap)
+        self._adopt(release, choice)
+        return release
+
+    def _adopt(self, newest: Release, choice: Choice | None) -> None:
+        """Makes the newest release the current one, unless one is pinned, and deletes old ones."""
+        if choice is None or not choice.pinned:
+            self._releases.choose(Choice(number=newest.number, pinned=False))
+        self._releases.prune(self._kept)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What fails within, of disk, catalog or merge, is said to the client in their words."""
+    try:
+        yield
+    except (OSError, SQLAlchemyError) as error:
+        raise not_stored("release", error) from error
+    except MergeDamaged as error:
+        raise NotStored(f"the release could not be made: the merge is damaged, {error}") from error
+
+
+class AllReleases:
+    """Those of each service, from when they are asked for first."""
+
+    def __init__(self, merges: Merges, reports: Reports, rules: RulesFolder, settings: Settings) -> None:
+        self._merges = merges
+        self._reports = reports
+        self._rules = rules
+        self._settings = settings
+        self._of_service: dict[str, ServiceReleases] = {}
+
+    async def of(self, service: str) -> ServiceReleases:
+        """The releases of a service. Those of one of which nothing is known aren't kept in memory."""
+        if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
+            return self._releases(service)
+        return self._of_service.setdefault(service, self._releases(service))
+
+    def _is_known(self, service: str) -> bool:
+        store = self._merges.store
+        return (store.folder.releases / service / CPU).is_dir() or service in store.catalog.services()
+
+    def _releases(self, service: str) -> ServiceReleases:
+        candidates = Candidates(self._merges, service, self._rules)
+        return ServiceReleases(service, candidates, self._reports, self._settings)

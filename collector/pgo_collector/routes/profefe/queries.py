@@ -1,0 +1,90 @@
+"""The parameters of profefe's API: service, type, labels, from, to, last, limit and created_at."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.auth import check_scope
+from pgo_collector.http.context import context_of
+from pgo_collector.http.selections import first, labels_in, parse_time, service_of, times_of, type_of
+from pgo_collector.model.profile_types import TYPES
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series, parse_label_values, parse_labels
+
+_LIMIT = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def series_of(request: Request) -> Series:
+    """The series that a profile is sent to; neither service nor type has a default.
+
+    Raises ParameterInvalid or KeyOutOfScope.
+    """
+    return Series(_service_of(request), _type_of(request), parse_labels(_labels_text(request)))
+
+
+def created_nanos_of(request: Request) -> int | None:
+    """`created_at` in ns since 1970, if it is given. Raises ParameterInvalid."""
+    text = first(request, "created_at")
+    return parse_time(text, "created_at") if text else None
+
+
+def selection_of(request: Request) -> Selection:
+    """The profiles of a type that are asked for. Raises ParameterInvalid or KeyOutOfScope."""
+    return _selection(request, _type_of(request))
+
+
+def selections_of(request: Request) -> list[Selection]:
+    """As `selection_of`, one for each type if the request names none."""
+    types = [type_of(request)] if first(request, "type") else TYPES
+    return [_selection(request, type_) for type_ in types]
+
+
+def limit_of(request: Request) -> int | None:
+    """Return how many of the newest profiles are wanted; None for all, as with 0 or less.
+
+    Raises ParameterInvalid.
+    """
+    text = first(request, "limit") or "0"
+    if not _LIMIT.fullmatch(text):
+        raise ParameterInvalid(f"limit={text[:50]}: not a whole number")
+    return max(int(text), 0) or None
+
+
+def _selection(request: Request, type_: str) -> Selection:
+    """Unlike elsewhere `to` belongs to the time that is meant, and labels have one value each."""
+    service = _service_of(request)
+    labels = sorted(parse_label_values(_labels_text(request)).items())
+    begin, end = times_of(request)
+    if begin is not None and end is not None and begin > end:
+        raise ParameterInvalid("from: it is after to")
+    matchers = tuple(Matcher(key, frozenset([value])) for key, value in labels)
+    selection = Selection(service, type_, matchers, begin)
+    return selection if end is None else selection.up_to(end)
+
+
+def _service_of(request: Request) -> str:
+    service = first(request, "service")
+    if not service:
+        raise ParameterInvalid("service: it is missing")
+    check_scope(request, service)
+    context_of(request).service = service
+    return service_of(request)
+
+
+def _type_of(request: Request) -> str:
+    if not first(request, "type"):
+        raise ParameterInvalid("type: it is missing")
+    return type_of(request)
+
+
+def _labels_text(request: Request) -> str:
+    """Return the labels as `k=v,k2=v2`; a part without a key is left out, one without `=` has an empty value.
+
+    Agents encode keys and values as a query's, in which a space is a plus.
+    """
+    text = next(iter(labels_in(request)), "").replace("+", " ")
+    parts = (part.partition("=") for part in text.split(","))
+    return ",".join(f"{key}={value}" for key, _, value in parts if key.strip())

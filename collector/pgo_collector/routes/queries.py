@@ -1,0 +1,93 @@
+"""GET and HEAD /v1/top, /v1/series and /v1/diff: what the fleet spends its time on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from fastapi import APIRouter, Depends
+from pprof_merge import Grouping, TopOrder
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.answers import check_names, json_answer
+from pgo_collector.http.auth import bearer_of, check_scope
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import BASE, METHODS, SELECTION, parameters, problems
+from pgo_collector.http.parameters import name_in, one_of, whole_number
+from pgo_collector.http.selections import base_of, fleet_selection_of
+from pgo_collector.queries.answers import Diff, TimeSeries, Top
+from pgo_collector.queries.diffs import diff_of
+from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.tables import fleet_table
+from pgo_collector.queries.timelines import Step, Subject, time_series
+from pgo_collector.queries.tops import top_of
+
+_SUBJECTS = ("function", "package")
+
+
+def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
+    """The routes."""
+    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))], tags=["questions"])
+
+    @router.api_route(
+        "/v1/top",
+        methods=METHODS,
+        summary="Rank functions, packages or files by value, in one service or in all",
+        response_description="The table",
+        response_model=Top,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, "by", "sort", "n"),
+    )
+    async def top(request: Request) -> Response:
+        selection = fleet_selection_of(request)
+        by, sort, most = _table_asked(request)
+        table = await fleet_table(fleet, selection, by)
+        answer = await asyncio.to_thread(top_of, table, by, sort, most)
+        check_names((row.name for row in answer.rows), fleet.budget)
+        return await json_answer(answer, table.left_out)
+
+    @router.api_route(
+        "/v1/series",
+        methods=METHODS,
+        summary="Return the share of a function or package over time",
+        response_description="The shares, step by step",
+        response_model=TimeSeries,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, "function", "package", "step"),
+    )
+    async def series(request: Request) -> Response:
+        selection = fleet_selection_of(request)
+        by, name = name_in(request, _SUBJECTS)
+        step = one_of(request, "step")
+        found, left_out = await time_series(fleet, selection, cast("Subject", by), name, cast("Step", step))
+        return await json_answer(found, left_out)
+
+    @router.api_route(
+        "/v1/diff",
+        methods=METHODS,
+        summary="Compare the shares of functions, packages or files in two selections",
+        response_description="The differences",
+        response_model=Diff,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, *BASE, "by", "sort", "n"),
+    )
+    async def diff(request: Request) -> Response:
+        selection = fleet_selection_of(request)
+        base = base_of(request, selection)
+        check_scope(request, base.service)
+        by, sort, most = _table_asked(request)
+        now = await fleet_table(fleet, selection, by)
+        before = await fleet_table(fleet, base, by)
+        answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
+        check_names((row.name for row in answer.rows), fleet.budget)
+        return await json_answer(answer, [*now.left_out, *before.left_out])
+
+    return router
+
+
+def _table_asked(request: Request) -> tuple[Grouping, TopOrder, int]:
+    """By what, in which order, and how many rows. Raises ParameterInvalid."""
+    by = cast("Grouping", one_of(request, "by"))
+    sort = cast("TopOrder", one_of(request, "sort"))
+    return by, sort, whole_number(request, "n")

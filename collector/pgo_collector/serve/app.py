@@ -1,0 +1,113 @@
+"""The application: the routes over a store, as one ASGI callable."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.inventory import Inventory
+from pgo_collector.catalog.summaries import Summaries
+from pgo_collector.http import problems
+from pgo_collector.http.abandoned import CancelAbandoned
+from pgo_collector.http.access_log import AccessLog
+from pgo_collector.http.body import Bodies
+from pgo_collector.http.drained_body import Lingering
+from pgo_collector.http.ingest import Ingest
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.making import Locks
+from pgo_collector.merges.merges import Merges
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.warming import Warming
+from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.queries.fleet import Fleet
+from pgo_collector.releases.releases import AllReleases
+from pgo_collector.releases.reports import Reports
+from pgo_collector.routes.health import health_route, ready_routes
+from pgo_collector.routes.inventory import inventory_routes
+from pgo_collector.routes.merge import merge_routes
+from pgo_collector.routes.metrics import metrics_routes
+from pgo_collector.routes.openapi import openapi_routes
+from pgo_collector.routes.pages import pages_route
+from pgo_collector.routes.profefe.api import profefe_routes
+from pgo_collector.routes.queries import question_routes
+from pgo_collector.routes.release import release_routes
+from pgo_collector.routes.releases import releases_routes
+from pgo_collector.routes.report import report_routes
+from pgo_collector.routes.submit import submit_routes
+from pgo_collector.settings import Settings
+from pgo_collector.store.quotas import Quotas
+from pgo_collector.store.readiness import Readiness
+from pgo_collector.store.store import Store
+from pgo_collector.ui.rendering import Rendering, has_speedscope
+from pgo_collector.ui.sessions import Sessions, session_secret
+from pgo_collector.ui.site import site_of
+from pgo_collector.ui.sources import Sources
+from pgo_collector.ui.throttle import SignInThrottle
+
+
+class Keys(NamedTuple):
+    """The keys of those who submit, of those who merge, and of those who scrape metrics."""
+
+    submit: KeyFile
+    merge: KeyFile
+    metrics: KeyFile
+
+
+class Parts(NamedTuple):
+    """The parts of a running server that its routes use."""
+
+    store: Store
+    locks: Locks
+    warming: Warming
+    background: BackgroundTasks
+    keys: Keys
+    metrics: Metrics = OFF
+
+
+def create_app(settings: Settings, parts: Parts) -> ASGIApp:
+    """The whole of the HTTP interface. Paths are exact."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    store, (submit_keys, merge_keys, metrics_keys) = parts.store, parts.keys
+    app.router.routes.append(health_route())
+    readiness = Readiness(store, parts.background, settings.min_free_megabytes)
+    app.include_router(ready_routes(readiness, store.workers, parts.warming))
+    app.include_router(metrics_routes(parts.metrics, metrics_keys, is_open=settings.metrics_open))
+    quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
+    bodies = Bodies(settings)
+    ingest = Ingest(store, quotas, settings, bodies)
+    app.include_router(submit_routes(ingest, submit_keys, settings.default_service))
+    rules = RulesFolder(settings.rules_dir)
+    budget = settings.output_budget
+    merges = Merges(store, parts.locks, settings.merges_kept, budget)
+    reports = Reports(store, budget)
+    app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
+    app.include_router(report_routes(reports, bodies, merge_keys, settings))
+    releases = AllReleases(merges, reports, rules, settings)
+    app.include_router(release_routes(releases, merge_keys, settings.default_service))
+    app.include_router(releases_routes(releases, merge_keys, settings.default_service))
+    app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
+    app.include_router(inventory_routes(store, merge_keys, settings.default_service))
+    fleet = Fleet(store, budget)
+    app.include_router(question_routes(fleet, merge_keys, settings.default_service))
+    app.include_router(openapi_routes())
+    sources = Sources(
+        sessions=Sessions(
+            merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
+        ),
+        throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
+        rendering=Rendering(),
+        fleet=fleet,
+        inventory=Inventory(store.catalog),
+        summaries=Summaries(store.catalog),
+        reports=reports,
+        merges=merges,
+        rules=rules,
+        has_speedscope=has_speedscope(),
+    )
+    app.router.routes.append(pages_route())
+    app.mount("/ui", site_of(sources))
+    problems.install(app)
+    return parts.metrics.around(AccessLog(Lingering(CancelAbandoned(app))), app)

@@ -1,0 +1,229 @@
+"""The server process: everything it holds is opened in order, served, and closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from math import ceil
+from pathlib import Path
+
+import structlog
+import uvicorn
+import uvloop
+from pprof_merge import share_heap, trim_heap
+from starlette.types import ASGIApp
+
+from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.database import clear_database
+from pgo_collector.errors import CatalogUnreadable
+from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
+from pgo_collector.hooks.endpoint import Endpoint
+from pgo_collector.http.connection import Connection, State
+from pgo_collector.http.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.making import Locks
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.merges.warming import Warming
+from pgo_collector.metrics.gauges import Gauges
+from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.metrics.prometheus import PrometheusMetrics
+from pgo_collector.model.facts import unannounced
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.series import Series
+from pgo_collector.releases.folder import sweep_releases
+from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.listener import BACKLOG, listen
+from pgo_collector.serve.start_gate import StartGate
+from pgo_collector.settings import Settings
+from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
+from pgo_collector.store.reconcile import Progress, reconcile
+from pgo_collector.store.sealing import Sealing
+from pgo_collector.store.store import Store
+from pgo_collector.upkeep.upkeep import Upkeep
+from pgo_collector.workers.pool import Workers
+from pgo_collector.workers.process import Bounds
+
+# To decode and store what has arrived.
+_GRACE_SECONDS = 15
+_log = structlog.get_logger()
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT. Raises CannotStart."""
+    share_heap()
+    uvloop.run(_serve(settings))
+
+
+def reindex(settings: Settings) -> int:
+    """Makes the catalog anew from the blobs; the number of live blobs. Raises CannotStart."""
+    return uvloop.run(_reindex(settings))
+
+
+@asynccontextmanager
+async def open_store(
+    settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
+) -> AsyncIterator[Store]:
+    """Open the store of a locked data folder, in line with what is on disk."""
+    bounds = Bounds(
+        rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
+        task_bytes=settings.worker_megabytes << 20,
+        task_seconds=settings.task_seconds,
+    )
+    folder.ensure_temp_folder()
+    async with Workers(settings.workers, bounds, folder.rows, metrics.task) as workers:
+        with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
+            await reconcile(store, progress)
+            trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
+            await asyncio.to_thread(sweep_releases, folder)
+            await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
+            yield store
+
+
+async def _serve(settings: Settings) -> None:
+    """Listen, then open the store, then let requests through to it, until a signal comes."""
+    keys = Keys(
+        submit=KeyFile(settings.submit_auth_keys_file),
+        merge=KeyFile(settings.merge_auth_keys_file),
+        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # a file without a key
+    )
+    endpoint = _endpoint(settings)
+    with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
+        gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
+        limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
+        connections = ConnectionPool(limits, metrics.refused)
+        metrics.count_connections(connections)
+        server = _Server(_server_config(gate, settings), connections)
+        serving = asyncio.create_task(server.serve([listener]))
+        opened = _opened(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
+        working = asyncio.create_task(_work(opened, gate, serving))
+        await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+        if not gate.is_open:  # stopped before it was ready, or it can't be
+            working.cancel()
+        gate.give_up()
+        server.should_exit = True
+        await asyncio.wait({serving, working})
+        serving.result()
+        with suppress(asyncio.CancelledError):
+            working.result()
+
+
+async def _work(
+    opened: AbstractAsyncContextManager[ASGIApp], gate: StartGate, serving: asyncio.Task[None]
+) -> None:
+    """Open the application, and have requests go to it until the server has stopped. Raises CannotStart."""
+    async with opened as app:
+        gate.open(app)
+        _log.info("serving")
+        await asyncio.wait({serving})
+
+
+@asynccontextmanager
+async def _opened(
+    settings: Settings,
+    folder: DataFolder,
+    keys: Keys,
+    endpoint: Endpoint | None,
+    *,
+    metrics: Metrics,
+    progress: Progress,
+) -> AsyncIterator[ASGIApp]:
+    """Open the application over a store, with its background tasks. Raises CannotStart."""
+    async with open_store(settings, folder, metrics, progress) as store:
+        await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
+        locks, warming = Locks(), Warming(store)
+        upkeep = Upkeep(store, locks, settings)
+        background = BackgroundTasks(
+            {
+                "submit keys": keys.submit,
+                "merge keys": keys.merge,
+                "metrics keys": keys.metrics,
+                "warming": warming,
+                "upkeep": upkeep,
+                "sealing": Sealing(store),
+                "webhook": _deliveries(endpoint, store, settings, metrics),
+            }
+        )
+        metrics.watch(Gauges(store, warming, upkeep, background))
+        parts = Parts(store, locks, warming, background, keys, metrics)
+        async with background.running():
+            yield create_app(settings, parts)
+
+
+def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here asks whence or by which scheme a request came
+        backlog=BACKLOG,
+        timeout_keep_alive=ceil(settings.idle_timeout),
+        timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
+    )
+
+
+async def _reindex(settings: Settings) -> int:
+    with DataFolder(settings.directory) as folder:
+        folder.drop_caches()
+        try:
+            clear_database(folder.catalog)
+        except CatalogUnreadable as error:
+            _log.error("the catalog is damaged, events that waited in it are lost", reason=str(error))
+            folder.drop_catalog()
+        async with open_store(settings, folder) as store:
+            with store.catalog.rows() as rows:
+                return sum(row.live for row in rows)
+
+
+def _endpoint(settings: Settings) -> Endpoint | None:
+    """Where events go. Raises SecretUnusable."""
+    if settings.webhook_url is None:
+        return None
+    return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
+
+
+def _deliveries(
+    endpoint: Endpoint | None, store: Store, settings: Settings, metrics: Metrics
+) -> Deliveries | NoDeliveries:
+    if endpoint is None:
+        return NoDeliveries()
+    return Deliveries(store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.delivery)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
+
+    def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
+        super().__init__(config)
+        self.server_state = self._state = State(connections)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            _log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._state.is_stopping = True
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's raises the signal again at the end; the store would then not be closed in good order."""
+        loop = asyncio.get_running_loop()
+        stop = (signal.SIGTERM, signal.SIGINT)
+        for name in stop:
+            loop.add_signal_handler(name, self.handle_exit, name, None)
+        try:
+            yield
+        finally:
+            for name in stop:
+                loop.remove_signal_handler(name)

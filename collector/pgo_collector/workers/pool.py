@@ -1,0 +1,305 @@
+"""The pool of worker processes: the event loop calls the engine through it, and workers are replaced if
+needed.
+
+Every task gets an answer, whatever it does. A worker that dies, hangs, or takes too long or too much memory
+is replaced. A task is tried again only if it may not have been the cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import c_int64
+from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
+from typing import Literal, ParamSpec, Self, TypeVar, cast, get_args
+from zlib import crc32
+
+import structlog
+
+from pgo_collector.engine.tasks import save_rows
+from pgo_collector.errors import (
+    TaskOutOfMemory,
+    TaskTooSlow,
+    WorkerLost,
+    WorkersBusy,
+    WorkerUnavailable,
+)
+from pgo_collector.resources import oom_kills
+from pgo_collector.workers.channel import ChannelLost, unpack_answer
+from pgo_collector.workers.process import WATCH_SECONDS, Bounds, Process
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Called for each task that has ended, with its name and the seconds since it was asked for.
+Observer = Callable[[str, float], None]
+
+# Why a worker process was replaced by another.
+Replacement = Literal["died", "hung", "too_slow", "out_of_memory", "abandoned"]
+
+# How often a task is tried whose process dies or hangs: the task may be the cause, but often isn't.
+_ATTEMPTS = 3
+# How long a task goes on whose caller has gone. Most end in that time, and a new process would have to read
+# its rows again.
+_ABANDONED_SECONDS = 2.0
+# Exit codes after a SIGTERM, which is often sent to all processes of the server. If the fork server has ended
+# before the process, the code is unknown, and multiprocessing says 255.
+_TERMINATED = {-signal.SIGTERM, 255}
+# Answers larger than this, such as a query's result, are unpickled in a thread.
+_SMALL_BYTES = 64 << 10
+_log = structlog.get_logger()
+
+
+def unobserved(task: str, seconds: float) -> None:
+    """Do nothing with an ended task, for a pool without metrics."""
+
+
+class Workers:
+    """The pool, an async context manager. Each process keeps rows in memory within its bounds, and in a
+    folder that all share. A process is started when it gets its first task.
+    """
+
+    def __init__(self, count: int, bounds: Bounds, rows_folder: Path, observe: Observer = unobserved) -> None:
+        self.replaced: Counter[Replacement] = Counter(dict.fromkeys(get_args(Replacement), 0))
+        self._workers = [_Worker(bounds, rows_folder, observe, self.replaced) for _ in range(count)]
+
+    async def __aenter__(self) -> Self:
+        await self.run(start)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.save_rows()
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    @property
+    def count(self) -> int:
+        """Return the number of workers."""
+        return len(self._workers)
+
+    @property
+    def busy(self) -> int:
+        """Return how many workers have a task."""
+        return sum(worker.waiting > 0 for worker in self._workers)
+
+    @property
+    def queued(self) -> int:
+        """Return how many tasks wait for another task to end."""
+        return sum(max(worker.waiting - 1, 0) for worker in self._workers)
+
+    @property
+    def oldest_task_seconds(self) -> float:
+        """Return how long ago the oldest unanswered task was asked for, in seconds; 0 if there is none."""
+        return max((worker.oldest_task_seconds for worker in self._workers), default=0.0)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Return the bytes of memory that the rows of all workers take, as of the last task of each."""
+        return sum(worker.rows_used.value for worker in self._workers)
+
+    async def ping(self) -> None:
+        """Wait until every idle worker has answered; one that has died or hangs is replaced before.
+
+        Raises WorkerUnavailable, and OSError or EOFError if no process can be started.
+        """
+        await asyncio.gather(*(worker.ping() for worker in self._workers))
+
+    async def save_rows(self) -> None:
+        """Have every worker write its rows to disk; a failure is logged."""
+        for worker in self._workers:
+            try:
+                await worker.save_rows()
+            except (OSError, WorkerUnavailable, TaskOutOfMemory) as error:
+                _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of the engine, with small arguments, in the worker with the fewest tasks.
+
+        Tries and raises as `run_for` does.
+        """
+        worker = min(self._workers, key=lambda worker: worker.waiting)
+        return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
+
+    async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of the engine in the worker that keeps the rows of `owner`; see `rows_owner`.
+
+        The arguments may be large: they are pickled in a thread. The function is called up to three times if
+        its worker dies or hangs. If the caller is cancelled, the task is ended soon after. Raises what the
+        function raises, TaskOutOfMemory and WorkerUnavailable.
+        """
+        worker = self._workers[crc32(owner.encode()) % len(self._workers)]
+        task = await asyncio.to_thread(lambda: _task(function, *args, **kwargs))
+        return cast("T", await worker.run(function.__name__, task))
+
+
+class _Worker:
+    """One worker of the pool: its process, or the next one after that has ended."""
+
+    def __init__(
+        self, bounds: Bounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
+    ) -> None:
+        self.rows_used = RawValue(c_int64)
+        self._bounds = bounds
+        self._rows_folder = rows_folder
+        self._observe = observe
+        self._replaced = replaced
+        # When each unanswered task was asked for, in seconds of the monotonic clock; the oldest comes first.
+        self._asked: dict[object, float] = {}
+        # One task at a time is sent to the process, so that those that wait aren't lost when it dies.
+        self._turn = asyncio.Lock()
+        self._process: Process | None = None
+        self._oom_kills = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._asked)
+
+    @property
+    def oldest_task_seconds(self) -> float:
+        return time.monotonic() - next(iter(self._asked.values())) if self._asked else 0.0
+
+    async def run(self, name: str, task: bytes) -> object:
+        ticket, begin = object(), time.monotonic()
+        self._asked[ticket] = begin
+        try:
+            await self._take_turn(name)
+            try:
+                answer = await self._try(name, task)
+            finally:
+                self._turn.release()
+        finally:
+            del self._asked[ticket]
+            self._observe(name, time.monotonic() - begin)
+        if len(answer) > _SMALL_BYTES:
+            return await asyncio.to_thread(unpack_answer, answer)
+        return unpack_answer(answer)
+
+    async def ping(self) -> None:
+        if self._process is not None and not self.waiting:
+            await self.run(start.__name__, _task(start))
+
+    async def save_rows(self) -> None:
+        if self._process is not None and not self._process.channel.is_lost:
+            await self.run(save_rows.__name__, _task(save_rows))
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            await process.join()
+
+    async def _take_turn(self, name: str) -> None:
+        """Wait for this task's turn. Raises WorkersBusy."""
+        try:
+            async with asyncio.timeout(self._bounds.task_seconds):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise WorkersBusy(
+                f"{name}: no worker process was free within {self._bounds.task_seconds:g} seconds"
+                " (PGOF_TASK_SECONDS)"
+            ) from None
+
+    async def _try(self, name: str, task: bytes) -> bytes:
+        """Return the pickled answer to a task, from the process or from one that replaces it.
+
+        Raises TaskOutOfMemory, TaskTooSlow, WorkerLost, and OSError or EOFError.
+        """
+        for _ in range(_ATTEMPTS):
+            process = await self._running(name)
+            try:
+                return await self._ask(process, task)
+            except ChannelLost:
+                await self._died(process, name)
+            except _Hangs:
+                _log.error("a worker process hangs, starting a new one", task=name)
+                await self._kill(process, "hung")
+            except TimeoutError:
+                _log.error("a task takes too long, its worker process is replaced", task=name)
+                await self._kill(process, "too_slow")
+                raise TaskTooSlow(
+                    f"{name} takes longer than {self._bounds.task_seconds:g} seconds (PGOF_TASK_SECONDS)"
+                ) from None
+        raise WorkerLost(f"the worker process died or hung under this request, {_ATTEMPTS} times")
+
+    async def _ask(self, process: Process, task: bytes) -> bytes:
+        """Send a task to a process and watch it until it answers.
+
+        Raises ChannelLost, _Hangs and TimeoutError.
+        """
+        asking = process.channel.ask(task)
+        watch = None
+        try:
+            async with asyncio.timeout(self._bounds.task_seconds):
+                while not (await asyncio.wait([asking], timeout=WATCH_SECONDS))[0]:
+                    watch = watch or await process.watch()
+                    if await watch.hangs(WATCH_SECONDS):
+                        raise _Hangs
+        except asyncio.CancelledError:
+            done, _ = await asyncio.wait([asking], timeout=_ABANDONED_SECONDS)
+            if done:
+                asking.exception()  # marks it as retrieved, since the caller has gone
+            else:
+                _log.info("nobody waits for a task any more, its worker process is replaced")
+                await self._kill(process, "abandoned")
+            raise
+        finally:
+            asking.cancel()
+        return asking.result()
+
+    async def _running(self, name: str) -> Process:
+        """Return the process, a new one if there is none. Raises OSError or EOFError."""
+        process = self._process
+        if process is not None and process.channel.is_lost:
+            if process.channel.is_ending:
+                _log.warning("a task needed too much memory, starting a new worker process")
+                await self._end(process, "out_of_memory")
+            else:
+                with suppress(TaskOutOfMemory):  # this task hasn't begun, so it didn't take the memory
+                    await self._died(process, name)
+        if self._process is None:
+            self.rows_used.value = 0
+            self._oom_kills = await asyncio.to_thread(oom_kills)
+            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
+        return self._process
+
+    async def _died(self, process: Process, name: str) -> None:
+        """Log why a process has died, and have the next task start another.
+
+        Raises TaskOutOfMemory if the process was killed, and the kernel has ended processes for lack of
+        memory since it was started.
+        """
+        code = await self._end(process, "died")
+        if code == -signal.SIGKILL and await asyncio.to_thread(oom_kills) > self._oom_kills:
+            _log.error("the kernel ended a worker process for want of memory", task=name)
+            raise TaskOutOfMemory.over(self._bounds.task_bytes)
+        if code in _TERMINATED:
+            _log.info("a worker process was terminated, starting a new one", task=name)
+        else:
+            _log.error("a worker process died, starting a new one", task=name, code=code)
+
+    async def _kill(self, process: Process, reason: Replacement) -> None:
+        process.kill()
+        await self._end(process, reason)
+
+    async def _end(self, process: Process, reason: Replacement) -> int | None:
+        """Wait for a process to end and have the next task start another; return the exit code."""
+        self._process = None
+        self._replaced[reason] += 1
+        return await process.join()
+
+
+class _Hangs(Exception):
+    """A process with a task neither computes nor waits for a disk."""
+
+
+def _task(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> bytes:
+    """Return a call as the pickle that is sent."""
+    return pickle.dumps((function, args, kwargs))
+
+
+def start() -> None:
+    """Do nothing, in a worker: the first task starts the fork server, later ones show that a worker runs."""

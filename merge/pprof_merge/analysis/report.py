@@ -1,0 +1,272 @@
+"""Report: whether Go's compiler can build with a merge, and what is in it.
+
+`call_edges` has the compiler's rules. Some compilers panic on a sample that names a missing location. The
+report doesn't check this, since such a profile is refused when it is decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges
+from pprof_merge.analysis.coverage import Coverage, coverage
+from pprof_merge.analysis.outliers import outlier_scores
+from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, overlap_of_edges
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.errors import UnfitForFormat
+from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.merge import Contribution
+from pprof_merge.merging.origins import GivenLabels
+from pprof_merge.profile import Header, Profile
+
+# Measured on real profiles (docs/report.md): likeness to the rest was 0.7 or more within one program, across
+# versions too, and 0.45 at most between programs.
+LIKENESS_BOUND = 0.6
+# The likeness of a profile with fewer calls is chance.
+_MIN_CALLS = 50
+# Instances and versions come from profiles: at most this many of each are listed, each cut to this length.
+_MAX_LISTED = 10_000
+_MAX_TEXT = 300
+_ADVICE = "select fewer profiles"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What Go's compiler does with the merge: `used`, `ignored`, or `refused`, which fails the build.
+
+    `start_lines` is the share of weight in functions with a start line. The compiler can't match a call from
+    a function without one.
+    """
+
+    verdict: str
+    reason: str
+    edges: int
+    start_lines: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time when a profile began (RFC 3339), and its age."""
+
+    time: str
+    age_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When the profiles were taken: the number for each UTC day, and the number of those without a time."""
+
+    days: dict[str, int]
+    unknown: int
+    oldest: Moment | None
+    newest: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A profile that is unlike the rest (see `outliers`). `share` is its share of the merge's weight."""
+
+    profile: str
+    likeness: float
+    overlap: float
+    expected: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """The profiles whose likeness is below the bound, the least alike first.
+
+    `compared` counts the profiles that were compared; the others have too few calls. `median` is the median
+    likeness of the compared ones.
+    """
+
+    bound: float
+    compared: int
+    median: float | None
+    profiles: list[Outlier]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How alike the merge and another profile are (see `overlap`)."""
+
+    overlap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report on a merge; its JSON has these fields.
+
+    `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
+    10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
+    `coverage` and `against` are also None if they weren't asked for.
+    """
+
+    go: Verdict
+    profiles: int
+    stacks: int
+    totals: dict[str, int]
+    duration_nanos: int
+    instances: dict[str, int]
+    versions: dict[str, int]
+    times: Times
+    outliers: Outliers | None
+    coverage: Coverage | None
+    against: Comparison | None
+
+    def json(self, budget: Budget = UNBOUNDED) -> bytes:
+        """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
+        content = json.dumps(asdict(self), ensure_ascii=False, indent=1).encode() + b"\n"
+        budget.check(len(content), _ADVICE)
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What to compare the merge with: a program's functions, another profile, and a bound on likeness."""
+
+    symbols: frozenset[bytes] | None = None
+    against: Profile | None = None
+    bound: float = LIKENESS_BOUND
+
+
+class ReportedProfile(NamedTuple):
+    """A profile in the merge: its number in the collection, its name, and the labels given with it."""
+
+    number: int
+    name: str
+    told: GivenLabels = MappingProxyType({})
+
+
+def report(
+    collection: Collection,
+    reported: Sequence[ReportedProfile],
+    now_nanos: int,
+    options: ReportOptions,
+    budget: Budget = UNBOUNDED,
+) -> Report:
+    """Return the report on the merge of some profiles of a collection; `now_nanos` is for ages (Unix, ns).
+
+    Raises UnfitForFormat if the compiler would refuse the profile to compare with, OutputTooLarge if there
+    are too many calls and profiles to be compared within the budget, and, as `merge` does,
+    IncompatibleProfiles and ProfileError.
+    """
+    numbers = [one.number for one in reported]
+    profile, contributions = collection.merge_traced(numbers)
+    origins = collection.origins(numbers, [one.told for one in reported])
+    against = None if options.against is None else call_edges(options.against, budget)
+    verdict, traced = _verdict(profile, budget)
+    outliers = covered = compared = None
+    if traced is not None:
+        outliers = _outliers(profile.header, traced, contributions, reported, options.bound, budget=budget)
+        if options.symbols is not None:
+            covered = coverage(profile, traced.edges, options.symbols)
+        if against is not None:
+            compared = Comparison(overlap_of_edges(traced.edges, against))
+    return Report(
+        go=verdict,
+        profiles=len(reported),
+        stacks=len(profile.samples),
+        totals={
+            str(sample_type): int(profile.samples.values[:, column].sum())
+            for column, sample_type in enumerate(profile.header.sample_types)
+        },
+        duration_nanos=profile.header.duration_nanos,
+        instances=_counts(origin.instances for origin in origins),
+        versions=_counts(origin.versions for origin in origins),
+        times=_times([collection.header(number).time_nanos for number in numbers], now_nanos),
+        outliers=outliers,
+        coverage=covered,
+        against=compared,
+    )
+
+
+def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | None]:
+    """Return what the compiler does with a profile, and the edges that it reads; None if it refuses it."""
+    try:
+        traced = traced_edges(profile, budget)
+    except UnfitForFormat as unfit:
+        return Verdict("refused", str(unfit), 0, 0.0), None
+    edges = traced.edges
+    used = bool(edges.weight.sum())
+    verdict = ("used", "") if used else ("ignored", "it has no calls, or their weights add up to 0")
+    return Verdict(*verdict, len(edges), _with_start_line(profile)), traced
+
+
+def _with_start_line(profile: Profile) -> float:
+    """Return the share of weight in functions with a start line.
+
+    A sample counts for the function whose code was running: the outermost one where calls are inlined.
+    """
+    has_start_line = np.append(profile.functions.start_line, 0)[leaf_functions(profile)] != 0
+    return float(leaf_shares(profile)[has_start_line].sum())
+
+
+def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:
+    """Return the number of profiles with each value, the most frequent first, `_MAX_LISTED` at most."""
+    counts = Counter(_text(value) for each in values for value in each)
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MAX_LISTED])
+
+
+def _text(value: bytes) -> str:
+    """Return the value as text of at most `_MAX_TEXT` characters."""
+    text = value[: 4 * _MAX_TEXT].decode(errors="backslashreplace")
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+
+
+def _times(times: Sequence[int], now_nanos: int) -> Times:
+    known = sorted(time for time in times if time)
+    days = Counter(_moment(time, now_nanos).time[:10] for time in known)
+    return Times(
+        days=dict(days),
+        unknown=len(times) - len(known),
+        oldest=_moment(known[0], now_nanos) if known else None,
+        newest=_moment(known[-1], now_nanos) if known else None,
+    )
+
+
+def _moment(time_nanos: int, now_nanos: int) -> Moment:
+    seconds = time_nanos // 1_000_000_000
+    time = (_EPOCH + timedelta(seconds=seconds)).isoformat().removesuffix("+00:00") + "Z"
+    return Moment(time, now_nanos // 1_000_000_000 - seconds)
+
+
+def _outliers(
+    header: Header,
+    traced: TracedEdges,
+    contributions: Sequence[Contribution],
+    reported: Sequence[ReportedProfile],
+    bound: float,
+    *,
+    budget: Budget,
+) -> Outliers:
+    scores = outlier_scores(header, traced, contributions, budget)
+    comparable = np.flatnonzero((scores.calls >= _MIN_CALLS) & (scores.expected > 0))
+    compared = [
+        Outlier(
+            profile=reported[row].name,
+            likeness=float(scores.overlap[row] / scores.expected[row]),
+            overlap=float(scores.overlap[row]),
+            expected=float(scores.expected[row]),
+            share=float(scores.calls[row] / scores.calls.sum()),
+        )
+        for row in comparable.tolist()
+    ]
+    unlike = [outlier for outlier in compared if outlier.likeness < bound]
+    return Outliers(
+        bound=bound,
+        compared=len(compared),
+        median=median(outlier.likeness for outlier in compared) if compared else None,
+        profiles=sorted(unlike, key=lambda outlier: (outlier.likeness, outlier.profile)),
+    )

@@ -1,0 +1,251 @@
+"""Stacks as people read them: from the root to the leaf, a frame for every call, inlined calls included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.columns.ragged import offsets_of, spans, take_rows
+from pprof_merge.errors import ProfileError
+from pprof_merge.profile import Bools, Header, Int32s, Int64s, Profile, Samples
+
+# A chunk has at most this many frames, or one stack: a location may stand for 250 frames.
+_CHUNK_FRAMES = 1 << 18
+# Memory, in bytes, of one frame of a stack, and of one function in Python's tables.
+FRAME_BYTES = 4
+_FUNCTION_BYTES = 128
+_FORMAT_ADVICE = (
+    "select fewer profiles, or take the format pprof or go, which don't list the frames of each stack"
+)
+
+
+class Frame(NamedTuple):
+    """A function in a stack. Unnamed code has its binary's name, `[service]`, or `<unknown>`, as in pprof."""
+
+    name: str
+    file: str
+    start_line: int
+
+
+class StackRows(NamedTuple):
+    """The stacks of n consecutive samples from sample `first` on.
+
+    `rows` are rows of the frames, ragged by `offsets` (n + 1), the root first. A sample without locations has
+    no frame.
+    """
+
+    first: int
+    rows: Int32s
+    offsets: Int64s
+
+    @property
+    def samples(self) -> slice:
+        """Return the range of the samples that have these stacks."""
+        return slice(self.first, self.first + len(self.offsets) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stacks:
+    """The stacks of all samples of a profile.
+
+    `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
+    locations are ragged, the innermost first; each location has at least one.
+    """
+
+    frames: list[Frame]
+    depths: Int64s
+    _samples: Samples
+    _location_frames: Int32s
+    _location_offsets: Int64s
+
+    @property
+    def n_frames(self) -> int:
+        """Return the number of frames in all stacks together."""
+        return int(self.depths.sum())
+
+    def check(self, budget: Budget) -> None:
+        """Raise OutputTooLarge if the frames of all stacks together take more memory than the budget."""
+        budget.check_rows(self.n_frames, FRAME_BYTES, _FORMAT_ADVICE)
+
+    def chunks(self) -> Iterator[StackRows]:
+        """Yield all stacks in the profile's order, a bounded number of frames at a time."""
+        n_samples = len(self.depths)
+        ends = np.cumsum(self.depths)
+        first = 0
+        while first < n_samples:
+            before = int(ends[first - 1]) if first else 0
+            end = int(np.searchsorted(ends, before + _CHUNK_FRAMES, side="right"))
+            end = min(max(end, first + 1), n_samples)
+            yield StackRows(first, self._rows(first, end), offsets_of(self.depths[first:end]))
+            first = end
+
+    def contain(self, chosen: Bools) -> tuple[Bools, Bools]:
+        """Return whether the leaf, and whether any frame, of each stack is chosen: (n_samples) each.
+
+        `chosen` is (n_frames). It doesn't list the frames of the stacks.
+        """
+        offsets, samples = self._location_offsets, self._samples
+        in_location = chosen[self._location_frames]
+        is_innermost = in_location[offsets[:-1]]
+        is_any = np.logical_or.reduceat(in_location, offsets[:-1]) if len(offsets) > 1 else is_innermost
+        filled = np.flatnonzero(np.diff(samples.location_offsets))
+        starts = samples.location_offsets[:-1][filled]
+        is_leaf = np.zeros(len(self.depths), np.bool_)
+        is_in = is_leaf.copy()
+        if len(filled):
+            is_leaf[filled] = is_innermost[samples.locations[starts]]
+            is_in[filled] = np.logical_or.reduceat(is_any[samples.locations], starts)
+        return is_leaf, is_in
+
+    def _rows(self, first: int, end: int) -> Int32s:
+        samples = self._samples
+        bounds = samples.location_offsets[first : end + 1]
+        locations = samples.locations[bounds[0] : bounds[-1]]
+        index, offsets = take_rows(self._location_offsets, locations)
+        starts = offsets[bounds - bounds[0]]
+        # A sample's locations and a location's lines both have the leaf first: one reversal orders both.
+        mirrored = np.repeat(starts[:-1] + starts[1:] - 1, np.diff(starts)) - np.arange(len(index))
+        return self._location_frames[index[mirrored]]
+
+
+def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
+    """Return the stacks of all samples. Raises OutputTooLarge if the functions take more than the budget."""
+    budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
+    frames: dict[Frame, int] = {}
+    location_frames, location_offsets = _locations(profile, frames)
+    depths = _depths(profile.samples, np.diff(location_offsets))
+    return Stacks(list(frames), depths, profile.samples, location_frames, location_offsets)
+
+
+def _depths(samples: Samples, counts: Int64s) -> Int64s:
+    """Return the number of frames in each sample's stack, from those of each location: (n_samples)."""
+    filled = np.flatnonzero(np.diff(samples.location_offsets))
+    depths = np.zeros(len(samples), np.int64)
+    if len(filled):
+        per_location = counts.astype(np.int32).take(samples.locations)
+        depths[filled] = np.add.reduceat(per_location, samples.location_offsets[:-1][filled], dtype=np.int64)
+    return depths
+
+
+def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int64s]:
+    """Return the frames of each location, ragged, the innermost first; each location has at least one.
+
+    Adds new frames to `frames`, which has the number of each.
+    """
+    lines = profile.locations.lines
+    named = np.array(_function_frames(profile, frames), np.int32)
+    n_lines = np.diff(lines.offsets)
+    counts = np.maximum(n_lines, 1)
+    offsets = offsets_of(counts)
+    binary = np.array(_binary_frames(profile, frames), np.int32)
+    found = np.repeat(binary[profile.locations.mapping], counts)
+    known = named[lines.function]
+    at = spans(offsets[:-1], n_lines)
+    found[at[known >= 0]] = known[known >= 0]
+    return found, offsets
+
+
+def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
+    """Return the number of each function's frame, -1 for a function without a name."""
+    functions, texts = profile.functions, _Texts(profile.strings)
+    columns = (functions.name.tolist(), functions.filename.tolist(), functions.start_line.tolist())
+    return [
+        frames.setdefault(Frame(texts[name], texts[file], line), len(frames)) if texts[name] else -1
+        for name, file, line in zip(*columns, strict=True)
+    ]
+
+
+def _binary_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
+    """Return the number of the frame for unnamed code in each mapping; the last is for code in no mapping."""
+    texts = _Texts(profile.strings)
+    paths = [texts[row] for row in profile.mappings.filename.tolist()]
+    names = [f"[{path.rpartition('/')[2]}]" if path else "<unknown>" for path in (*paths, "")]
+    return [frames.setdefault(Frame(name, "", 0), len(frames)) for name in names]
+
+
+class _Texts(dict[int, str]):
+    """Strings of a string table as text, by row, each decoded when it is first used.
+
+    The encoding is UTF-8, as in pprof. Invalid bytes are escaped, so that different names stay different.
+    """
+
+    def __init__(self, strings: list[bytes]) -> None:
+        super().__init__()
+        self._strings = strings
+
+    def __missing__(self, row: int) -> str:
+        text = self[row] = self._strings[row].decode(errors="backslashreplace")
+        return text
+
+
+def default_column(header: Header) -> int:
+    """Return the column that `go tool pprof` shows by default (`SampleIndexByName("")`).
+
+    It is the profile's default sample type, else the last one: for a CPU profile, its time. Raises
+    ProfileError if the profile has no sample type.
+    """
+    if not header.sample_types:
+        raise ProfileError("it has no sample type")
+    types = [sample_type.type for sample_type in header.sample_types]
+    named = header.default_sample_type
+    return types.index(named) if named and named in types else len(types) - 1
+
+
+_GRAPH_ADVICE = "select fewer profiles, or ask for the table in place of the flame graph"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeighedStacks:
+    """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
+
+    `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
+    `values` is (n, n_sides), none below 0.
+    """
+
+    names: list[str]
+    rows: Int32s
+    offsets: Int64s
+    values: Int64s
+
+    @classmethod
+    def of(cls, profile: Profile, column: int, budget: Budget = UNBOUNDED) -> Self:
+        """Return the stacks of a profile, with their values of one sample type: (n_samples, 1).
+
+        A negative value, as in the difference of two profiles, counts as 0: it has no width in a drawing.
+        Raises OutputTooLarge if the stacks take more than the budget.
+        """
+        stacks = stacks_of(profile, budget)
+        stacks.check(budget)
+        numbers: dict[str, int] = {}
+        number_of = np.array(
+            [numbers.setdefault(frame.name, len(numbers)) for frame in stacks.frames], np.int32
+        )
+        offsets = offsets_of(stacks.depths)
+        rows = np.empty(stacks.n_frames, np.int32)
+        for chunk in stacks.chunks():
+            begin = offsets[chunk.first]
+            rows[begin : begin + len(chunk.rows)] = number_of[chunk.rows]
+        values = np.maximum(profile.samples.values[:, column : column + 1], 0)
+        return cls(list(numbers), rows, offsets, values)
+
+    def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
+        """Return these stacks followed by those of a base, with values (n, 2).
+
+        The first column has the values of these stacks, the second those of the base. Raises OutputTooLarge
+        if both together take more than the budget.
+        """
+        budget.check_rows(len(self.rows) + len(base.rows), FRAME_BYTES, _GRAPH_ADVICE)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in base.names], np.int32)
+        return WeighedStacks(
+            names=list(numbers),
+            rows=np.concatenate((self.rows, number_of[base.rows])),
+            offsets=np.concatenate((self.offsets, self.offsets[-1] + base.offsets[1:])),
+            values=np.concatenate(
+                (np.pad(self.values, ((0, 0), (0, 1))), np.pad(base.values, ((0, 0), (1, 0))))
+            ),
+        )

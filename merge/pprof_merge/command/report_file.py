@@ -1,0 +1,49 @@
+"""The option `--report` of the command: write the report on the merge of the command's files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pprof_merge.analysis.coverage import parse_symbols
+from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
+from pprof_merge.codec.decode import decode
+from pprof_merge.command.files import BadInputError, read, write
+from pprof_merge.errors import ProfileError, SymbolsInvalid, UnfitForFormat
+from pprof_merge.limits import Limits
+from pprof_merge.merging.collection import Collection
+from pprof_merge.profile import Profile
+
+
+def write_report(
+    name: str, collection: Collection, names: Sequence[str], symbols: str | None, against: str | None
+) -> None:
+    """Write the report on the merge of a collection to the file `name`.
+
+    `names` are the files of the collection's profiles. `symbols` and `against` are names of files too. Raises
+    BadInputError and ProfileError.
+    """
+    options = ReportOptions(
+        symbols=None if symbols is None else _symbols(symbols),
+        against=None if against is None else _profile(against),
+    )
+    try:
+        reported = [ReportedProfile(number, file) for number, file in enumerate(names)]
+        made = report(collection, reported, time.time_ns(), options)
+    except UnfitForFormat as unfit:
+        raise BadInputError(f"--against {against}: {unfit}") from unfit
+    write(name, made.json())
+
+
+def _symbols(name: str) -> frozenset[bytes]:
+    try:
+        return parse_symbols(read(name))
+    except SymbolsInvalid as error:
+        raise BadInputError(f"{name}: {error}") from error
+
+
+def _profile(name: str) -> Profile:
+    try:
+        return decode(read(name), Limits.none())
+    except ProfileError as error:
+        raise BadInputError(f"{name}: {error}") from error

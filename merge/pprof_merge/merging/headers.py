@@ -1,0 +1,77 @@
+"""Headers of many profiles → the header of their merge, by the rules of google/pprof's `combineHeaders`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pprof_merge.errors import IncompatibleProfiles
+from pprof_merge.profile import Header, Int64s, ValueType
+
+# Go's compiler uses the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
+PGO_SAMPLE_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
+
+
+def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s) -> Header:
+    """Return the header of the merge of profiles, which are given in the order of merging.
+
+    `headers` are without times; consecutive profiles with equal headers may share one. `times` and
+    `durations` (n_profiles,) are in ns. Sample types are in the order of the first header.
+
+    Raises IncompatibleProfiles if the period types or the sets of sample types differ.
+    """
+    first = headers[0]
+    period = 0
+    comments: dict[bytes, None] = {}
+    default_sample_type = doc_url = b""
+    for header in headers:
+        check_compatible(first, header)
+        if period == 0 or header.period > period:
+            period = header.period
+        comments.update(dict.fromkeys(header.comments))
+        default_sample_type = default_sample_type or header.default_sample_type
+        doc_url = doc_url or header.doc_url
+    known = times[times != 0][:1]  # as in Go, 0 is no time; times ascend, so the first is the earliest
+    return Header(
+        sample_types=first.sample_types,
+        period_type=first.period_type,
+        period=period,
+        time_nanos=int(known.sum()),
+        duration_nanos=int(durations.sum()),  # wraps at 64 bits, as in Go
+        comments=tuple(comments),
+        default_sample_type=default_sample_type,
+        doc_url=doc_url,
+        drop_frames=first.drop_frames,
+        keep_frames=first.keep_frames,
+    )
+
+
+def reorder_columns(
+    values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]
+) -> Int64s:
+    """Return values (n, n_types) of these sample types with the columns in the order `wanted`."""
+    return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
+
+
+def column_order(sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> list[int]:
+    """Return, for each of the `wanted` types, its column among `sample_types`, which has all of them."""
+    unused = list(enumerate(sample_types))
+    columns = []
+    for sample_type in wanted:
+        entry = next(entry for entry in unused if entry[1] == sample_type)
+        unused.remove(entry)
+        columns.append(entry[0])
+    return columns
+
+
+def check_compatible(first: Header, other: Header) -> None:
+    """Raise IncompatibleProfiles if the period types or the sets of sample types differ."""
+    if (other.period_type, other.sample_types) == (first.period_type, first.sample_types):
+        return
+    if other.period_type != first.period_type:
+        raise IncompatibleProfiles(f"different period types: {first.period_type} and {other.period_type}")
+    if sorted(other.sample_types) != sorted(first.sample_types):
+        raise IncompatibleProfiles(f"different sample types: {_listed(first)} and {_listed(other)}")
+
+
+def _listed(header: Header) -> str:
+    return "(" + ", ".join(map(str, header.sample_types)) + ")"

@@ -1,0 +1,252 @@
+"""Merging many profiles into one, as google/pprof's `profile.Merge`: add up their traces, build the tables.
+
+Go's result depends on the order of its inputs: samples, and all that they refer to, are in the order of first
+appearance, and parts of the header are those of the first profile. Here profiles are always merged in the
+order of `time_nanos`, then `digest`, so that the same set of profiles gives the same result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pprof_merge.codec.batch import Batch
+from pprof_merge.columns.ragged import (
+    first_appearance,
+    first_positions,
+    offsets_of,
+    renumber,
+    rows_of_indexes,
+    take_rows,
+)
+from pprof_merge.errors import ProfileError
+from pprof_merge.merging.dictionary import Dictionary
+from pprof_merge.merging.headers import combine_headers, reorder_columns
+from pprof_merge.merging.mapping_use import COLUMNS, NUMBER, mappings_from_rows
+from pprof_merge.merging.selection import Part, SelectedTraces, SortKey
+from pprof_merge.merging.sums import PlainSums, Sums, nonzero_rows
+from pprof_merge.profile import (
+    Bools,
+    Header,
+    Int32s,
+    Int64s,
+    Ints,
+    Labels,
+    Locations,
+    Mappings,
+    Profile,
+    Samples,
+    ValueType,
+)
+
+
+def merge(profiles: Iterable[Profile]) -> Profile:
+    """Return the merge of all profiles. They are read one at a time and not kept.
+
+    Raises IncompatibleProfiles if their types differ, and ProfileError if there is no profile.
+    """
+    dictionary = Dictionary()
+    merged = Merge(dictionary)
+    traces = [dictionary.intern(Batch.of(profile)) for profile in profiles]
+    merged.add(SelectedTraces(traces, np.arange(len(traces)), dictionary.headers).in_merge_order())
+    return merged.profile()
+
+
+class Contribution(NamedTuple):
+    """The samples of one profile: their rows in the merge (k,), -1 if gone, and their values (k, n_types)."""
+
+    samples: Int64s
+    values: Int64s
+
+
+class _FirstUse(NamedTuple):
+    """The sort key of the profile that uses a mapping first, and the mapping there, as in `mapping_use`."""
+
+    sort_key: SortKey
+    mapping: list[int]
+
+
+class Merge:
+    """A merge to which profiles can be added. `sums` adds up the values; by default without weights."""
+
+    def __init__(self, dictionary: Dictionary, sums: Sums | None = None) -> None:
+        self._dictionary = dictionary
+        self._sums = sums or PlainSums()
+        # The sample types of the columns of `_sums`.
+        self._sum_types: tuple[ValueType, ...] = ()
+        self._header: Header | None = None
+        self._digest = b""
+        # The stacks in the order of first appearance, and how many of them appear first in each profile.
+        self._stacks: Int32s = np.zeros(0, np.int32)
+        self._n_first: Int64s = np.zeros(0, np.int64)
+        # The first mapping of the first profile; and the mappings that are used, by number.
+        self._main: _FirstUse | None = None
+        self._mappings: dict[int, _FirstUse] = {}
+        # The columns of a location's lines, by the location's number, if its key lacks some of them.
+        self._inner_columns: dict[int, tuple[int, ...]] = {}
+
+    def add(self, profiles: SelectedTraces, is_new: Bools | None = None) -> None:
+        """Add profiles, which are in the order of merging.
+
+        Without `is_new`, the merge is empty and all profiles are added. With it (n,), `profiles` are all
+        profiles of the merge, and the new ones among them, at least one, are added.
+
+        Raises IncompatibleProfiles if the types of the profiles differ; then nothing is added.
+        """
+        if not len(profiles):
+            return
+        self._header = combine_headers(profiles.headers(), profiles.times, profiles.durations)
+        self._sum_types = self._sum_types or self._header.sample_types
+        self._digest = hashlib.sha256(profiles.digests.tobytes()).digest()
+        if is_new is None:
+            self._stacks, self._n_first = self._add_traces(profiles)
+        else:
+            self._insert(profiles, is_new)
+
+    def _insert(self, profiles: SelectedTraces, is_new: Bools) -> None:
+        """Add the new profiles, and bring the stacks into the order of first appearance.
+
+        Stacks that appear before the first new profile stay where they are. The others are sorted by their
+        owners, the profiles in which they appear first.
+        """
+        old, new = np.flatnonzero(~is_new), np.flatnonzero(is_new)
+        begin = new[0]
+        before, after = np.split(self._stacks, [self._n_first[:begin].sum()])
+        stacks, n_first = self._add_traces(profiles.take(new))
+        owners = np.concatenate((np.repeat(old[begin:], self._n_first[begin:]), np.repeat(new, n_first)))
+        order = np.argsort(owners, kind="stable")
+        stacks, owners = np.concatenate((after, stacks))[order], owners[order]
+        is_known = np.zeros(self._dictionary.n_stacks, np.bool_)
+        is_known[before] = True
+        positions = first_positions(stacks, is_known)
+        self._stacks = np.concatenate((before, stacks[positions]))
+        n_first = np.bincount(owners[positions], minlength=len(profiles))
+        n_first[:begin] = self._n_first[:begin]
+        self._n_first = n_first
+
+    def _add_traces(self, profiles: SelectedTraces) -> tuple[Int32s, Int64s]:
+        """Add the values, mappings and inner columns of profiles.
+
+        Return their distinct stacks in the order of first appearance, and how many of them appear in each
+        profile first.
+        """
+        is_known = np.zeros(self._dictionary.n_stacks, np.bool_)
+        self._sums.resize(len(is_known), len(self._sum_types))
+        stacks, n_first = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        n_before = 0
+        for part in profiles.parts(self._sum_types):
+            self._add_attributes(part, profiles, n_before)
+            n_before += len(part.mapping_offsets) - 1
+            positions = first_positions(part.chunk.stacks, is_known)
+            stacks.append(part.chunk.stacks[positions].astype(np.int32))
+            n_first.append(np.diff(np.searchsorted(positions, part.chunk.offsets)))
+            self._sums.add(part.chunk)
+        return np.concatenate(stacks), np.concatenate(n_first)
+
+    def _add_attributes(self, part: Part, profiles: SelectedTraces, n_before: int) -> None:
+        """Add the mappings of a part, which begins after `n_before` profiles, and its inner columns.
+
+        A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
+        this keeps the largest, which do not depend on the order.
+        """
+        if len(part.mappings):
+            rows = np.arange(len(part.mappings))
+            owners = n_before + rows_of_indexes(part.mapping_offsets, rows)
+
+            def use(row: int) -> _FirstUse:
+                return _FirstUse(profiles.sort_key(owners[row]), part.mappings[row].tolist())
+
+            self._main = min(self._main or use(0), use(0))
+            used = rows[np.diff(owners, prepend=-1) == 0]
+            numbers, first_use = np.unique(part.mappings[used, NUMBER], return_index=True)
+            for number, row in zip(numbers.tolist(), used[first_use].tolist(), strict=True):
+                self._mappings[number] = min(self._mappings.get(number, use(row)), use(row))
+        for location, columns in self._dictionary.inner_columns(np.unique(part.inner_columns)):
+            self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
+
+    def profile(self, depth: int | None = None) -> Profile:
+        """Return the merged profile. With `depth`, each stack has only so many locations, from the leaf on.
+
+        Raises ProfileError if no profile was added.
+        """
+        if self._header is None:
+            raise ProfileError("there is no profile to merge")
+        dictionary = self._dictionary
+        stacks, values = self._merged_samples(self._header)
+        label_sets, frames, frame_offsets = dictionary.stacks(stacks, depth)
+        location_numbers, location_rows = first_appearance(frames)
+        renumber(frames, location_rows)
+        locations = dictionary.locations(location_numbers)
+        for number, columns in self._inner_columns.items():
+            if number < len(location_rows) and (row := location_rows[number]) >= 0:
+                lines = slice(*locations.lines.offsets[row : row + 2])
+                locations.lines.column[lines] = columns
+        mappings, mapping_rows = self._used_mappings(locations.mapping)
+        mapping = mapping_rows[locations.mapping]
+        function_numbers, function_rows = first_appearance(locations.lines.function)
+        return Profile(
+            header=self._header,
+            samples=Samples(
+                values,
+                frames,
+                frame_offsets,
+                _labels(dictionary, label_sets),
+            ),
+            mappings=mappings,
+            locations=Locations(
+                mapping=mapping,
+                address=locations.address.view(np.uint64) + np.append(mappings.start, np.uint64(0))[mapping],
+                folded=locations.folded,
+                lines=replace(locations.lines, function=function_rows[locations.lines.function]),
+            ),
+            functions=dictionary.functions(function_numbers),
+            strings=list(dictionary.strings),
+            digest=self._digest,
+        )
+
+    def contributions(self, profiles: SelectedTraces) -> Iterator[Contribution]:
+        """Yield what each of these profiles contributes to `profile()`. All of them must have been added."""
+        if self._header is None:
+            return
+        stacks, _ = self._merged_samples(self._header)
+        sample_of = np.full(self._dictionary.n_stacks, -1)
+        sample_of[stacks] = np.arange(len(stacks))
+        for part in profiles.parts(self._header.sample_types):
+            samples, values = sample_of[part.chunk.stacks], part.chunk.values
+            for begin, end in pairwise(part.chunk.offsets.tolist()):
+                yield Contribution(samples[begin:end], values[begin:end])
+
+    def _merged_samples(self, header: Header) -> tuple[Int32s, Int64s]:
+        """Return the stacks and values of the merged samples, in order, without those that are all 0."""
+        stacks = self._stacks
+        values = reorder_columns(self._sums.take(stacks), self._sum_types, header.sample_types)
+        is_nonzero = nonzero_rows(values)
+        return (stacks, values) if is_nonzero.all() else (stacks[is_nonzero], values[is_nonzero])
+
+    def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
+        """Return the main binary's mapping and then those in `used`, and the row of each mapping by number.
+
+        The last entry of the rows, for number -1, is -1. The attributes are those of the first use.
+        """
+        attributes = {number: use.mapping for number, use in self._mappings.items()}
+        main = [] if self._main is None else [self._main.mapping]
+        attributes.update((mapping[NUMBER], mapping) for mapping in main)
+        of_main = np.array([mapping[NUMBER] for mapping in main], np.int64)
+        numbers, row_of = first_appearance(np.concatenate((of_main, used[used >= 0])))
+        rows = np.array([attributes[number] for number in numbers.tolist()], np.int64)
+        return mappings_from_rows(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
+
+
+def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:
+    numbers, row_of = first_appearance(label_sets)
+    sets = dictionary.label_sets(numbers)
+    columns = np.array([label for labels in sets for label in labels], np.int64).reshape(-1, 4)
+    set_offsets = offsets_of(np.array([len(labels) for labels in sets], np.int64))
+    index, offsets = take_rows(set_offsets, row_of[label_sets])
+    key, text, number, unit = columns[index].T
+    return Labels(key, text, number, unit, offsets)

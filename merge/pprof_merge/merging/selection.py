@@ -1,0 +1,258 @@
+"""Traces: all those of a collection, and a selection of profiles from them, read part by part for a merge."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
+from pprof_merge.merging.headers import reorder_columns
+from pprof_merge.merging.traces import RAGGED, Traces
+from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
+
+# A part has about so many samples, which bounds the memory of a merge besides the sums.
+_PART_TRACES = 1 << 16
+
+
+class SortKey(NamedTuple):
+    """The key that profiles are sorted by in a merge: the time in ns, then the SHA-256 of the protobuf."""
+
+    time_nanos: int
+    digest: bytes
+
+
+class Chunk(NamedTuple):
+    """The samples of p profiles: `stacks` (m,) and `values` (m, n_types), ragged by `offsets` (p + 1)."""
+
+    stacks: Int64s
+    values: Int64s
+    offsets: Int64s
+
+
+class Part(NamedTuple):
+    """The traces of p consecutive profiles of a selection: a chunk of samples, and columns as in `Traces`.
+
+    `mappings` are ragged by `mapping_offsets` (p + 1).
+    """
+
+    chunk: Chunk
+    mappings: Int64s
+    mapping_offsets: Int64s
+    inner_columns: Int32s
+
+
+class _Runs(NamedTuple):
+    """Runs of profiles with one header that are consecutive both in the selection and in one `Traces`.
+
+    Run i has the profiles begins[i] to ends[i] - 1 of the traces with the index owners[i].
+    """
+
+    owners: Ints
+    begins: Ints
+    ends: Ints
+    headers: Ints
+
+
+class _RaggedColumn:
+    """One ragged column of several traces."""
+
+    def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
+        self._columns = columns
+        # The offsets of all traces, one after another, and where those of each begin.
+        self._offsets = np.concatenate([offsets_of(of_traces) for of_traces in counts])
+        self._firsts = offsets_of(np.array([len(of_traces) + 1 for of_traces in counts]))
+
+    def of(self, runs: _Runs) -> list[Any]:
+        """Return this column for each run, as views."""
+        firsts = self._firsts[runs.owners]
+        begins, ends = self._offsets[firsts + runs.begins], self._offsets[firsts + runs.ends]
+        slices = zip(runs.owners.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return [self._columns[owner][begin:end] for owner, begin, end in slices]
+
+
+class SelectedTraces:
+    """A selection of n profiles, by their `numbers` (n,) in the concatenation of `traces`, in any order.
+
+    `headers` are those of the traces' dictionary. The attributes `times` and `durations` (n,) are in ns,
+    `digests` are (n, 32).
+    """
+
+    def __init__(self, traces: Sequence[Traces], numbers: Ints, headers: Sequence[Header]) -> None:
+        self._traces, self._numbers, self._all_headers = [Traces.none(), *traces], numbers, headers
+        # The index of the traces that each profile is in, and its row there.
+        firsts = offsets_of(np.array([len(each) for each in self._traces]))
+        self._owners = rows_of_indexes(firsts, numbers)
+        self._rows = numbers - firsts[self._owners]
+        self._headers: Int32s = self._column("headers")
+        self.times: Int64s = self._column("times")
+        self.durations: Int64s = self._column("durations")
+        self.digests: Bytes = self._column("digests")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def order(self) -> Int64s:
+        """Return the positions (n,) of the profiles in the order of merging: by time, then by digest."""
+        words = self.digests.view(">u8").astype(np.uint64)
+        return np.lexsort((*words.T[::-1], self.times))
+
+    def take(self, positions: Int64s) -> SelectedTraces:
+        """Return the selection of the profiles at these positions, in this order."""
+        return SelectedTraces(self._traces[1:], self._numbers[positions], self._all_headers)
+
+    def in_merge_order(self) -> SelectedTraces:
+        """Return the selection in the order of merging."""
+        return self.take(self.order())
+
+    def sort_key(self, position: int) -> SortKey:
+        """Return the sort key of the profile at a position."""
+        return SortKey(int(self.times[position]), self.digests[position].tobytes())
+
+    def distinct_headers(self) -> tuple[list[Header], Ints]:
+        """Return the distinct headers, without times, and the index of each profile's header in them (n,)."""
+        numbers, which = np.unique(self._headers, return_inverse=True)
+        return [self._all_headers[number] for number in numbers.tolist()], which
+
+    def headers(self) -> list[Header]:
+        """Return the headers in order, without times; consecutive profiles with equal headers share one."""
+        changes = np.flatnonzero(np.diff(self._headers, prepend=-1))
+        return [self._all_headers[number] for number in self._headers[changes].tolist()]
+
+    def parts(self, sample_types: tuple[ValueType, ...]) -> Iterator[Part]:
+        """Yield the traces of all profiles, in order, with the values of these types in this order.
+
+        Every profile must have all of the types.
+        """
+        stacks, values, mappings, inner_columns = (
+            _RaggedColumn(
+                [getattr(traces, name) for traces in self._traces],
+                [getattr(traces, counts) for traces in self._traces],
+            )
+            for name, counts in RAGGED.items()
+        )
+        n_stacks, n_mappings = self._column("stack_counts"), self._column("mapping_counts")
+        before = offsets_of(n_stacks)[:-1] // _PART_TRACES
+        begins = np.flatnonzero(np.diff(before, prepend=-1)).tolist()
+        for begin, end in pairwise([*begins, len(self)]):
+            runs = self._runs(begin, end)
+            headers = [self._all_headers[header] for header in runs.headers.tolist()]
+            of_types = [
+                reorder_columns(_rows(flat, header), header.sample_types, sample_types)
+                for flat, header in zip(values.of(runs), headers, strict=True)
+            ]
+            yield Part(
+                chunk=Chunk(
+                    np.concatenate(
+                        stacks.of(runs), dtype=np.intp
+                    ),  # once, rather than for each use as an index
+                    np.concatenate(of_types),
+                    offsets_of(n_stacks[begin:end]),
+                ),
+                mappings=np.concatenate(mappings.of(runs)),
+                mapping_offsets=offsets_of(n_mappings[begin:end]),
+                inner_columns=np.concatenate(inner_columns.of(runs)),
+            )
+
+    def _runs(self, begin: int, end: int) -> _Runs:
+        """Return the runs of the profiles at the positions `begin` to `end` - 1."""
+        owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))
+        is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1) & (np.diff(headers) == 0)
+        firsts = np.flatnonzero(np.append(True, ~is_next))
+        ends = rows[np.append(firsts[1:], end - begin) - 1] + 1
+        return _Runs(owners[firsts], rows[firsts], ends, headers[firsts])
+
+    def _column(self, name: str) -> Any:
+        """Return the entries (n,) of the selected profiles in a column with one row a profile."""
+        columns = [getattr(traces, name) for traces in self._traces]
+        return np.concatenate(columns)[self._numbers]
+
+
+def _rows(values: Int64s, header: Header) -> Int64s:
+    """Return flat values of profiles with this header as (k, n_types)."""
+    n_types = len(header.sample_types)
+    return values.reshape(len(values) // max(n_types, 1), n_types)
+
+
+class _Block(NamedTuple):
+    """Traces that were added together, the number of their first profile, and their memory in bytes.
+
+    `nbytes` is 0 if the arrays are those of a segment, which somebody else accounts for.
+    """
+
+    traces: Traces
+    first: int
+    nbytes: int
+
+
+def _first(block: _Block) -> int:
+    return block.first
+
+
+class AllTraces:
+    """The traces of all profiles of a collection, numbered in the order in which they are added."""
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        # Profile numbers sorted by digest, as of the last search.
+        self._by_digest: Int64s = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return self._blocks[-1].first + len(self._blocks[-1].traces) if self._blocks else 0
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the traces in bytes, without those of segments."""
+        return sum(block.nbytes for block in self._blocks)
+
+    def add(self, traces: Traces) -> range:
+        """Add profiles; return their numbers."""
+        return self._add(traces, traces.nbytes)
+
+    def add_segment(self, traces: Traces) -> None:
+        """Add profiles whose arrays are those of a segment."""
+        self._add(traces, 0)
+
+    def replace_last(self, traces: Traces) -> None:
+        """Replace the traces of the last profiles by equal ones whose arrays are those of a segment."""
+        del self._blocks[bisect_left(self._blocks, len(self) - len(traces), key=_first) :]
+        self._add(traces, 0)
+
+    def since(self, number: int) -> list[Traces]:
+        """Return the traces of the profiles from `number` on, which must be the first of an addition."""
+        return [block.traces for block in self._blocks[bisect_left(self._blocks, number, key=_first) :]]
+
+    def find(self, number: int) -> tuple[Traces, int]:
+        """Return the traces that a profile is in, and its row there."""
+        block = self._blocks[bisect_right(self._blocks, number, key=_first) - 1]
+        return block.traces, number - block.first
+
+    def with_digests(self, digests: Bytes) -> Int64s:
+        """Return the number of the first profile with each of these digests (n, 32); -1 if there is none."""
+        if not len(self):
+            return np.full(len(digests), -1)
+        every = _as_strings(np.concatenate([block.traces.digests for block in self._blocks]))
+        wanted = _as_strings(digests)
+        if len(self._by_digest) < len(self):
+            self._by_digest = np.argsort(every, kind="stable")
+        positions = np.searchsorted(every, wanted, sorter=self._by_digest)
+        found = self._by_digest[np.minimum(positions, len(self) - 1)]
+        return np.where(every[found] == wanted, found, -1)
+
+    def select(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedTraces:
+        """Return the profiles with these numbers, in this order; `headers` are those of their dictionary."""
+        return SelectedTraces(self.since(0), np.fromiter(numbers, np.int64), headers)
+
+    def _add(self, traces: Traces, nbytes: int) -> range:
+        numbers = range(len(self), len(self) + len(traces))
+        if numbers:
+            self._blocks.append(_Block(traces, numbers.start, nbytes))
+        return numbers
+
+
+def _as_strings(digests: Bytes) -> Any:
+    """Return digests (n, 32) as byte strings (n,), so that NumPy sorts and compares them as a whole."""
+    return np.ascontiguousarray(digests).view("S32").ravel()
