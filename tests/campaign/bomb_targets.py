@@ -24,7 +24,7 @@ from pgo_collector.engine import queries, tasks
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition, format_named
-from pgo_collector.engine.validation import SubmittedBody, receive, validate_bodies
+from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
 from pgo_collector.model.selection import Coarse
 from pgo_collector.queries.flames import Flame
@@ -70,9 +70,9 @@ class _Engine:
     def __init__(self, body: bytes, folder: Path) -> None:
         """Check the body as that of a submit is, and store it."""
         settings = Settings()
-        (received,) = validate_bodies([SubmittedBody(body, _TYPE)], settings.limits)
-        if isinstance(received, Exception):
-            raise received
+        (validated,) = validate_bodies([SubmittedBody(body, _TYPE)], settings.limits)
+        if isinstance(validated, Exception):
+            raise validated
         self._folder = folder
         self.budget = settings.output_budget
         blobs = BlobColumns(
@@ -80,10 +80,10 @@ class _Engine:
             (BlobSeries("service"),),
             np.zeros(1, np.int32),
             np.array([_NOW]),
-            np.frombuffer(bytes.fromhex(received.facts.digest), np.uint8).reshape(1, 32),
+            np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),
         )
         blobs.path(0).parent.mkdir(parents=True, exist_ok=True)
-        blobs.path(0).write_bytes(received.packed or body)
+        blobs.path(0).write_bytes(validated.packed or body)
         ROW_CACHE.folder, ROW_CACHE.most_bytes = folder, 64 << 20
         self.chosen = ChosenBlobs("service", _TYPE, blobs)
 
@@ -150,7 +150,9 @@ def _legacy(body: bytes, folder: Path) -> int:
     """A file of pgo-fleet's, that only an operator can put there, is taken without most limits."""
     part = folder / "part"
     part.write_bytes(body)
-    receive(part, folder / "gzipped", _TYPE, STORED_LIMITS)
+    (validated,) = validate_bodies([SubmittedBody(part, _TYPE)], STORED_LIMITS)
+    if isinstance(validated, Exception):
+        raise validated
     return part.stat().st_size
 
 

@@ -92,7 +92,8 @@ def test_a_state_is_what_it_would_be_if_it_were_read_anew(
 
 
 def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
-    return catalog.fingerprint(selection), catalog.coarse(selection)
+    state = catalog.state(selection)
+    return state.fingerprint, state.coarse
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from pgo_collector.engine.renditions import Rendition, format_named
-from pgo_collector.engine.validation import receive
+from pgo_collector.engine.validation import SubmittedBody
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.making import Locks
 from pgo_collector.merges.merges import Merges
@@ -23,10 +23,11 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import DataFolder, gzipped_part
+from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.group_commit import Submission, Submitted
 from pgo_collector.store.store import Store
+from pgo_collector.workers.batcher import SubmitBatcher
 from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
@@ -45,7 +46,13 @@ async def opened(directory: Path) -> AsyncIterator[Store]:
 async def submit(store: Store, profile: bytes) -> Facts:
     async with store.part() as part:
         part.write_bytes(profile)
-        return (await store.submit(part, SERIES, Settings().limits)).facts
+        return (await store.add(await submission(store, part))).facts
+
+
+async def submission(store: Store, part: Path) -> Submission:
+    """Return the profile in a file, validated."""
+    validated = await SubmitBatcher(store.workers, Settings().limits).validate(SubmittedBody(part, CPU))
+    return Submission(part, SERIES, validated.facts)
 
 
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:
@@ -62,12 +69,10 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
                 await submit(store, profile_of(name))
             merges = Merges(store, Locks(), kept=10)
             part.write_bytes(await merged(merges))
-            facts = await store.workers.run(receive, part, gzipped_part(part), CPU, Settings().limits)
+            pending = await submission(store, part)
             may_go_on = threading.Event()
             blocked = asyncio.create_task(store.write(may_go_on.wait))
-            counted = asyncio.create_task(
-                store.write(store.arrivals.count, [Submission(part, SERIES, facts)])
-            )
+            counted = asyncio.create_task(store.write(store.arrivals.count, [pending]))
             await asyncio.sleep(0)
             combined = asyncio.create_task(merged(merges, combine=True))
             await asyncio.sleep(1)
@@ -90,10 +95,13 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
     may_go_on = threading.Event()
     blocked = asyncio.create_task(store.write(may_go_on.wait))
     parts = [store.folder.new_part() for _ in profiles]
-    limits = Settings().limits
+
+    async def stored(part: Path) -> Submitted:
+        return await store.add(await submission(store, part))
+
     for part, profile in zip(parts, profiles, strict=True):
         part.write_bytes(profile)
-    tasks = [asyncio.create_task(store.submit(part, SERIES, limits)) for part in parts]
+    tasks = [asyncio.create_task(stored(part)) for part in parts]
     await store.workers.ping()
     while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
         await asyncio.sleep(0.01)

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pgo_collector.engine.validation import receive
 from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, WorkersBusy
 from pgo_collector.workers.pool import Workers
-from pprof_merge import Limits
 
 from tests.collector.bounds import BOUNDS
 from tests.faults.stacks import profile_of, tally
@@ -126,8 +124,8 @@ def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(FileNotFoundError) as raised:
-                await workers.run(receive, tmp_path / "nothing", tmp_path / "gzipped", "cpu", Limits())
-            assert ", in receive\n" in raised.value.__notes__[0]
+                await workers.run(Path.read_bytes, tmp_path / "nothing")
+            assert ", in read_bytes\n" in raised.value.__notes__[0]
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +16,7 @@ import sqlalchemy as sa
 import structlog
 
 from pgo_collector.catalog.database import REINDEX, check_database, open_database
-from pgo_collector.catalog.fingerprint_cache import (
-    FingerprintCache,
-    SelectionState,
-    read_fingerprint,
-    read_state,
-)
+from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
@@ -34,6 +29,7 @@ from pgo_collector.catalog.rows import (
     read_blobs,
     read_counting,
     read_in_order,
+    read_newest,
     series_id,
     series_of,
     series_with,
@@ -43,7 +39,7 @@ from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts, LeftOut
-from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
 
@@ -144,10 +140,15 @@ class Catalog:
         with self._engine.begin() as connection:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
-    def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
-        """Return a selection's live blobs, the first `most` in canonical order: by time, then by digest."""
+    def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
+        """Return a selection's live blobs, or only so many of the `newest`.
+
+        They are in canonical order: by time, then by digest.
+        """
         with self._engine.begin() as connection:
-            return [*read_in_order(connection, selected(selection), most)]
+            if newest is None:
+                return [*read_in_order(connection, selected(selection))]
+            return [*read_newest(connection, selected(selection), newest)][::-1]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """Return the blobs with these ids."""
@@ -160,31 +161,45 @@ class Catalog:
             query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
             return int(connection.execute(query).scalar_one())
 
-    @contextmanager
-    def state(self, selection: Selection) -> Iterator[tuple[str, Iterator[Blob]]]:
-        """Read the fingerprint of a selection, and its blobs in canonical order, from one transaction.
+    def known_state(self, selection: Selection) -> SelectionState | None:
+        """Return the state of a selection where it is remembered and still holds; nothing is read."""
+        return self._fingerprints.get(selection)
 
-        The iterator reads the blobs one by one; use it up inside the block.
+    def state(self, selection: Selection) -> SelectionState:
+        """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
+        return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
+
+    def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[SelectionState, T]:
+        """Return the state of a selection, and what `take` makes of its blobs at the same moment.
+
+        `take` gets the live blobs one by one, in canonical order: by time, then by digest.
         """
-        with self._engine.begin() as connection:
-            yield read_fingerprint(connection, selection), read_in_order(connection, selected(selection))
+        with self._resolving(selection) as (state, connection):
+            return state, take(read_in_order(connection, selected(selection)))
 
-    def fingerprint(self, selection: Selection) -> str:
-        """Return the fingerprint of a selection: the same text for the same live blobs."""
-        return self._state(selection).fingerprint
+    def resolve_newest(self, selection: Selection, most: int) -> tuple[SelectionState, list[Blob]]:
+        """Return the state of a selection and, of the same moment, its newest blobs in canonical order."""
+        with self._resolving(selection) as (state, connection):
+            return state, [*read_newest(connection, selected(selection), most)][::-1]
 
-    def coarse(self, selection: Selection) -> Coarse:
-        """Return how the selection is finer than the stored profiles."""
-        return self._state(selection).coarse
+    def resolve_merge(
+        self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
+    ) -> tuple[SelectionState, Merge | T]:
+        """Return the state of a selection, and the merge kept of it, or else what `take` makes of its blobs.
 
-    def _state(self, selection: Selection) -> SelectionState:
-        if (known := self._fingerprints.get(selection)) is not None:
-            return known
+        As `resolve`; `kept_as` turns the fingerprint of the blobs into that of their merge.
+        """
+        with self._resolving(selection) as (state, connection):
+            merge = _read_merge(connection, kept_as(state.fingerprint))
+            return state, merge or take(read_in_order(connection, selected(selection)))
+
+    @contextmanager
+    def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
         generation = self._fingerprints.generation(selection)
         with self._engine.begin() as connection:
             state = read_state(connection, selection)
-        self._fingerprints.put(selection, generation, state)
-        return state
+            self._fingerprints.put(selection, generation, state)
+            yield state, connection
 
     def services(self) -> list[str]:
         """Return the names of the services that have live blobs, sorted."""
@@ -431,11 +446,7 @@ class Catalog:
     def merge(self, fingerprint: str) -> Merge | None:
         """Return the stored merge with this fingerprint; None if there is none."""
         with self._engine.begin() as connection:
-            query = sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+            return _read_merge(connection, fingerprint)
 
     def merge_fingerprints(self) -> set[str]:
         """Return the fingerprints of all stored merges."""
@@ -451,6 +462,13 @@ class Catalog:
             connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
             connection.execute(sa.insert(MERGES).values(row))
             return set(connection.execute(gone).scalars())
+
+
+def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
+    row = connection.execute(sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)).one_or_none()
+    if row is None:
+        return None
+    return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
 
 
 def add_profiles(

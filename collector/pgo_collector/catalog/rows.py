@@ -102,11 +102,14 @@ def read_blobs(
     return starmap(_blob, connection.execute(query))
 
 
-def read_in_order(
-    connection: sa.Connection, where: sa.ColumnElement[bool], most: int | None = None
-) -> Iterator[Blob]:
-    """Yield the first `most` matching blobs in canonical order: by time, then by digest."""
-    return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
+def read_in_order(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Iterator[Blob]:
+    """Yield the matching blobs in canonical order: by time, then by digest."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
+
+
+def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], most: int) -> Iterator[Blob]:
+    """Yield the last `most` matching blobs in the reverse of canonical order."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), most=most)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,8 +1,8 @@
-"""What worker processes do with bodies that were received: here alone are they inflated and decoded."""
+"""Validation: a worker inflates and decodes submitted bodies before they are stored; nothing else does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,69 +14,100 @@ from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import TYPES
 
+_GZIPPED_SUFFIX = ".gz.part"
+
 
 class SubmittedBody(NamedTuple):
-    """A body that is in memory, and the type that its profile is to be of."""
+    """A submitted body, in memory or in a file, and the type that its profile must be of."""
 
-    content: bytes
+    content: bytes | Path
     type: str
 
 
 class ValidatedBody(NamedTuple):
-    """The facts of a profile that is to be stored, and its gzip, unless it is the body as it came."""
+    """The facts of a profile that may be stored, and what to store in place of the body.
+
+    `packed` is None where the body is stored as it came, and where a file already holds what to store.
+    """
 
     facts: Facts
     packed: bytes | None
 
 
-class _Content(NamedTuple):
-    """What is in a profile, as far as it matters here."""
+class _Summary(NamedTuple):
+    """What validation needs to know of a decoded profile; `digest` is the SHA-256 of its bare protobuf."""
 
     header: Header
     digest: bytes
     samples: int
 
 
-def receive(part: Path, gzipped: Path, type_: str, limits: Limits) -> Facts:
-    """Checks the body in a file; gzip is made in the file `gzipped` and takes its place.
+_Outcome = ValidatedBody | ProfileError | NotACPUProfile | OSError
 
-    A worker may die at any point here and the call be repeated. Raises ProfileError, NotACPUProfile or
-    OSError.
+
+def gzipped_part(part: Path) -> Path:
+    """Return the path at which the gzip of the body in the file `part` is made."""
+    return part.with_suffix(_GZIPPED_SUFFIX)
+
+
+def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Outcome]:
+    """Validate bodies together, which costs less than one by one, and return what came of each.
+
+    A body that isn't gzip is compressed; of one in a file the gzip takes its place. A worker may die at any
+    point of that and the call be repeated.
     """
-    (received,) = validate_bodies([SubmittedBody(part.read_bytes(), type_)], limits)
-    if isinstance(received, Exception):
-        raise received
-    if received.packed is not None:
-        gzipped.write_bytes(received.packed)
-        gzipped.replace(part)
-    return received.facts
+    contents: list[bytes | OSError] = []  # as long as bodies, once all are read
 
+    def read() -> Iterator[bytes]:
+        for body in bodies:
+            content = _read(body)
+            contents.append(content)
+            yield b"" if isinstance(content, OSError) else content
 
-def validate_bodies(
-    bodies: Sequence[SubmittedBody], limits: Limits
-) -> list[ValidatedBody | ProfileError | NotACPUProfile]:
-    """Checks bodies, which together costs less than one by one; of each what came of it, or what is wrong."""
-    contents = decode_all((body.content for body in bodies), limits, _contents)
+    summaries = [*decode_all(read(), limits, _summaries)]
     return [
-        content if isinstance(content, ProfileError) else _received(body, content, limits)
-        for body, content in zip(bodies, contents, strict=True)
+        _validated(body, content, summary, limits)
+        for body, content, summary in zip(bodies, contents, summaries, strict=True)
     ]
 
 
-def _contents(batch: Batch) -> list[_Content]:
-    samples = np.diff(batch.sample_offsets).tolist()
-    return [*map(_Content, batch.headers, batch.digests, samples)]
-
-
-def _received(body: SubmittedBody, content: _Content, limits: Limits) -> ValidatedBody | NotACPUProfile:
+def _read(body: SubmittedBody) -> bytes | OSError:
+    if isinstance(body.content, bytes):
+        return body.content
     try:
-        TYPES[body.type](content.header)
-    except NotACPUProfile as error:
-        return error.with_traceback(None)  # which would keep the body
-    packed = None
-    if is_sealed(body.content):  # only what is combined here may say what it is made of
-        packed = compress(inflate(body.content, limits))
-    elif not body.content.startswith(GZIP_MAGIC):
-        packed = compress(body.content)
-    size = len(packed or body.content)
-    return ValidatedBody(Facts.of(content.header, content.digest.hex(), size, content.samples), packed)
+        return body.content.read_bytes()
+    except OSError as error:
+        return error
+
+
+def _summaries(batch: Batch) -> list[_Summary]:
+    samples = np.diff(batch.sample_offsets).tolist()
+    return [*map(_Summary, batch.headers, batch.digests, samples)]
+
+
+def _validated(
+    body: SubmittedBody, content: bytes | OSError, summary: _Summary | ProfileError, limits: Limits
+) -> _Outcome:
+    if isinstance(content, OSError):
+        return content
+    if isinstance(summary, ProfileError):
+        return summary
+    try:
+        TYPES[body.type](summary.header)
+        packed = _packed(content, limits)
+        size = len(packed or content)
+        if isinstance(body.content, Path) and packed is not None:
+            gzipped_part(body.content).write_bytes(packed)
+            gzipped_part(body.content).replace(body.content)
+            packed = None
+    except (NotACPUProfile, OSError) as error:
+        return error.with_traceback(None)  # which would keep the body in memory
+    facts = Facts.of(summary.header, summary.digest.hex(), size, summary.samples)
+    return ValidatedBody(facts, packed)
+
+
+def _packed(content: bytes, limits: Limits) -> bytes | None:
+    """Return what to store in place of a body, None if it is stored as it came."""
+    if is_sealed(content):  # only what was combined here may say what it is made of
+        return compress(inflate(content, limits))
+    return None if content.startswith(GZIP_MAGIC) else compress(content)

@@ -7,9 +7,9 @@ import time
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pgo_collector.http.context import context_of
+
 _LONGEST_PATH = 200
-# What routes note of a request in its state: see `auth`, `submit_route`, `merge_route`, `release_route`.
-_NOTES = ("key", "key_name", "bytes", "profile", "release")
 _log = structlog.get_logger()
 
 
@@ -26,7 +26,6 @@ class AccessLog:
             return
         start = time.perf_counter()
         status = None
-        state = scope.setdefault("state", {})
 
         async def note_status(message: Message) -> None:
             nonlocal status
@@ -47,5 +46,5 @@ class AccessLog:
                 path=scope["path"][:_LONGEST_PATH],
                 status=status,
                 ms=round((time.perf_counter() - start) * 1000, 1),
-                **{note: state[note] for note in _NOTES if note in state},
+                **context_of(scope).log_fields,
             )

@@ -1,4 +1,4 @@
-"""A response whose body is an open file, sent as fast as the client reads it."""
+"""Answers: JSON, downloads of open files, and the headers that merges carry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import BinaryIO
 from urllib.parse import quote
 
+from aiofiles.threadpool import wrap
 from pprof_merge import Budget
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.http.context import context_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse
@@ -34,9 +36,10 @@ class Download(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Streams the file as an ASGI response."""
         with self._file:
+            file = wrap(self._file)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             left = 0 if scope["method"] == "HEAD" else self._size
-            while left and (chunk := await asyncio.to_thread(self._file.read, min(left, _CHUNK_BYTES))):
+            while left and (chunk := await file.read(min(left, _CHUNK_BYTES))):
                 left -= len(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -46,8 +49,9 @@ def merge_download(
     request: Request, made: OpenMerge, filename: str, media_type: str = "application/octet-stream"
 ) -> Response:
     """A merge to be saved under that name; 304 to a GET or HEAD of a client that has it already."""
-    request.state.profile = made.etag
+    context_of(request).profile = made.etag
     headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+    headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
     if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):

@@ -5,25 +5,24 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
-from pgo_collector.http.keys import Key, KeyFile
+from pgo_collector.http.context import NO_KEY, context_of
+from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.parameters import check_parameters
 from pgo_collector.http.selections import first
 
 Dependency = Callable[[Request], Awaitable[None]]
 
-_NO_KEY = Key(b"")
-
 
 async def anyone(request: Request) -> None:
-    """The dependency of routes that ask for no key: whoever calls may do so for all services."""
-    request.state.bearer = _NO_KEY
+    """Let a request without a key use a route, for all services. A dependency."""
+    context_of(request).key = NO_KEY
 
 
 def holder_of(key_file: KeyFile) -> Dependency:
-    """A dependency that leaves the key in the request's state: `bearer`.
+    """Return a dependency that puts the key of a request into its context.
 
-    Which service the request is about is for the route to find, and to check with `check_scope`. Raises
-    KeyRefused unless the request bears one of the file's keys.
+    The route then finds which service the request is about, and calls `check_scope`. The dependency raises
+    KeyRefused unless the request has one of the file's keys as its bearer token.
     """
 
     async def check(request: Request) -> None:
@@ -33,41 +32,32 @@ def holder_of(key_file: KeyFile) -> Dependency:
             key = key_file.keys.match(offered.strip().encode("latin-1"))
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
-        note_key(request, key)
+        context_of(request).key = key
 
     return check
 
 
-def note_key(request: Request, key: Key) -> None:
-    """Leaves the key in the request's state, and for the log what it is called there."""
-    request.state.key = key.fingerprint
-    if key.name is not None:
-        request.state.key_name = key.name
-    request.state.bearer = key
-
-
 def bearer_of(key_file: KeyFile, default_service: str) -> Dependency:
-    """A dependency that leaves in the request's state also which service it is about: `service`.
+    """Return a dependency that puts the key of a request into its context, and the service it is about.
 
-    That is the `service` of the query, as it is there; or the one that the key is for, if it is for
-    just one; or the default. Raises KeyRefused unless the request bears one of the file's keys, as
-    `check_parameters` does, and KeyOutOfScope if the key isn't for the service.
+    The service is the query's `service`, else the only one that the key is for, else the default. The
+    dependency raises KeyRefused as `holder_of` does, what `check_parameters` raises, and KeyOutOfScope if the
+    key isn't for the service.
     """
     hold = holder_of(key_file)
 
     async def check(request: Request) -> None:
         await hold(request)
         await check_parameters(request)  # a misspelled service is not the default one
-        request.state.service = (
-            first(request, "service") or request.state.bearer.scope.only or default_service
-        )
-        check_scope(request, request.state.service)
+        context = context_of(request)
+        context.service = first(request, "service") or context.caller.scope.only or default_service
+        check_scope(request, context.service)
 
     return check
 
 
 def check_scope(request: Request, service: str) -> None:
-    """Raises KeyOutOfScope unless the key of the request is for the service."""
-    key = request.state.bearer
+    """Raise KeyOutOfScope unless the key of the request is for the service, KeyRefused if there is no key."""
+    key = context_of(request).caller
     if not key.scope.includes(service):
         raise KeyOutOfScope(f"this key, {key.name or key.fingerprint}, isn't for service {service!r}")

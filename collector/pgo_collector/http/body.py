@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import aiofiles
 from pprof_merge import trim_heap
 from starlette.requests import Request
 
@@ -64,7 +65,7 @@ class Bodies:
         async with self.take(request, part, limit, what) as body:
             if body.held is not None:
                 try:
-                    await asyncio.to_thread(_append, part, body.held)
+                    await _append(part, body.held)
                 except OSError as error:
                     raise not_stored("body", error) from error
             return body.size
@@ -150,6 +151,7 @@ class _Share:
 
 
 async def _spool(request: Request, part: Path, limit: int, share: _Share) -> Body:
+    """Read a body; one that outgrows memory goes to the file on the way, a buffer at a time."""
     size, buffer = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
@@ -159,18 +161,19 @@ async def _spool(request: Request, part: Path, limit: int, share: _Share) -> Bod
         share.use(len(chunk))
         if len(buffer) >= share.most:
             share.write(len(buffer))
-            await asyncio.to_thread(_append, part, buffer)
+            await _append(part, buffer)
             share.release()
             buffer = bytearray()
     if size == len(buffer) <= _HELD_BYTES:
         return Body(size, bytes(buffer))
     if buffer:
         share.write(len(buffer))
-        await asyncio.to_thread(_append, part, buffer)
+        await _append(part, buffer)
         share.release()
     return Body(size, None)
 
 
-def _append(part: Path, content: bytes | bytearray) -> None:
-    with part.open("ab") as file:
-        file.write(content)
+async def _append(part: Path, content: bytes | bytearray) -> None:
+    """Append to a file. It isn't kept open: a slow client would hold a second descriptor."""
+    async with aiofiles.open(part, "ab") as file:
+        await file.write(content)

@@ -1,4 +1,7 @@
-"""The intake: how a body becomes a stored profile, whichever API it came by."""
+"""Ingest: a submitted body becomes a stored profile, whichever API and in whatever size it came.
+
+check the path and the quota → take the body → validate it in a worker → store it, durably → answer
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody
 from pgo_collector.http.body import Bodies
+from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
 from pgo_collector.store.group_commit import Submission, Submitted
@@ -22,37 +26,36 @@ class Ingest:
     def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: Bodies) -> None:
         self._store = store
         self._quotas = quotas
-        self._limits = settings.limits
-        self._reception = SubmitBatcher(store.workers, settings.limits)
+        self._batcher = SubmitBatcher(store.workers, settings.limits)
         self._largest_body = settings.largest_body
         self._bodies = bodies
 
-    async def take(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
-        """Stores the body of a request. Raises LabelsInvalid and QuotaUsedUp before it is read, and as
-        `Bodies.take`, `SubmitBatcher.receive` and `Store.add` do.
+    async def submit(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
+        """Store the body of a request in a series and return what was stored.
+
+        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises LabelsInvalid
+        and QuotaUsedUp before the body is read, and what `Bodies.take`, `SubmitBatcher.validate` and
+        `Store.add` raise; an OSError becomes NotStored.
         """
+        context = context_of(request)
         series.check_path()
         await self._quotas.check(series.service)
         async with (
             self._store.arriving() as part,
             self._bodies.take(request, part, self._largest_body, _BODY) as body,
         ):
-            request.state.bytes = body.size
-            if body.held is None:
-                submitted = await self._store.submit(part, series, self._limits, created_nanos)
-            else:
-                received = await self._received(SubmittedBody(body.held, series.type))
-                content = received.packed or body.held
-                arrival = Submission(part, series, received.facts, created_nanos, content)
-                submitted = await self._store.add(arrival)
+            context.body_bytes = body.size
+            valid = await self._validate(SubmittedBody(body.held or part, series.type))
+            submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.held)
+            submitted = await self._store.add(submission)
         if submitted.is_new:
             self._quotas.count(series.service, submitted.facts.size)
-        request.state.profile = submitted.facts.digest
-        request.state.submit = "stored" if submitted.is_new else "duplicate"
+        context.profile = submitted.facts.digest
+        context.submit = "stored" if submitted.is_new else "duplicate"
         return submitted
 
-    async def _received(self, body: SubmittedBody) -> ValidatedBody:
+    async def _validate(self, body: SubmittedBody) -> ValidatedBody:
         try:
-            return await self._reception.receive(body)
+            return await self._batcher.validate(body)
         except OSError as error:
             raise not_stored("profile", error) from error

@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 
 from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import Refusal
+from pgo_collector.http.context import context_of
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
 from pgo_collector.store.store import catalog_fails
 
@@ -51,7 +52,7 @@ def install(app: FastAPI) -> None:
 async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    request.state.problem = type(error).__name__
+    context_of(request).problem = type(error).__name__
     return error_answer(request, error)
 
 

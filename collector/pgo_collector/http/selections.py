@@ -11,6 +11,7 @@ from pprof_merge import WeightingInvalid, parse_half_life
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.context import context_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
@@ -33,12 +34,12 @@ def first(request: Request, parameter: str) -> str | None:
 
 def service_of(request: Request) -> str:
     """The service that a request is about, as `auth` found. Raises ParameterInvalid."""
-    return _service(request.state.service)
+    return _service(context_of(request).service)
 
 
 def fleet_service_of(request: Request) -> str:
     """As `service_of`, where EVERY_SERVICE is one too. Raises ParameterInvalid."""
-    is_every = request.state.service == EVERY_SERVICE
+    is_every = context_of(request).service == EVERY_SERVICE
     return EVERY_SERVICE if is_every else service_of(request)
 
 

@@ -42,7 +42,7 @@ class Warming:
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
-        _, every = await asyncio.to_thread(choose_now, self._store, Selection(service, type_))
+        every = await asyncio.to_thread(choose_now, self._store, Selection(service, type_))
         for begin in range(0, len(every.blobs), _BATCH):
             batch = every.blobs.take(np.arange(begin, min(begin + _BATCH, len(every.blobs))))
             await self._store.workers.run_for(every.owner, read_rows, replace(every, blobs=batch))

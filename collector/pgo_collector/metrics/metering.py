@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pgo_collector.http.context import RequestContext, context_of
+
 # Anybody can make up paths and methods; a label for each would fill the memory, here and in Prometheus.
 OTHER = "other"
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
@@ -19,9 +21,7 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that has ended: the route's template, or OTHER; the bytes of both bodies; and what was noted
-    of it in its state, see `auth`, `intake` and `problems`.
-    """
+    """A request that has ended: its route's template, or OTHER; the bytes of both bodies; and its context."""
 
     route: str
     method: str
@@ -29,7 +29,7 @@ class Answered:
     seconds: float
     received: int
     sent: int
-    notes: Mapping[str, Any]
+    context: RequestContext
 
 
 class Metering:
@@ -74,7 +74,7 @@ class Metering:
                     time.perf_counter() - start,
                     received,
                     sent,
-                    scope.get("state", {}),
+                    context_of(scope),
                 )
             )
 

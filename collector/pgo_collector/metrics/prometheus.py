@@ -19,6 +19,7 @@ from prometheus_client import (
 from starlette.types import ASGIApp
 
 from pgo_collector.http.connection_pool import REFUSALS
+from pgo_collector.http.context import NO_KEY
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import Answered, Metering
 
@@ -128,15 +129,15 @@ class PrometheusMetrics:
         return generate_latest(self._registry)
 
     def _answered(self, answered: Answered) -> None:
-        route, notes = answered.route, answered.notes
+        route, context = answered.route, answered.context
         self._requests.labels(route, answered.method, answered.status).inc()
         self._seconds.labels(route, answered.method).observe(answered.seconds)
         self._received.labels(route).inc(answered.received)
         self._sent.labels(route).inc(answered.sent)
-        if key := notes.get("key_name") or notes.get("key"):
-            self._key_used.labels(key).set_to_current_time()
+        if (key := context.key) is not None and key is not NO_KEY:
+            self._key_used.labels(key.name or key.fingerprint).set_to_current_time()
         if answered.method == "POST" and route in _SUBMITS:
-            self._submitted(notes.get("submit"), notes.get("problem"))
+            self._submitted(context.submit, context.problem)
 
     def _submitted(self, outcome: str | None, problem: str | None) -> None:
         if problem is not None:

@@ -65,3 +65,7 @@ class Coarse:
 
     blobs: frozenset[int] = frozenset()
     labels: tuple[str, ...] = ()
+
+
+# Just what was selected is found.
+EXACT = Coarse()

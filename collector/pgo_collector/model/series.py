@@ -92,12 +92,17 @@ def parse_labels(text: str) -> Labels:
 
     Raises LabelsInvalid.
     """
+    return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
+
+
+def parse_label_values(text: str) -> dict[str, str]:
+    """Return the value of each key in such a text, which may be empty. Raises LabelsInvalid."""
     labels = _parsed(text)
     if len(labels) > MOST_LABELS:
         raise LabelsInvalid(
             f"there are {len(labels)} labels, and a profile may have {MOST_LABELS}: send fewer"
         )
-    return tuple(sorted((key, value) for key, value in labels.items() if value))
+    return labels
 
 
 def _parsed(text: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pgo_collector.engine.renditions import format_named
 from pgo_collector.http.answers import Download, matches, quoted
 from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, download, parameters, problems
 from pgo_collector.http.selections import service_of
@@ -61,7 +62,8 @@ def _format(request: Request) -> Format:
 
 
 def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str) -> Response:
-    request.state.profile, request.state.release = opened.etag, opened.number
+    context = context_of(request)
+    context.profile, context.release = opened.etag, opened.number
     headers = {"ETag": quoted(opened.etag), "Cache-Control": "private, no-cache", _HEADER: str(opened.number)}
     if matches(request.headers.get("If-None-Match", ""), opened.etag):
         opened.file.close()

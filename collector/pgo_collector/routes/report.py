@@ -1,7 +1,5 @@
 """GET and POST /v1/report: whether the merge is fit to build with; with a program's symbols as the body."""
 
-import asyncio
-
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,10 +8,11 @@ from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
+from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
 
@@ -34,7 +33,7 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     )
     async def report(request: Request) -> Response:
         selection = selection_of(request)
-        return await _answer(reports, selection, await reports.make(selection))
+        return _answer(*await reports.make(selection))
 
     @router.post(
         "/v1/report",
@@ -46,14 +45,15 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:
-            request.state.bytes = await bodies.write(request, part, settings.max_inflated_bytes, _BODY)
-            return await _answer(reports, selection, await reports.make(selection, part))
+            context_of(request).body_bytes = await bodies.write(
+                request, part, settings.max_inflated_bytes, _BODY
+            )
+            return _answer(*await reports.make(selection, part))
 
     return router
 
 
-async def _answer(reports: Reports, selection: Selection, made: ReportResult) -> Response:
-    coarse = await asyncio.to_thread(reports.store.catalog.coarse, selection)
+def _answer(made: ReportResult, coarse: Coarse) -> Response:
     headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)

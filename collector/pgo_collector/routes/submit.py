@@ -11,7 +11,7 @@ from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
 
 
-def submit_routes(intake: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
+def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
     """The route."""
     router = APIRouter()
 
@@ -25,7 +25,7 @@ def submit_routes(intake: Ingest, keys: KeyFile, default_service: str) -> APIRou
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )
     async def submit(request: Request) -> Response:
-        await intake.take(request, series_of(request))
+        await ingest.submit(request, series_of(request))
         return Response(status_code=204)
 
     return router

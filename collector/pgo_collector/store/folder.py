@@ -17,6 +17,7 @@ from typing import Self
 
 import structlog
 
+from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
 
 CATALOG = "catalog.sqlite3"
@@ -100,11 +101,6 @@ def sync_all(path: Path) -> None:
             raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
-
-
-def gzipped_part(part: Path) -> Path:
-    """Where the gzip of the file `part` is made."""
-    return part.with_suffix(f".gz{_PART_SUFFIX}")
 
 
 def remove_part(part: Path) -> None:

@@ -11,18 +11,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
-from pprof_merge import Limits
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import REINDEX, is_damage
-from pgo_collector.engine.validation import receive
 from pgo_collector.errors import CatalogFails, CollectorError, NotStored
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, unannounced
-from pgo_collector.model.series import Series
 from pgo_collector.store.blobs import MISSING, Blobs
-from pgo_collector.store.folder import DataFolder, gzipped_part, remove_part
+from pgo_collector.store.folder import DataFolder, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
 from pgo_collector.workers.batcher import settle
 from pgo_collector.workers.pool import Workers
@@ -95,19 +92,6 @@ class Store:
         except BaseException:
             await asyncio.to_thread(remove_part, part)
             raise
-
-    async def submit(
-        self, part: Path, series: Series, limits: Limits, created_nanos: int | None = None
-    ) -> Submitted:
-        """Checks the profile in the file `part` and stores it, as `add` does.
-
-        Raises ProfileError, NotACPUProfile, NotStored or WorkerUnavailable.
-        """
-        try:
-            facts = await self.workers.run(receive, part, gzipped_part(part), series.type, limits)
-        except OSError as error:
-            raise not_stored("profile", error) from error
-        return await self.add(Submission(part, series, facts, created_nanos))
 
     async def add(self, arrival: Submission) -> Submitted:
         """Stores a profile that was checked, durably, and counts it, unless it is counted already, together

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import BASE, SELECTION
 from pgo_collector.http.selections import first
 
@@ -41,7 +42,7 @@ class Links:
         given = {name: first(request, name) or "" for name in own if name in request.query_params}
         # A base's labels may be none; elsewhere what is empty isn't meant.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        return cls(request.state.service, page, selected, kept)
+        return cls(context_of(request).service, page, selected, kept)
 
     def to(self, page: str, **parameters: str | int) -> str:
         """A link to another page of the service, of the same selection."""

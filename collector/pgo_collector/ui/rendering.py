@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from pgo_collector.http.context import context_of
 from pgo_collector.ui import amounts
 
 _FILTERS = (
@@ -48,7 +49,7 @@ class Rendering:
         **context: Any,
     ) -> HTMLResponse:
         """A page; whoever is signed in is its `visitor`."""
-        key = getattr(request.state, "bearer", None)
+        key = context_of(request).key
         visitor = None if key is None else key.name or key.fingerprint
         text = await asyncio.to_thread(self._text, template, visitor=visitor, **context)
         return HTMLResponse(text, status, dict(headers or {}))

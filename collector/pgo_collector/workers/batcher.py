@@ -1,11 +1,12 @@
-"""The reception: small bodies on their way through the workers, all that have come by then in one go."""
+"""The batcher of submitted bodies: those that arrive while others are validated are validated together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from pprof_merge import Limits
 
@@ -13,65 +14,75 @@ from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, valida
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.workers.pool import Workers
 
-# So many bodies share a task; where more wait, a further worker is called.
-_MOST_AT_ONCE = 16
-
-_Arrived = tuple[SubmittedBody, asyncio.Future[ValidatedBody]]
-
-
-class SubmitBatcher:
-    """Has workers check bodies, within limits: together those that come while others are checked."""
-
-    def __init__(self, workers: Workers, limits: Limits) -> None:
-        self._workers = workers
-        self._limits = limits
-        self._waiting: deque[_Arrived] = deque()
-        # How many tasks are at it, and these tasks, which nobody else holds.
-        self._at_work = 0
-        self._clerks: set[asyncio.Task[None]] = set()
-
-    async def receive(self, body: SubmittedBody) -> ValidatedBody:
-        """What came of it. Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or
-        WorkerUnavailable.
-        """
-        future: asyncio.Future[ValidatedBody] = asyncio.get_running_loop().create_future()
-        self._waiting.append((body, future))
-        if self._at_work < self._workers.count and len(self._waiting) > _MOST_AT_ONCE * self._at_work:
-            self._at_work += 1
-            clerk = asyncio.create_task(self._receive_waiting())
-            self._clerks.add(clerk)
-            clerk.add_done_callback(self._clerks.discard)
-        return await future
-
-    async def _receive_waiting(self) -> None:
-        try:
-            while self._waiting:
-                some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
-                await self._receive(some)
-        finally:
-            self._at_work -= 1  # at once, or what comes before the task has ended would wait for good
-
-    async def _receive(self, arrived: list[_Arrived]) -> None:
-        bodies = [body for body, _ in arrived]
-        outcomes: Sequence[ValidatedBody | Exception]
-        try:
-            outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
-        except (WorkerUnavailable, TaskOutOfMemory) as error:
-            if len(arrived) > 1:  # what one of them did to the worker mustn't be the others' end
-                for one in arrived:
-                    await self._receive([one])
-                return
-            outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - those who wait are told
-            outcomes = [error] * len(arrived)
-        settle([future for _, future in arrived], outcomes)
-
+# A task takes so many bodies; where more wait, a further task is started.
+_BATCH_BODIES = 16
 
 T = TypeVar("T")
 
 
+class _Waiting(NamedTuple):
+    body: SubmittedBody
+    future: asyncio.Future[ValidatedBody]
+
+
+class SubmitBatcher:
+    """Validates bodies in workers, within limits: those in memory in batches, one in a file by itself."""
+
+    def __init__(self, workers: Workers, limits: Limits) -> None:
+        self._workers = workers
+        self._limits = limits
+        self._queue: deque[_Waiting] = deque()
+        # The tasks that empty the queue, which nothing else holds, and how many will look at it again.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+
+    async def validate(self, body: SubmittedBody) -> ValidatedBody:
+        """Return what to store of a body.
+
+        Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or WorkerUnavailable.
+        """
+        waiting = _Waiting(body, asyncio.get_running_loop().create_future())
+        if isinstance(body.content, Path):
+            await self._validate_batch([waiting])
+        else:
+            self._queue.append(waiting)
+            self._start_task_if_due()
+        return await waiting.future
+
+    def _start_task_if_due(self) -> None:
+        """Start a task that empties the queue, where more wait than the running ones take next."""
+        if self._running < self._workers.count and len(self._queue) > _BATCH_BODIES * self._running:
+            self._running += 1
+            task = asyncio.create_task(self._empty_queue())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _empty_queue(self) -> None:
+        try:
+            while self._queue:
+                count = min(len(self._queue), _BATCH_BODIES)
+                await self._validate_batch([self._queue.popleft() for _ in range(count)])
+        finally:
+            self._running -= 1  # at once, or a body that comes before the task has ended would wait for good
+
+    async def _validate_batch(self, batch: Sequence[_Waiting]) -> None:
+        outcomes: Sequence[ValidatedBody | Exception]
+        try:
+            bodies = [waiting.body for waiting in batch]
+            outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
+        except (WorkerUnavailable, TaskOutOfMemory) as error:
+            if len(batch) > 1:  # one body mustn't be the others' end
+                for waiting in batch:
+                    await self._validate_batch([waiting])
+                return
+            outcomes = [error]
+        except Exception as error:  # noqa: BLE001 - those who wait are told
+            outcomes = [error] * len(batch)
+        settle([waiting.future for waiting in batch], outcomes)
+
+
 def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
-    """Gives each future its outcome; who doesn't wait any more is passed over."""
+    """Give each future its outcome, unless nobody waits for it any more."""
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue

@@ -17,13 +17,13 @@ from pgo_collector.routes.profefe.version import version_routes
 
 
 def profefe_routes(
-    intake: Ingest, merges: Merges, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
+    ingest: Ingest, merges: Merges, submit_keys: KeyFile, merge_keys: KeyFile, *, is_open: bool
 ) -> APIRouter:
     """The routes, which take the keys of those below /v1, or none if they are open."""
     submit, read = ([Depends(anyone if is_open else holder_of(keys))] for keys in (submit_keys, merge_keys))
     store = merges.store
     router = APIRouter(prefix=PREFIX)
-    router.include_router(submit_routes(intake), dependencies=submit)
+    router.include_router(submit_routes(ingest), dependencies=submit)
     router.include_router(profiles_routes(merges), dependencies=read)
     router.include_router(merge_routes(merges), dependencies=read)  # `merge` is not an id: before those
     router.include_router(profile_routes(merges), dependencies=read)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import NothingSelected
+from pgo_collector.http.context import context_of
 from pgo_collector.http.profefe import Envelope
 from pgo_collector.store.store import Store
 
@@ -19,9 +20,8 @@ def services_routes(store: Store) -> APIRouter:
 
     @router.api_route("/services", methods=["GET", "HEAD"])
     async def services(request: Request) -> Response:
-        names = list(
-            filter(request.state.bearer.scope.includes, await asyncio.to_thread(store.catalog.services))
-        )
+        scope = context_of(request).caller.scope
+        names = list(filter(scope.includes, await asyncio.to_thread(store.catalog.services)))
         if not names:
             raise NothingSelected
         return Envelope(names)

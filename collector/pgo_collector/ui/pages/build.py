@@ -35,7 +35,7 @@ def build_routes(sources: Sources) -> APIRouter:
         what = await shown(request, sources, "build")
         if what.summary is None:
             return await nothing_page(request, sources, what)
-        made = await sources.reports.make(what.selection)
+        made, _ = await sources.reports.make(what.selection)
         report = json.loads(made.report or b"{}")
         is_whole = not what.links.selected or what.links.selected == {"type": CPU}
         return await service_page(

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.catalog.inventory import Inventory, StoredService
 from pgo_collector.catalog.summaries import INSTANCE, VERSION
+from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import Scope
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import cursor_of, parts_of_cursor
@@ -46,7 +47,7 @@ def services_routes(sources: Sources) -> APIRouter:
     @router.api_route("/", methods=METHODS)
     async def services(request: Request) -> Response:
         (after,) = parts_of_cursor(request, str) or [""]
-        scope = request.state.bearer.scope
+        scope = context_of(request).caller.scope
         found = await asyncio.to_thread(_services, sources.inventory, scope, after)
         page, now = found[:_MOST], time.time_ns()
         today = now // DAY_NANOS

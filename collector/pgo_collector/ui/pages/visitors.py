@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgo_collector.errors import KeyRefused
-from pgo_collector.http.auth import check_scope, note_key
+from pgo_collector.http.auth import check_scope
+from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first
 from pgo_collector.ui.forms import check_same_site, form_of
@@ -33,7 +34,7 @@ def signed_in(sessions: Sessions) -> Dependency:
         key = sessions.key_of(request.cookies.get(_COOKIE, ""))
         if key is None:
             raise KeyRefused("sign in with a key for merges")
-        note_key(request, key)
+        context_of(request).key = key
 
     return check
 
@@ -47,8 +48,8 @@ def sees_service(sessions: Sessions) -> Dependency:
 
     async def check(request: Request) -> None:
         await hold(request)
-        request.state.service = request.path_params["service"]
-        check_scope(request, request.state.service)
+        context_of(request).service = service = request.path_params["service"]
+        check_scope(request, service)
 
     return check
 
@@ -99,7 +100,7 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
             if seconds := throttle.note_wrong(request, offered):
                 return await throttled_page(request, after, seconds)
             return await form_page(request, after, "This is no key for merges.", HTTPStatus.FORBIDDEN)
-        note_key(request, key)
+        context_of(request).key = key
         answer = RedirectResponse(_ours(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
         answer.set_cookie(
             _COOKIE,

@@ -1,4 +1,4 @@
-"""Bodies that are checked together: what comes of each is what would have come of it alone."""
+"""Bodies that are validated together: what comes of each is what would have come of it alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
@@ -32,6 +33,10 @@ _BODIES = [
 ]
 
 
+def content_of(body: SubmittedBody) -> bytes:
+    return body.content if isinstance(body.content, bytes) else body.content.read_bytes()
+
+
 class _Deadly:
     """A body of which a worker dies."""
 
@@ -44,15 +49,15 @@ def said(outcome: object) -> object:
     return (type(outcome), str(outcome)) if isinstance(outcome, Exception) else outcome
 
 
-async def received(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
+async def validated(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
     """What comes of them if the only worker is busy until all have come."""
     async with Workers(1, BOUNDS, folder) as workers:
-        reception = SubmitBatcher(workers, _LIMITS)
-        return await asyncio.gather(*map(reception.receive, bodies), return_exceptions=True)
+        batcher = SubmitBatcher(workers, _LIMITS)
+        return await asyncio.gather(*map(batcher.validate, bodies), return_exceptions=True)
 
 
 @given(st.lists(st.sampled_from(_BODIES), max_size=20))
-def test_together_bodies_are_received_as_they_are_alone(bodies: list[SubmittedBody]) -> None:
+def test_together_bodies_are_validated_as_they_are_alone(bodies: list[SubmittedBody]) -> None:
     together = validate_bodies(bodies, _LIMITS)
     assert not any(outcome.__traceback__ for outcome in together if isinstance(outcome, Exception))
     assert [*map(said, together)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
@@ -60,23 +65,23 @@ def test_together_bodies_are_received_as_they_are_alone(bodies: list[SubmittedBo
 
 def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> None:
     bodies = [SubmittedBody(profile_of(f"stack {number}"), "cpu") for number in range(40)] + _BODIES
-    outcomes = asyncio.run(received(tmp_path, bodies))
+    outcomes = asyncio.run(validated(tmp_path, bodies))
     assert [*map(said, outcomes)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
     digests = [outcome.facts.digest for outcome in outcomes[:40] if isinstance(outcome, ValidatedBody)]
-    assert digests == [decode(body.content).digest.hex() for body in bodies[:40]]
+    assert digests == [decode(content_of(body)).digest.hex() for body in bodies[:40]]
 
 
 def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
     """Each of several senders sends its next body the moment that it has its answer."""
 
-    async def send(reception: SubmitBatcher, count: int) -> None:
+    async def send(batcher: SubmitBatcher, count: int) -> None:
         for _ in range(count):
-            await reception.receive(_BODIES[0])
+            await batcher.validate(_BODIES[0])
 
     async def run() -> None:
         async with Workers(2, BOUNDS, tmp_path) as workers:
-            reception = SubmitBatcher(workers, _LIMITS)
-            senders = [send(reception, 10 + number) for number in range(40)]
+            batcher = SubmitBatcher(workers, _LIMITS)
+            senders = [send(batcher, 10 + number) for number in range(40)]
             await asyncio.wait_for(asyncio.gather(*senders), 120)
 
     asyncio.run(run())
@@ -85,8 +90,37 @@ def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
 def test_a_body_that_kills_its_worker_is_refused_alone(tmp_path: Path) -> None:
     deadly = SubmittedBody(_Deadly(), "cpu")  # type: ignore[arg-type]  # no bytes are known that do it
     bodies = [*_BODIES[:3], deadly, *_BODIES[:3]]
-    outcomes = asyncio.run(received(tmp_path, bodies))
+    outcomes = asyncio.run(validated(tmp_path, bodies))
     assert isinstance(outcomes.pop(3), WorkerLost)
     assert [outcome.facts.digest for outcome in outcomes if isinstance(outcome, ValidatedBody)] == [
-        decode(body.content).digest.hex() for body in [*_BODIES[:3], *_BODIES[:3]]
+        decode(content_of(body)).digest.hex() for body in [*_BODIES[:3], *_BODIES[:3]]
     ]
+
+
+def test_a_body_in_a_file_is_validated_as_one_in_memory_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            batcher = SubmitBatcher(workers, _LIMITS)
+            for number, body in enumerate(_BODIES):
+                part = tmp_path / f"{number}.part"
+                part.write_bytes(content_of(body))
+                (in_memory,) = validate_bodies([body], _LIMITS)
+                validating = batcher.validate(SubmittedBody(part, body.type))
+                (in_file,) = await asyncio.gather(validating, return_exceptions=True)
+                if isinstance(in_memory, ValidatedBody):
+                    assert in_file == ValidatedBody(in_memory.facts, None)
+                    assert part.read_bytes() == (in_memory.packed or content_of(body))
+                else:
+                    assert said(in_file) == said(in_memory)
+                    assert part.read_bytes() == content_of(body)
+
+    asyncio.run(run())
+
+
+def test_a_file_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with Workers(1, BOUNDS, tmp_path) as workers:
+            await SubmitBatcher(workers, _LIMITS).validate(SubmittedBody(tmp_path / "gone.part", "cpu"))
+
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(run())

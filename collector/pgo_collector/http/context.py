@@ -1,0 +1,63 @@
+"""The context of a request: who calls, for which service, and what came of it, in one object for all layers.
+
+Authentication fills in the first two, the routes the rest; the access log and the metrics read it at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from pgo_collector.errors import KeyRefused
+from pgo_collector.http.keys import Key
+
+_NAME = "context"
+# The key of requests to routes that ask for none: it is for all services.
+NO_KEY = Key(b"")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """What is known of a request so far; None where it doesn't apply or isn't known yet.
+
+    `body_bytes` is the size of the body that was taken, `profile` the digest or ETag of the profile that was
+    stored or sent, `release` its number, and `problem` the name of the error that was answered.
+    """
+
+    key: Key | None = None
+    service: str = ""
+    body_bytes: int | None = None
+    profile: str | None = None
+    release: int | None = None
+    submit: Literal["stored", "duplicate"] | None = None
+    problem: str | None = None
+
+    @property
+    def caller(self) -> Key:
+        """Return the key of the caller. Raises KeyRefused before one was accepted."""
+        if self.key is None:
+            raise KeyRefused("no key came with the request")
+        return self.key
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """Return the fields of the request's log line, without those that are None."""
+        key = None if self.key is NO_KEY else self.key
+        fields: dict[str, object] = {
+            "key": key and key.fingerprint,
+            "key_name": key and key.name,
+            "bytes": self.body_bytes,
+            "profile": self.profile,
+            "release": self.release,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+def context_of(request: Request | Scope) -> RequestContext:
+    """Return the context of a request; the first call for a request makes it."""
+    scope = request.scope if isinstance(request, Request) else request
+    context: RequestContext = scope.setdefault("state", {}).setdefault(_NAME, RequestContext())
+    return context
