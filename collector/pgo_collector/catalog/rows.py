@@ -85,7 +85,7 @@ _COUNTING = (
 )
 
 
-def read_counting(connection: sa.Connection, profile: BlobName) -> Blob | None:
+def read_counting_blob(connection: sa.Connection, profile: BlobName) -> Blob | None:
     """Return the blob that counts the profile with this name; None if none does."""
     row = connection.execute(_COUNTING, _key(profile.series) | profile.identity._asdict()).one_or_none()
     return None if row is None else _blob(*row)

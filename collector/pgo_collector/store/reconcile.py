@@ -169,7 +169,7 @@ async def _adopt_combined(
     for name in sorted(inputs_of, key=lambda name: (-len(inputs_of[name]), str(name))):
         progress.advance()
         inputs = inputs_of[name]
-        inside = set((await asyncio.to_thread(store.catalog.owners, inputs)).values())
+        inside = set((await asyncio.to_thread(store.catalog.counting_ids, inputs)).values())
         counted = await asyncio.to_thread(store.catalog.profiles_counted_by, inside)
         if any(not inputs.issuperset(profiles) for profiles in counted.values()):
             # Its own name is left out: no client has had the merge of a combine that wasn't committed.
@@ -216,14 +216,14 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
 
 def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
     """Return the profiles that no blob counts; delete the files of those that a blob on disk counts."""
-    owners = store.catalog.owners(names)
-    counted = store.counted(owners)
+    ids = store.catalog.counting_ids(names)
+    counted = store.counted(ids)
     for name in counted:
         store.blobs.discard(name)
     store.blobs.remove_folders(counted)
-    for name in owners.keys() - counted:
+    for name in ids.keys() - counted:
         _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
-    return [name for name in names if name not in owners]
+    return [name for name in names if name not in ids]
 
 
 async def _read_all(
@@ -243,7 +243,7 @@ async def _read_all(
 
 async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[BlobName]) -> None:
     """Count a combined blob that can't be read, if it has profiles that no other blob has; else delete it."""
-    missing = inputs - (await asyncio.to_thread(store.catalog.owners, inputs)).keys()
+    missing = inputs - (await asyncio.to_thread(store.catalog.counting_ids, inputs)).keys()
     if missing <= {name}:
         _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
         await asyncio.to_thread(store.blobs.discard, name)

@@ -71,12 +71,12 @@ class SubmitBatcher:
             bodies = [waiting.body for waiting in batch]
             outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
         except (WorkerUnavailable, TaskOutOfMemory) as error:
-            if len(batch) > 1:  # one body mustn't be the others' end
+            if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:
                     await self._validate_batch([waiting])
                 return
             outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - those who wait are told
+        except Exception as error:  # noqa: BLE001 - the callers that wait get it
             outcomes = [error] * len(batch)
         settle([waiting.future for waiting in batch], outcomes)
 
