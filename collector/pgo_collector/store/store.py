@@ -1,4 +1,4 @@
-"""The store: blobs and catalog together, so that a profile answered with success is on disk and counts once."""
+"""The store: blobs and catalog together. A profile answered with success is on disk and counts once."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Store:
 
 
 def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
-    """Return the refusal of a request whose `what`, such as a profile, the disk or catalog failed to store."""
+    """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
     if is_damage(error):
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
