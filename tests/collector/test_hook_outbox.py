@@ -1,4 +1,4 @@
-"""Events that wait: through kills, stops, other catalogs, and for how long."""
+"""Events that wait in the outbox: through kills, stops and rebuilt catalogs, and until they are too old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of stored profiles, to a real receiver: what they tell, and whom."""
+"""Events of stored profiles, delivered to a real receiver: their content and their signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms that outlive a process or leave it: blob names, .inputs, entity tags, the left-out header."""
+"""Formats that outlive a process or leave it: blob names, .inputs, entity tags, the left-out header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: what is over them isn't read, and says when to come again."""
+"""Quotas: a submit over a quota is refused before its body is read, and told when to come again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def send(server: Server, number: int, service: str = "a", time_nanos: int | None = None) -> httpx.Response:
-    """A profile of today, unless it is told another time."""
+    """Send a profile of today, or of another time."""
     began = today() if time_nanos is None else time_nanos
     profile = profile_of(f"{number}", time_nanos=began + number * SECOND)
     return server.submit(profile, query={"service": service})

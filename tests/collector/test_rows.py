@@ -1,4 +1,4 @@
-"""What workers have decoded: kept within its memory, over restarts, and never trusted when it is damaged."""
+"""The row cache: it stays within its memory, survives restarts, and never uses damaged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profiles, stored as blobs of one series."""
+    """Store the profiles as blobs of one series; return their folder."""
     folder = tmp_path_factory.mktemp("blobs")
     blobs = stored(folder, PROFILES)
     for row, path in enumerate(PROFILES):
@@ -124,7 +124,7 @@ def test_a_file_that_is_damaged_is_good_up_to_there(
         (tmp_path / "x.tail").write_bytes(tail)
         again, mended = read_from(tmp_path / "x")
         assert len(again.collection) == good
-        # What comes then is put in the place of what was damaged.
+        # New profiles replace the damaged ones in the file.
         take_in(again, folder, PROFILES[:7])
         mended.save()
         again, _ = read_from(tmp_path / "x")
@@ -145,7 +145,7 @@ def test_a_tail_of_other_segments_plays_no_part(
     (tmp_path / "x.rows").unlink()
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:1])
-    take_in(rows, folder, PROFILES[:2])  # the same two, but in which order stacks are numbered is open
+    take_in(rows, folder, PROFILES[:2])  # the same two; their stacks may be numbered in another order
     file.save()
     (tmp_path / "x.tail").write_bytes(tail)
     assert len(read_from(tmp_path / "x")[0].collection) == 2
@@ -202,21 +202,21 @@ class Evil:
 
 
 def reached_through(module: str, name: str, argument: str) -> bytes:
-    """A pickle that calls what one of our modules has imported."""
+    """Return a pickle that calls a function which a module of the engine has imported."""
     texts = (b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name, argument))
     module_text, name_text, argument_text = texts
     return b"\x80\x04" + module_text + name_text + b"\x93" + argument_text + b"\x85R."
 
 
 class Toucher:
-    """What it is called with is then a file."""
+    """Makes a file at the path that it is called with."""
 
     def __init__(self, name: str) -> None:
         Path(name).touch()
 
 
 def in_frame(text: bytes) -> memoryview:
-    """A pickle as `pack` would have packed it."""
+    """Return a pickle as `pack` would have packed it."""
     filled = text + bytes(-len(text) % 8)
     body = struct.pack("<3Q", 16 + len(filled), 1, len(text)) + filled
     return memoryview(blake2b(body).digest() + body)

@@ -1,4 +1,4 @@
-"""Seals: what a combined blob is made of stands at its end, and every reader of gzip passes over it."""
+"""Seals: a combined blob ends with the list of its inputs, which every reader of gzip ignores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oracle.oracle import GO, go_environment
 from tests.server import Server
 
 PROFILE = profile_of("a")
-# More than the header of one gzip member holds.
+# More than the header of one gzip member can hold.
 MANY = b"".join(b"%d %064x\n" % (number, number**7) for number in range(5000))
 
 

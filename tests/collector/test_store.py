@@ -1,4 +1,4 @@
-"""What only an exact order of steps shows: the store in this process, with workers of its own."""
+"""The store in this process, with workers of its own, in tests that need an exact order of steps."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
 
 
 def timeless(stack: str) -> bytes:
-    """A profile that doesn't say when it was taken."""
+    """Return a profile that doesn't say when it was taken."""
     return profile_of(stack, time_nanos=0)
 
 
 async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Submitted | BaseException]:
-    """What becomes of them if all wait until the last one does."""
+    """Submit profiles so that all wait until the last one does; return the results."""
     may_go_on = threading.Event()
     blocked = asyncio.create_task(store.write(may_go_on.wait))
     parts = [store.folder.new_part() for _ in profiles]
@@ -103,7 +103,7 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
         part.write_bytes(profile)
     tasks = [asyncio.create_task(stored(part)) for part in parts]
     await store.workers.ping()
-    while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
+    while store.workers.busy:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
     may_go_on.set()
     await blocked
@@ -185,7 +185,7 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
 
 
 def test_a_write_that_is_cancelled_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
-    """What it writes from is removed as its caller ends; one that hasn't begun is never made."""
+    """The caller deletes the write's input when it ends; a write that hasn't begun is never made."""
 
     async def play() -> list[str]:
         done: list[str] = []

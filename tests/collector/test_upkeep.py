@@ -1,4 +1,4 @@
-"""Roll-ups and retention: what is combined, what goes, and that nothing else does."""
+"""Roll-ups and retention: which profiles are combined, which are deleted, and that no others are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOON = time.time_ns() // DAY * DAY + DAY // 2
 
 @pytest.fixture
 def store(server: Server) -> Callable[..., None]:
-    """Sends a profile that was taken so many days ago, at noon and as many seconds later as `second` says."""
+    """Submit a profile that was taken so many days ago, `second` seconds after noon."""
 
     def submit(name: str, days: int, second: int = 0, **query: str) -> None:
         profile = profile_of(name, time_nanos=NOON - days * DAY + second * SECOND)
@@ -30,7 +30,7 @@ def store(server: Server) -> Callable[..., None]:
 
 
 def kept(server: Server, **settings: str) -> None:
-    """The collector with other settings, after its first run of upkeep."""
+    """Restart the collector with other settings; wait for its first run of upkeep."""
     server.stop()
     server.environment.update({f"PGOF_{name.upper()}": value for name, value in settings.items()})
     server.start()
@@ -113,7 +113,7 @@ def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., Non
     listed = server.ask("/v1/profiles", labels="version=2").json()["profiles"]
     assert [(entry["labels"], entry["dropped_labels"]) for entry in listed] == [({"version": "2"}, ["pod"])]
     assert server.ask("/v1/report", labels="pod=x").headers["PGO-Coarse"] == '2;labels="pod"'
-    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # that which is alone comes first
+    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # the single profile comes first
         query = {"service": "default", "type": "cpu", "labels": "pod=x", "limit": limit}
         assert server.ask("/api/0/profiles/merge", **query).headers["PGO-Coarse"] == f'{many};labels="pod"'
 

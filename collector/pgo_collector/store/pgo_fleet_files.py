@@ -1,4 +1,4 @@
-"""Files of a pgo-fleet server: a start imports all `*.pgo`, merged ones too, at the top of the data folder."""
+"""Files of a pgo-fleet server: a start imports all `*.pgo`, merged ones too, at the top of the folder."""
 
 from __future__ import annotations
 
