@@ -31,7 +31,7 @@ Check = Callable[[Lane, bool], None]
 
 @dataclass(frozen=True)
 class Killed:
-    """Prepares by a kill in another scenario: at its first operation `at` after the first `after`, each a name and a path."""
+    """Prepares by a kill in another scenario: at its first operation `at`, a name and a path, after one `after`."""
 
     prepare: Prepare
     strike: Strike
@@ -68,7 +68,7 @@ class Play:
     lock: Lock = field(default_factory=Lock)
 
     def point(self, lane: Lane, mode: Mode, target: int) -> list[Operation]:
-        """Return the operations up to the one that was struck, all if none was. A failed check is recorded."""
+        """Return the operations up to the one that was struck, all if none was. Failures are kept."""
         lane.fill(self.template)
         done = self.strike(lane, mode, target)
         operations = lane.killer.operations
