@@ -4,6 +4,7 @@
     ├── Refusal                 answered with `status` and the message as problem details
     │   ├── NotACPUProfile      400
     │   ├── EmptyBody           400
+    │   ├── EmptyProfile        400
     │   ├── ParameterUnknown    400
     │   ├── ParameterInvalid    400
     │   │   └── LabelsInvalid
@@ -82,6 +83,12 @@ class NotACPUProfile(Refusal):
 
 class EmptyBody(Refusal):
     """The request needs a body and has none."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class EmptyProfile(Refusal):
+    """A profile without samples, where the API that it came by takes none."""
 
     status = HTTPStatus.BAD_REQUEST
 

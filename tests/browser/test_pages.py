@@ -72,7 +72,7 @@ def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server,
         expect(person.page.get_by_label("Key")).to_be_focused()
         person.page.keyboard.type("wrong")
         person.page.keyboard.press("Enter")
-        expect(person.page.get_by_role("alert")).to_have_text("This is no key for merges.")
+        expect(person.page.get_by_role("alert")).to_have_text("This is not a merge key.")
 
 
 def test_from_the_services_to_a_call(person: Person) -> None:
@@ -111,7 +111,7 @@ def test_a_call_says_what_it_is(person: Person) -> None:
     tip = page.locator(".tip")
     expect(tip).to_be_hidden()
     page.locator(CALLS).first.hover()
-    expect(tip).to_contain_text(re.compile(r"%: .* s in all, .* of its own"))
+    expect(tip).to_contain_text(re.compile(r"%: .* s cumulative, .* flat"))
     box, window = tip.bounding_box(), page.viewport_size
     assert box is not None
     assert window is not None
@@ -198,7 +198,7 @@ def test_what_is_selected_goes_along(person: Person) -> None:
     with page.expect_response(lambda answer: "2020-02-01" in answer.url) as answered:
         page.get_by_role("button", name="Show").click()
     assert answered.value.status == 404
-    expect(page.get_by_role("heading", name="Nothing here")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching profiles")).to_be_visible()
     person.faults.clear()  # Chromium tells of the 404
 
 
@@ -225,7 +225,7 @@ def test_a_function_is_followed_over_time(person: Person) -> None:
     page.get_by_role("link", name="Hours").click()
     page.wait_for_url("**step=hour**")
     page.get_by_text("As a table").click()
-    expect(page.get_by_role("columnheader", name="With what it calls")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Cumulative")).to_be_visible()
     page.get_by_label("Package").fill("runtime")
     page.get_by_role("button", name="Show").last.click()
     expect(page.get_by_role("heading", level=2)).to_have_text("runtime")

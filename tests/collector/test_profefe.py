@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.collector.edits import edited
 from tests.collector.profefe import MERGE, PROFILES, TYPES, assert_error, get, listed, merged, post, stored
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server, bearer
@@ -112,6 +113,9 @@ def test_a_label_may_lack_its_equals_sign(shared: Server) -> None:
         assert listed(shared, service="bare", labels=labels) == [plain]
         assert merged(shared, service="bare", labels=labels) == {"a": 1}
     assert listed(shared, service="bare", labels="zone,=x") == [plain, other]
+    share = stored(shared, profile_of("c"), service="share", labels="share=100%")
+    assert share["labels"] == [{"key": "share", "value": "100%"}]
+    assert listed(shared, service="share", labels="share=100%25") == [share]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,16 @@ def test_what_is_no_profile_is_refused(shared: Server) -> None:
     assert_error(post(shared, b"hello"), 400, "not a profile")
     assert_error(post(shared, b""), 400, "empty")
     assert_error(post(shared, profile_of("a", type_="wall")), 400)
+    assert_error(post(shared, b"heap profile: 1: 2 [3: 4] @ heap/1"), 400, "go tool pprof -proto")
+
+
+def test_a_profile_without_samples_is_refused(shared: Server) -> None:
+    empty = edited(profile_of("a"), lambda parsed: parsed.ClearField("sample"))
+    for type_ in ("cpu", "heap"):
+        assert_error(post(shared, empty, service="empty", type=type_), 400, "no samples")
+    assert listed(shared, service="empty") == []
+    stored(shared, profile_of("a"), service="empty")
+    assert shared.submit(empty, query={"service": "empty"}).status_code == 204
 
 
 def test_a_merge_is_that_of_v1(shared: Server, go_profiles: list[bytes]) -> None:

@@ -157,7 +157,7 @@ def test_services_that_measure_something_else_are_named(server: Server) -> None:
     series = asked(server, "/v1/series", service="*", type="other", function="f")
     assert (series["others"], series["profiles"]) == (answer["others"], 2)
     detail = refused(server, "/v1/diff", 422, service="one", type="other", base_service="three")
-    assert detail == "one measures wall/nanoseconds, the base waiting/nanoseconds"
+    assert detail == "the selection measures wall/nanoseconds, the base waiting/nanoseconds"
 
 
 def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
@@ -227,7 +227,7 @@ def test_a_question_is_of_a_bounded_number_of_services(server: Server) -> None:
         ("/v1/diff", {"base_last": "1d"}),
     ):
         detail = refused(server, path, 400, service="*", **query)
-        assert "1,001 services, and 1,000 are the most" in detail
+        assert "1,001 services, and at most 1,000 are allowed" in detail
     one = {"service": "*", "from_": "1970-01-01T00:00:00.000001Z"}
     assert "none of the 1 stored" in refused(server, "/v1/top", 404, **one)
 

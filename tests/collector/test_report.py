@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from pprof_merge import Collection, compress, decode
-from pprof_merge.analysis.outliers import _CHUNK_TRACES
+from pprof_merge.analysis.outliers import _CHUNK_STACKS
 from pprof_merge.analysis.overlap import overlap
 from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_proto.profile_pb2 import Profile
@@ -149,7 +149,7 @@ def test_head_has_no_body(shared: Server) -> None:
 
 def test_symbols_without_a_function_are_400(shared: Server) -> None:
     shared.submit(profile_of("a"))
-    detail = "there is no function among the symbols; nm finds none in a stripped program"
+    detail = "no function among the symbols; nm lists none of a stripped program: use the unstripped one"
     assert_problem(ask(shared, "POST", content=b"  600840 D data\n"), 400, detail)
     detail = "the body is empty; send what `go tool nm` prints, or a list of functions"
     assert_problem(ask(shared, "POST", content=b""), 400, detail)
@@ -173,8 +173,8 @@ def test_where_the_last_profile_fills_a_chunk(server: Server) -> None:
     """The report takes so many stacks at once, and here there are just as many."""
     for profile in (1, 2):
         message = Profile.FromString(stacked({"main.main;main.run": 1}, time_nanos=profile * SECOND))
-        message.sample.extend([message.sample[0]] * (_CHUNK_TRACES // 2 - 1))
-        assert len(message.sample) * 2 == _CHUNK_TRACES
+        message.sample.extend([message.sample[0]] * (_CHUNK_STACKS // 2 - 1))
+        assert len(message.sample) * 2 == _CHUNK_STACKS
         assert server.submit(compress(message.SerializeToString())).status_code == 204
     found = ask(server)
     assert found.status_code == 200, found.text

@@ -110,7 +110,7 @@ def test_the_file_is_the_services_own(stopped: Server, rules: Path) -> None:
 
 
 BROKEN = b"noinline a\ninline b\n"
-REASON = "line 2: 'inline' is no rule; there are drop and noinline"
+REASON = "line 2: unknown rule 'inline'; a rule begins with drop or noinline"
 
 
 def test_broken_rules_are_named_and_cost_no_profile(server: Server, rules: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from pgo_collector.ui.headers import PAGES
+from pgo_collector.ui.headers import PAGES_POLICY
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
@@ -92,12 +92,12 @@ def test_every_page_says_how_fresh_and_representative_it_is(site: Visitor, path:
 def test_a_flame_graph_says_of_each_call_its_total_and_its_own(site: Visitor) -> None:
     said = titles(site.page("/ui/services/shop"))
     assert said == {
-        "all": "100.0 %: 3.00 s in all, 0 ns of its own",
-        "main.main": "100.0 %: 3.00 s in all, 0 ns of its own",
-        "net/http.serve": "61.7 %: 1.85 s in all, 0 ns of its own",
-        "main.old": "36.7 %: 1.10 s in all, 1.10 s of its own",
-        "main.new": "25.0 %: 750 ms in all, 750 ms of its own",
-        "runtime.gc": "38.3 %: 1.15 s in all, 1.15 s of its own",
+        "all": "100.0 %: 3.00 s cumulative, 0 ns flat",
+        "main.main": "100.0 %: 3.00 s cumulative, 0 ns flat",
+        "net/http.serve": "61.7 %: 1.85 s cumulative, 0 ns flat",
+        "main.old": "36.7 %: 1.10 s cumulative, 1.10 s flat",
+        "main.new": "25.0 %: 750 ms cumulative, 750 ms flat",
+        "runtime.gc": "38.3 %: 1.15 s cumulative, 1.15 s flat",
     }
 
 
@@ -237,8 +237,8 @@ def test_what_is_wrong_is_said_on_a_page(site: Visitor, path: str, status: int) 
 def test_no_page_has_a_script_or_style_in_it(site: Visitor, path: str) -> None:
     page = Page(site.get(path))
     headers = page.answer.headers
-    assert headers["Content-Security-Policy"] == PAGES
-    assert "'unsafe" not in PAGES
+    assert headers["Content-Security-Policy"] == PAGES_POLICY
+    assert "'unsafe" not in PAGES_POLICY
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "private, no-store"
     assert_ours(page)

@@ -66,7 +66,7 @@ def test_no_other_key_signs_in(stored: Server, key: str) -> None:
     answer = visitor.sign_in(key)
     assert (answer.status_code, answer.headers.get("Set-Cookie")) == (403, None)
     (alert,) = Page(answer).all("p", role="alert")
-    assert "no key" in alert.text
+    assert alert.text == "This is not a merge key."
     assert visitor.get("/ui/").status_code == 303
 
 
@@ -219,7 +219,7 @@ def test_an_address_is_what_one_sender_cannot_choose(senders: list[str], another
 
 
 def test_so_many_senders_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "_MOST_REMEMBERED", 100)
+    monkeypatch.setattr(throttle, "_MAX_REMEMBERED", 100)
     sign_ins = SignInThrottle(attempts=3, longest=60)
     for number in range(1000):
         sign_ins.note_wrong(coming_from(f"2001:db8:0:{number:x}::1"), f"{number}".encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pprof_merge import Profile, decode, merge
-from pprof_merge.analysis.call_edges import call_edges, traced_edges, weighing_column
+from pprof_merge.analysis.call_edges import call_edges, traced_edges, weight_column
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def profile(profiles: Path) -> Profile:
 
 def test_edges_add_up_sample_by_sample(profile: Profile) -> None:
     traced = traced_edges(profile)
-    values = profile.samples.values[:, weighing_column(profile.header)]
+    values = profile.samples.values[:, weight_column(profile.header)]
     added = np.repeat(values, np.diff(traced.offsets))
     sums = np.bincount(traced.edge, added, minlength=len(traced.edges))
     assert sums.tolist() == traced.edges.weight.tolist() == call_edges(profile).weight.tolist()

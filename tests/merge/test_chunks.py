@@ -27,7 +27,7 @@ from tests.oracle.builder import World, seeded
 
 # Every constant that sets how much a loop handles at a time.
 CHUNKED = (
-    "pprof_merge.analysis.outliers:_CHUNK_TRACES",
+    "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
     "pprof_merge.codec.decode:_BATCH_BYTES",
     "pprof_merge.codec.encode_samples:_CHUNK_LOCATIONS",
@@ -128,7 +128,7 @@ def test_likenesses_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPa
     traced = traced_edges(merged)
     expected = outlier_scores(merged.header, traced, contributions[:count])
     for size in range(1, 18):  # each profile has two stacks
-        patch_size(monkeypatch, "pprof_merge.analysis.outliers:_CHUNK_TRACES", size)
+        patch_size(monkeypatch, "pprof_merge.analysis.outliers:_CHUNK_STACKS", size)
         found = outlier_scores(merged.header, traced, contributions[:count])
         assert [*map(np.ndarray.tolist, found)] == [*map(np.ndarray.tolist, expected)], size
         assert len(found.overlap) == count

@@ -47,7 +47,7 @@ def test_several_processes_make_the_same(jobs: str, files: list[Path], expected:
 def test_a_number_of_processes_is_a_whole_one_from_1_on(jobs: str, files: list[Path]) -> None:
     finished = pprof_merge(f"--jobs={jobs}", *files)
     assert finished.returncode == 2
-    assert b"is not a number from 1 on" in finished.stderr
+    assert b"is not a whole number of 1 or more" in finished.stderr
 
 
 def test_what_another_process_refuses_is_named(files: list[Path], tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_rules_apply_to_the_merge(name: str, files: list[Path], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "No such file or directory"), (b"a", "line 1: 'a' is no rule")]
+    ("content", "words"), [(None, "No such file or directory"), (b"a", "line 1: unknown rule 'a'")]
 )
 def test_bad_rules_are_named_and_nothing_is_left(
     content: bytes | None, words: str, files: list[Path], tmp_path: Path
@@ -318,7 +318,7 @@ def test_a_reader_that_leaves_is_no_traceback(profiles: Path) -> None:
     finally:
         os.close(writing)
     assert finished.returncode == 2
-    assert finished.stderr == b"pprof-merge: standard output: the reader has gone\n"
+    assert finished.stderr == b"pprof-merge: standard output: the reader closed it\n"
 
 
 def test_a_person_sees_progress(files: list[Path], tmp_path: Path) -> None:
@@ -340,11 +340,11 @@ def test_a_start_imports_no_format_but_the_one_asked_for(files: list[Path]) -> N
         "import sys; from pprof_merge.command.cli import main; assert main(sys.argv[1:]) == 0;"
         "print(*(name for name in sys.modules if name.startswith('pprof_merge.formats.') or name == 'json'))"
     )
-    for name, modules in (("pprof", {"pprof"}), ("folded", {"folded", "sample_type", "stacks"})):
+    for name in ("pprof", "folded"):
         options = ["--format", name, "-o", os.devnull, *map(str, files)]
         command = [sys.executable, "-c", code, *options]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert {*shown.split()} == {f"pprof_merge.formats.{module}" for module in modules}
+        assert shown.split() == [f"pprof_merge.formats.{name}"]
 
 
 def test_a_terminal_is_spared_the_bytes(files: list[Path]) -> None:

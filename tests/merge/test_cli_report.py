@@ -53,10 +53,10 @@ def test_what_rules_drop_is_in_the_report(files: list[Path], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--symbols", "x"], "for a --report"),
-        (["--against", "x"], "for a --report"),
-        (["--report", "-"], "can't take both"),
-        (["--report", "-", "-o", "-"], "can't take both"),
+        (["--symbols", "x"], "need --report"),
+        (["--against", "x"], "need --report"),
+        (["--report", "-"], "can't both go to standard output"),
+        (["--report", "-", "-o", "-"], "can't both go to standard output"),
     ],
 )
 def test_options_that_do_not_go_together(files: list[Path], options: list[str], words: str) -> None:
@@ -68,7 +68,7 @@ def test_options_that_do_not_go_together(files: list[Path], options: list[str], 
 @pytest.mark.parametrize(
     ("option", "content", "words"),
     [
-        ("--symbols", b"  600840 D data\n", "there is no function among the symbols"),
+        ("--symbols", b"  600840 D data\n", "no function among the symbols"),
         ("--symbols", None, "No such file"),
         ("--against", b"x\n", "the string table"),
         ("--against", None, "No such file"),

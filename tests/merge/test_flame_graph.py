@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import decode, merge
-from pprof_merge.analysis.diff import usages
-from pprof_merge.analysis.flame_graph import MOST_LEVELS, FlameGraph, FlameView
+from pprof_merge.analysis.diff import usage_by_name
+from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
 from pprof_merge.analysis.stacks import WeighedStacks
 from pprof_merge.analysis.top_table import TopTable
 
@@ -157,14 +157,14 @@ def test_a_key_of_nothing_shows_the_whole() -> None:
 
 
 def test_calls_end_where_they_are_too_deep_to_see() -> None:
-    graph = FlameGraph.of(stacks_of({";".join(["f"] * (MOST_LEVELS + 5)): 4}), FlameView(most=10**6))
-    assert graph.depth.max() == MOST_LEVELS
+    graph = FlameGraph.of(stacks_of({";".join(["f"] * (MAX_LEVELS + 5)): 4}), FlameView(most=10**6))
+    assert graph.depth.max() == MAX_LEVELS
 
 
 def test_real_profiles_add_up_to_their_table(profiles: Path) -> None:
     merged = merge([decode(profile) for profile in read(profiles, "apisvc-v1-*", "compile-*")])
     graph = FlameGraph.of(WeighedStacks.of(merged, 1), WHOLE)
-    table = usages(TopTable.of(merged).only(1))
+    table = usage_by_name(TopTable.of(merged).only(1))
     flat: Counter[str] = Counter()
     for name, own in zip(graph.names, graph.own[:, 0].tolist(), strict=True):
         flat[name] += own

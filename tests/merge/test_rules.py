@@ -55,10 +55,10 @@ def test_the_text_of_rules_is_that_of_what_they_do() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"runtime.gopark", "'runtime.gopark' is no rule; there are drop and noinline"),
-        (b"Drop a", "'Drop' is no rule"),
-        (b"drop", "drop needs the name of a function"),
-        (b"noinline \t", "noinline needs the name of a function"),
+        (b"runtime.gopark", "unknown rule 'runtime.gopark'; a rule begins with drop or noinline"),
+        (b"Drop a", "unknown rule 'Drop'"),
+        (b"drop", "drop needs the name of a function, or a /regular expression/"),
+        (b"noinline \t", "noinline needs the name of a function, or a /regular expression/"),
         (b"drop /runtime.(/", "/runtime.(/: missing ), unterminated subpattern at position 8"),
         (b"drop caf\xe9", "not UTF-8"),
     ],

@@ -1,6 +1,6 @@
-"""Queries: what a fleet spends its time on, as the answers of the API and the pages.
+"""Queries: what a service, or the whole fleet, spends its time on. The API and the pages show the results.
 
-`fleet.Fleet` asks the workers service by service; `tables`, `flames` and `timelines` are what comes back.
-`tops` and `diffs` turn tables into answers, `listings` lists what is stored, and `answers` has the models of
-all of them.
+`fleet.Fleet` runs a query on the workers, service by service. `tables`, `flames` and `timelines` combine the
+results. `tops` and `diffs` turn tables into answers, `listings` turns catalog rows into answers, and
+`answers` has the JSON models.
 """

@@ -1,4 +1,4 @@
-"""Answers to questions about the fleet, as JSON has them."""
+"""The JSON models of the answers to queries."""
 
 from __future__ import annotations
 
@@ -13,60 +13,66 @@ class _Answer(BaseModel):
 
 
 class SampleType(_Answer):
-    """What the values are."""
+    """The type and unit of values."""
 
     type: str = Field(examples=["cpu"])
     unit: str = Field(examples=["nanoseconds"])
 
     @classmethod
     def of(cls, value_type: ValueType) -> Self:
-        """As text; bytes that are none are spelled out."""
+        """Return a sample type as text, with bytes that aren't UTF-8 escaped."""
         type_, unit = (text.decode(errors="backslashreplace") for text in value_type)
         return cls(type=type_, unit=unit)
 
 
 class ServiceType(_Answer):
-    """What is stored of one type of a service."""
+    """The stored profiles of one type of a service."""
 
     type: str = Field(examples=["cpu"])
-    profiles: int = Field(description="How many profiles are stored; a combined one is one.")
-    combined: int = Field(description="How many of them are combined ones.")
-    oldest: str = Field(description="When the first was taken: RFC 3339, in UTC.")
-    newest: str = Field(description="When the last was taken, also within a combined one.")
-    bytes: int = Field(description="What they take on disk.")
+    profiles: int = Field(description="The number of stored profiles. A combined profile counts once.")
+    combined: int = Field(description="The number of combined profiles among them.")
+    oldest: str = Field(description="When the oldest profile was taken: RFC 3339, in UTC.")
+    newest: str = Field(
+        description="When the newest profile was taken, whether stored singly or in a combined one."
+    )
+    bytes: int = Field(description="Their size on disk, in bytes.")
 
 
 class Service(_Answer):
-    """What is stored of a service."""
+    """The stored profiles of a service."""
 
     service: str = Field(examples=["checkout"])
     types: list[ServiceType]
-    labels: dict[str, int] = Field(description="The number of values of each label key; 100 keys at most.")
+    labels: dict[str, int] = Field(
+        description="The number of values of each label key, for at most 100 keys."
+    )
 
 
 class Services(_Answer):
-    """A page of services, by name."""
+    """A page of services, sorted by name."""
 
     services: list[Service]
-    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
 
 
 class StoredProfile(_Answer):
     """A stored profile."""
 
-    id: str = Field(description="Its name, which PGO-Left-Out and the log have too.")
+    id: str = Field(description="The profile's name, as in PGO-Left-Out and in the log.")
     service: str
-    time: str = Field(description="When it was taken: RFC 3339 with nanoseconds, in UTC.")
+    time: str = Field(description="When the profile was taken: RFC 3339 with nanoseconds, in UTC.")
     end_time: str | None = Field(
-        description="Of a combined one, when the last profile inside was taken; else null."
+        description="For a combined profile, when the last profile in it was taken; else null."
     )
-    duration_seconds: float = Field(description="As it says itself; of a combined one the sum.")
+    duration_seconds: float = Field(
+        description="The duration that the profile states; for a combined profile, the sum."
+    )
     labels: dict[str, str]
     dropped_labels: list[str] = Field(
-        description="The keys of labels that profiles inside had, and that a roll-up dropped."
+        description="The label keys that a roll-up dropped from the profiles in this one."
     )
-    bytes: int = Field(description="The size of its file.")
-    samples: int = Field(description="How many samples, distinct ones, are in it.")
+    bytes: int = Field(description="The size of its file, in bytes.")
+    samples: int = Field(description="The number of distinct samples in it.")
     combined: bool
 
 
@@ -74,7 +80,7 @@ class StoredProfiles(_Answer):
     """A page of stored profiles, the latest first."""
 
     profiles: list[StoredProfile]
-    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
 
 
 class _Named(_Answer):
@@ -88,24 +94,24 @@ class _OfService(_Answer):
 class Values(_Answer):
     """Values and their shares of a total, from 0 to 1."""
 
-    flat: int = Field(description="Of the samples in which it is the leaf.")
-    cum: int = Field(description="Of all samples which it is in, however often.")
+    flat: int = Field(description="The sum over samples in which it is the leaf.")
+    cum: int = Field(description="The sum over all samples that it is in, each counted once.")
     flat_share: float
     cum_share: float
 
 
 class ServiceValues(Values, _OfService):
-    """What one service has of a row; the shares are of the service's own total."""
+    """The values of a row in one service; the shares are of the service's own total."""
 
 
 class TopRow(Values, _Named):
     """A function, package or file."""
 
-    services: list[ServiceValues] = Field(description="Those that have most of it, 10 at most.")
+    services: list[ServiceValues] = Field(description="The services with the largest values, at most 10.")
 
 
 class ServiceTotal(_Answer):
-    """How much a service has of the whole."""
+    """The total of one service, and its share of the total of all."""
 
     service: str
     profiles: int
@@ -116,15 +122,18 @@ class ServiceTotal(_Answer):
 class _OfProfiles(_Answer):
     sample_type: SampleType
     others: dict[str, str] = Field(
-        description="Services that measure something else than most, and so are not in here."
+        description=(
+            "The services left out because they measure something else than most do, and what they measure."
+        )
     )
-    profiles: int = Field(description="How many stored profiles it is of.")
-    left_out: int = Field(description="How many had to be left out; PGO-Left-Out names them.")
-    coarse: int = Field(
-        description="How many of the profiles are combined ones that have more in them than is asked for."
-    )
+    profiles: int = Field(description="The number of stored profiles that the answer is made from.")
+    left_out: int = Field(description="The number of profiles left out; PGO-Left-Out names them.")
+    coarse: int = Field(description="The number of combined profiles that contain more than was asked for.")
     coarse_labels: list[str] = Field(
-        description="The labels by which they have, since roll-ups dropped them; without any, they are wider."
+        description=(
+            "The selected labels that roll-ups dropped from coarse profiles; empty if only their time"
+            " is wider."
+        )
     )
 
 
@@ -133,15 +142,15 @@ class Top(_OfProfiles):
 
     by: Literal["function", "package", "file"]
     sort: Literal["flat", "cum"]
-    total: int = Field(description="The value of all samples, which shares are of.")
-    services: list[ServiceTotal] = Field(description="Those with most come first.")
-    names: int = Field(description="How many rows there are without `n`.")
+    total: int = Field(description="The value of all samples; shares are relative to it.")
+    services: list[ServiceTotal] = Field(description="The services, largest total first.")
+    names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[TopRow]
 
 
 class _Step(_Answer):
     time: str = Field(description="When the step begins: RFC 3339, in UTC.")
-    total: int = Field(description="The value of all samples of the step, which the shares are of.")
+    total: int = Field(description="The value of all samples of the step; shares are relative to it.")
 
 
 class SeriesPoint(Values, _Step):
@@ -149,7 +158,7 @@ class SeriesPoint(Values, _Step):
 
 
 class TimeSeries(_OfProfiles):
-    """A function or package over time."""
+    """The values of a function or package over time."""
 
     by: Literal["function", "package"]
     name: str
@@ -163,7 +172,7 @@ class DiffRow(_Answer):
     name: str
     now: Values
     base: Values
-    flat_difference: float = Field(description="The flat share now, less that in the base.")
+    flat_difference: float = Field(description="The flat share now minus the flat share in the base.")
     cum_difference: float
 
 
@@ -178,12 +187,12 @@ class DiffSide(_Answer):
 
 
 class Diff(_Answer):
-    """What takes another share than in the base, the largest differences first."""
+    """The functions, packages or files whose shares differ from the base, the largest differences first."""
 
     by: Literal["function", "package", "file"]
     sort: Literal["flat", "cum"]
     sample_type: SampleType
     now: DiffSide
     base: DiffSide
-    names: int = Field(description="How many rows there are without `n`.")
+    names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[DiffRow]

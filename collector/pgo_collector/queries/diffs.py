@@ -1,4 +1,4 @@
-"""Diffs: what takes another share of one selection than of another."""
+"""Diffs: which functions, packages or files take a different share of a selection than of its base."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, V
 from pgo_collector.queries.tables import FleetTable
 
 
-def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, most: int) -> Diff:
-    """The rows whose shares differ most. Raises NotComparable."""
+def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Diff:
+    """Return the `n_rows` rows whose shares differ most. Raises NotComparable if the sample types differ."""
     if now.sample_type != base.sample_type:
-        raise NotComparable(f"one measures {now.sample_type}, the base {base.sample_type}")
-    every = diff_tables(now.table, base.table, sort)
+        raise NotComparable(f"the selection measures {now.sample_type}, the base {base.sample_type}")
+    rows = diff_tables(now.table, base.table, sort)
     return Diff(
         by=by,
         sort=sort,
         sample_type=SampleType.of(now.sample_type),
         now=_side(now),
         base=_side(base),
-        names=len(every),
+        names=len(rows),
         rows=[
             DiffRow(
-                name=shift.name,
-                now=_values(shift.now),
-                base=_values(shift.base),
-                flat_difference=shift.difference("flat"),
-                cum_difference=shift.difference("cum"),
+                name=row.name,
+                now=_values(row.now),
+                base=_values(row.base),
+                flat_difference=row.difference("flat"),
+                cum_difference=row.difference("cum"),
             )
-            for shift in every[:most]
+            for row in rows[:n_rows]
         ],
     )
 
 
-def _side(found: FleetTable) -> DiffSide:
+def _side(side: FleetTable) -> DiffSide:
     return DiffSide(
-        total=found.total,
-        profiles=found.profiles,
-        left_out=len(found.left_out),
-        coarse=len(found.coarse.blobs),
-        coarse_labels=list(found.coarse.labels),
+        total=side.total,
+        profiles=side.profiles,
+        left_out=len(side.left_out),
+        coarse=len(side.coarse.blobs),
+        coarse_labels=list(side.coarse.labels),
     )
 
 

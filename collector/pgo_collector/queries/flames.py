@@ -1,4 +1,4 @@
-"""Flame graphs: where a service spends its time, call by call, also beside another selection."""
+"""Flame graphs: where a service spends its time, call by call, on its own or compared with a base."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flame:
-    """A flame graph of so many profiles; with a base it has two sides, of now and of that."""
+    """A flame graph of `profiles` profiles; with a base it has two sides: the selection and the base."""
 
     sample_type: ValueType
     graph: FlameGraph
@@ -33,34 +33,35 @@ class Flame:
 async def flame_of(
     fleet: Fleet, selection: Selection, view: FlameView, base: Selection | None = None
 ) -> Flame:
-    """The flame graph of a selection of one service, beside that of a base if there is one.
+    """Return the flame graph of a selection of one service, compared with a base if one is given.
 
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
     try:
         async with fleet.part() as part:
-            weighed = None if base is None else await _weighed(fleet, base, part)
+            weighed = None if base is None else await _weighed_base(fleet, base, part)
             found = await fleet.find(selection)
-            drawn = await _only(fleet, found, draw_blobs, view, None if weighed is None else part)
+            drawn = await _only_result(fleet, found, draw_blobs, view, None if weighed is None else part)
     except OSError as error:
         raise not_stored("base of the flame graph", error) from error
     if drawn.graph is None or drawn.sample_type is None:
         raise nothing_readable(found, [left.reason for left in drawn.left_out])
     if weighed is not None and weighed.sample_type != drawn.sample_type:
-        raise NotComparable(f"one measures {drawn.sample_type}, the base {weighed.sample_type}")
+        raise NotComparable(f"the selection measures {drawn.sample_type}, the base {weighed.sample_type}")
     left_out = [*drawn.left_out, *(() if weighed is None else weighed.left_out)]
     return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
 
 
-async def _weighed(fleet: Fleet, base: Selection, part: Path) -> StacksResult:
+async def _weighed_base(fleet: Fleet, base: Selection, part: Path) -> StacksResult:
+    """Write the stacks of the base to the file `part`. Return what they measure."""
     found = await fleet.find(base)
-    weighed = await _only(fleet, found, weigh_blobs, part)
+    weighed = await _only_result(fleet, found, weigh_blobs, part)
     if weighed.sample_type is None:
         raise nothing_readable(found, [left.reason for left in weighed.left_out])
     return weighed
 
 
-async def _only(fleet: Fleet, found: Found, task: Callable[..., T], *arguments: object) -> T:
-    """What a task says of the one service that was found."""
-    (answer,) = [answer async for _, answer in fleet.ask(found, task, lambda _: arguments)]
-    return answer
+async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *arguments: object) -> T:
+    """Return the result of a task for the one service that was found."""
+    (result,) = [result async for _, result in fleet.run(found, task, lambda _: arguments)]
+    return result

@@ -1,4 +1,4 @@
-"""The fleet: the stored profiles of one service or of all, and the workers that are asked about them."""
+"""The fleet: find the stored profiles of a selection, in one service or in all, and query them on workers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from pgo_collector.store.store import Store
 
 T = TypeVar("T")
 
-# So many services are asked about at once, over all requests: submits and merges need workers too.
-_AT_ONCE = 4
-# An answer has values of each of them.
-MOST_SERVICES = 1000
+# This many services are queried at once, over all requests: submits and merges need workers too.
+_MAX_CONCURRENT = 4
+# An answer has values of each service, so their number has a bound.
+MAX_SERVICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there was of a selection when it was looked for, by service, and where it is finer than that.
+    """The stored profiles of a selection at the moment of the query: the extent of each service.
 
-    All of it was taken from `begin` to `last`, but for what combined blobs have besides.
+    `coarse` names the combined blobs that contain more than the selection. All profiles were taken from
+    `begin` to `last` (Unix, ns), apart from others in combined blobs.
     """
 
     selection: Selection
@@ -40,44 +41,51 @@ class Found:
     begin: int
     last: int
 
-    def of(self, service: str) -> Selection:
-        """What there was of one service, without what has come before or after since."""
+    def selection_of(self, service: str) -> Selection:
+        """Return the selection of one service, limited to the times found.
+
+        Profiles that have since been stored with an earlier or a later time are not in it.
+        """
         return replace(self.selection, service=service, begin=self.begin).up_to(self.last)
 
 
 class Fleet:
-    """Asks about what is stored; what a worker makes for an answer is within a budget."""
+    """Runs queries on the stored profiles; what a worker computes for an answer stays within a budget."""
 
     def __init__(self, store: Store, budget: Budget) -> None:
         self._store = store
         self.budget = budget
-        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._concurrent = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def find(self, selection: Selection) -> Found:
-        """What a question is about. Raises NothingToMerge, and ParameterInvalid if that is too much."""
+        """Return the stored profiles of a selection.
+
+        Raises NothingToMerge if there are none, and ParameterInvalid if they are of too many services.
+        """
         return await asyncio.to_thread(self._find, selection)
 
-    async def ask(
+    async def run(
         self,
         found: Found,
         task: Callable[..., T],
         arguments: Callable[[Sequence[Blob]], tuple[Any, ...]],
     ) -> AsyncIterator[tuple[str, T]]:
-        """Calls a function of the engine for each service, in the worker that has its rows: what it says, in
-        the order in which it comes. `arguments` are those for some blobs, between Chosen and the budget.
+        """Run a function of the engine for each service, in the worker that has the service's rows.
 
-        Raises AnswerTooLarge or WorkerUnavailable.
+        Yield each service and its result as soon as it is there. The function gets ChosenBlobs, then what
+        `arguments` returns for the service's blobs, then the budget. Raises AnswerTooLarge or
+        WorkerUnavailable.
         """
 
-        async def one(service: str) -> tuple[str, T]:
-            async with self._at_once:
-                blobs = await asyncio.to_thread(self._store.catalog.live, found.of(service))
+        async def run_one(service: str) -> tuple[str, T]:
+            async with self._concurrent:
+                blobs = await asyncio.to_thread(self._store.catalog.live, found.selection_of(service))
                 chosen = await asyncio.to_thread(chosen_of, self._store, service, found.selection.type, blobs)
                 further = await asyncio.to_thread(arguments, blobs)
                 arguments_of_task = chosen, *further, self.budget
                 return service, await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
 
-        tasks = [asyncio.create_task(one(service)) for service in found.services]
+        tasks = [asyncio.create_task(run_one(service)) for service in found.services]
         try:
             for done in asyncio.as_completed(tasks):
                 yield await done
@@ -86,7 +94,7 @@ class Fleet:
                 waiting.cancel()
 
     def part(self) -> AbstractAsyncContextManager[Path]:
-        """Return a name for a file of stacks, which is removed at the end."""
+        """Return a path for a file of stacks; leaving the context removes the file."""
         return self._store.part()
 
     def _find(self, selection: Selection) -> Found:
@@ -94,10 +102,10 @@ class Fleet:
         services = catalog.extents(selection)
         if not services:
             raise NothingSelected
-        if len(services) > MOST_SERVICES:
+        if len(services) > MAX_SERVICES:
             raise ParameterInvalid(
-                f"service=*: there are such profiles of {len(services):,} services, and {MOST_SERVICES:,} are"
-                " the most; ask for one service, or take less with labels, from, to or last"
+                f"service=*: the selection has {len(services):,} services, and at most {MAX_SERVICES:,} are"
+                " allowed; ask for one service, or select less with labels, from, to or last"
             )
         first = min(extent.first for extent in services.values())
         last = max(extent.last for extent in services.values())
@@ -106,18 +114,18 @@ class Fleet:
 
 
 def nothing_readable(found: Found, why: Sequence[str]) -> NothingToMerge:
-    """The refusal where there are blobs, and nothing can be taken from them."""
+    """Return the error for a selection whose blobs all had to be left out; `why` has the reasons."""
     count = sum(each.blobs for each in found.services.values())
-    reason = why[0] if why else "they measure nothing"
+    reason = why[0] if why else "they have no sample type"
     return NothingToMerge(f"none of the {count} stored profiles can be taken: {reason}")
 
 
 def most_common(types: Mapping[str, ValueType]) -> ValueType:
-    """The type that most services measure; of those that as many do, the first by name."""
+    """Return the sample type that most services measure; if several are as common, the first by name."""
     counts = Counter(types.values())
     return min(counts, key=lambda type_: (-counts[type_], type_))
 
 
 def others(types: Mapping[str, ValueType], chosen: ValueType) -> dict[str, str]:
-    """The services that measure something else, by name, and what that is."""
+    """Return the services that measure another sample type, sorted by name, and their types."""
     return {service: str(type_) for service, type_ in sorted(types.items()) if type_ != chosen}

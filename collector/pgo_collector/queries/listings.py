@@ -1,4 +1,4 @@
-"""Listings: what is stored, a page at a time."""
+"""Listings: answers with the stored services or profiles, a page at a time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pgo_collector.queries import answers
 
 
 def services_of(page: Sequence[StoredService], following: str | None) -> answers.Services:
-    """A page of services, and the cursor of the one that follows."""
+    """Return the answer with a page of services; `following` is the cursor of the next page."""
     return answers.Services(services=[_service(service) for service in page], next=following)
 
 
 def profiles_of(page: Sequence[StoredProfile], following: str | None) -> answers.StoredProfiles:
-    """A page of stored profiles, and the cursor of the one that follows."""
+    """Return the answer with a page of stored profiles; `following` is the cursor of the next page."""
     return answers.StoredProfiles(profiles=[_profile(stored) for stored in page], next=following)
 
 

@@ -1,4 +1,4 @@
-"""Tables of the fleet: the sum of those of all services, and what each of them has in it."""
+"""Tables of the fleet: the sum of the tables of all services, and each service's part of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ADVICE = "ask for one service, or for packages in place of functions"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePart:
-    """What one service has in the sum: its total, of so many profiles, and the values of the sum's `rows`."""
+    """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum."""
 
     service: str
     profiles: int
@@ -30,9 +30,9 @@ class ServicePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetTable:
-    """The sum of the tables of all services that measure the same, in one column.
+    """The sum, in one column, of the tables of all services that measure the most common sample type.
 
-    `parts` are in the order of the services' names; `others` are the services that measure something else.
+    `parts` are sorted by the services' names. `others` are the services that measure another sample type.
     """
 
     sample_type: ValueType
@@ -44,17 +44,17 @@ class FleetTable:
 
     @property
     def total(self) -> int:
-        """Of all samples."""
+        """Return the sum of all samples."""
         return int(self.table.total[0])
 
     @property
     def profiles(self) -> int:
-        """How many profiles it is of."""
+        """Return the number of profiles in the table."""
         return sum(part.profiles for part in self.parts)
 
 
 async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
-    """The table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
+    """Return the table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}
@@ -75,7 +75,7 @@ async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) ->
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.ask(found, table_blobs, lambda _: (grouping,)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping,)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])

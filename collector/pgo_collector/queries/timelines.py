@@ -1,4 +1,4 @@
-"""Timelines: what share of each hour or day a function or package takes, in one service or in all."""
+"""Timelines: the share of a function or package in each hour or day, in one service or in all."""
 
 from __future__ import annotations
 
@@ -23,42 +23,45 @@ Step = Literal["hour", "day"]
 Subject = Literal["function", "package"]
 
 STEPS: Mapping[Step, int] = MappingProxyType({"hour": 3600 * 10**9, "day": 86400 * 10**9})
-MOST_STEPS = 1000
+MAX_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Spans of time, each `width` ns from a whole hour or day on; that of `first` is number 0."""
+    """Steps of time: `width` ns from a whole hour or day on. `begin` is that of the selection (Unix, ns).
+
+    Steps are counted from 1970; `first` is the one that has number 0 in an answer.
+    """
 
     width: int
     begin: int
     first: int = 0
 
     def number(self, blob: Blob) -> int:
-        """The step in which a blob's time is; one that begins before the selection is in its first."""
+        """Return the number of a blob's step; a blob that begins before the selection is in the first."""
         return self.step_of(blob.name.identity.time_nanos) - self.first
 
     def holds(self, blob: Blob) -> bool:
-        """Whether all profiles in a blob are of one step."""
+        """Return whether all profiles in a blob are in one step."""
         return self.step_of(blob.name.identity.time_nanos) == self.step_of(blob.end_nanos)
 
     def step_of(self, time_nanos: int) -> int:
-        """The step of a time, counted from 1970; what is before the selection is in its first."""
+        """Return the step of a time, counted from 1970; a time before the selection is in its first step."""
         return max(time_nanos, self.begin) // self.width
 
 
 async def time_series(
     fleet: Fleet, selection: Selection, by: Subject, name: str, step: Step
 ) -> tuple[TimeSeries, list[LeftOut]]:
-    """The steps from the first to the last in which there is a profile, and what had to be left out.
+    """Return the steps from the first to the last one with a profile, and the blobs that had to be left out.
 
-    Raises ParameterInvalid where there are more than MOST_STEPS, NothingToMerge or WorkerUnavailable.
+    Raises ParameterInvalid if there are more than MAX_STEPS steps, NothingToMerge or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     steps, count = _steps(found, step)
     coarse: list[int] = []
     sums: dict[ValueType, Int64s] = {}
-    answers: dict[str, tuple[ValueType, int]] = {}
+    measured: dict[str, tuple[ValueType, int]] = {}
     left_out: list[LeftOut] = []
 
     def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], Subject, str]:
@@ -68,15 +71,15 @@ async def time_series(
     def add(service: str, timed: TimelineResult) -> None:
         left_out.extend(timed.left_out)
         if timed.steps is not None and timed.sample_type is not None:
-            answers[service] = timed.sample_type, timed.profiles
+            measured[service] = timed.sample_type, timed.profiles
             total = sums.setdefault(timed.sample_type, np.zeros((count, 3), np.int64))
             total[: len(timed.steps)] += timed.steps
 
-    async for service, timed in fleet.ask(found, time_blobs, arguments):
+    async for service, timed in fleet.run(found, time_blobs, arguments):
         add(service, timed)
-    if not answers:
+    if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
-    types = {service: sample_type for service, (sample_type, _) in answers.items()}
+    types = {service: sample_type for service, (sample_type, _) in measured.items()}
     chosen = most_common(types)
     return TimeSeries(
         by=by,
@@ -84,7 +87,7 @@ async def time_series(
         step=step,
         sample_type=SampleType.of(chosen),
         others=others(types, chosen),
-        profiles=sum(profiles for sample_type, profiles in answers.values() if sample_type == chosen),
+        profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
         left_out=len(left_out),
         coarse=sum(coarse),
         coarse_labels=list(found.coarse.labels),
@@ -103,13 +106,13 @@ async def time_series(
 
 
 def _steps(found: Found, step: Step) -> tuple[_Steps, int]:
-    """The steps, and how many there are. Raises ParameterInvalid."""
+    """Return the steps and their number. Raises ParameterInvalid if there are more than MAX_STEPS."""
     steps = _Steps(STEPS[step], found.begin)
     first = steps.step_of(found.begin)
     count = steps.step_of(found.last) - first + 1
-    if count > MOST_STEPS:
+    if count > MAX_STEPS:
         raise ParameterInvalid(
-            f"step={step}: the profiles are of {count:,} {step}s, and {MOST_STEPS:,} are the most;"
-            " take a longer step, or less time with from, to or last"
+            f"step={step}: the profiles span {count:,} {step}s, and at most {MAX_STEPS:,} are allowed;"
+            " use a longer step, or select less time with from, to or last"
         )
     return replace(steps, first=first), count

@@ -1,4 +1,4 @@
-"""Tops: the functions, packages or files that take most, of one service or of all."""
+"""Tops: the functions, packages or files with the largest values, in one service or in all."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pprof_merge import Grouping, TopOrder, share_of
 from pgo_collector.queries.answers import SampleType, ServiceTotal, ServiceValues, Top, TopRow
 from pgo_collector.queries.tables import FleetTable
 
-_MOST_SERVICES_A_ROW = 10
+_MAX_SERVICES_A_ROW = 10
 
 
-def top_of(found: FleetTable, by: Grouping, sort: TopOrder, most: int) -> Top:
-    """The rows with most, by flat or cum."""
-    table, total = found.table, found.total
-    rows = table.order(0, sort)[:most]
-    services = _services_of(found, rows, sort)
-    totals = sorted(found.parts, key=lambda part: (-part.total, part.service))
+def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
+    """Return the `n_rows` rows with the largest flat or cumulative values."""
+    table, total = fleet.table, fleet.total
+    rows = table.order(0, sort)[:n_rows]
+    services = _services_of(fleet, rows, sort)
+    totals = sorted(fleet.parts, key=lambda part: (-part.total, part.service))
     return Top(
         by=by,
         sort=sort,
-        sample_type=SampleType.of(found.sample_type),
-        others=found.others,
-        profiles=found.profiles,
-        left_out=len(found.left_out),
-        coarse=len(found.coarse.blobs),
-        coarse_labels=list(found.coarse.labels),
+        sample_type=SampleType.of(fleet.sample_type),
+        others=fleet.others,
+        profiles=fleet.profiles,
+        left_out=len(fleet.left_out),
+        coarse=len(fleet.coarse.blobs),
+        coarse_labels=list(fleet.coarse.labels),
         total=total,
         services=[
             ServiceTotal(
@@ -53,12 +53,12 @@ def top_of(found: FleetTable, by: Grouping, sort: TopOrder, most: int) -> Top:
     )
 
 
-def _services_of(found: FleetTable, rows: list[int], sort: TopOrder) -> dict[int, list[ServiceValues]]:
-    """For each of some rows, the services that have most of it."""
-    is_wanted = np.zeros(len(found.table.names), np.bool_)
+def _services_of(fleet: FleetTable, rows: list[int], sort: TopOrder) -> dict[int, list[ServiceValues]]:
+    """Return, for each of some rows, the services with the largest values."""
+    is_wanted = np.zeros(len(fleet.table.names), np.bool_)
     is_wanted[rows] = True
     services: defaultdict[int, list[ServiceValues]] = defaultdict(list)
-    for part in found.parts:
+    for part in fleet.parts:
         for index in np.flatnonzero(is_wanted[part.rows]).tolist():
             flat, cum = int(part.flat[index]), int(part.cum[index])
             services[int(part.rows[index])].append(
@@ -72,5 +72,5 @@ def _services_of(found: FleetTable, rows: list[int], sort: TopOrder) -> dict[int
             )
     for values in services.values():
         values.sort(key=lambda value: (-getattr(value, sort), value.service))
-        del values[_MOST_SERVICES_A_ROW:]
+        del values[_MAX_SERVICES_A_ROW:]
     return services

@@ -25,7 +25,7 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
     @router.api_route(
         "/v1/merge",
         methods=["POST", *METHODS],
-        summary="The merge of a selection",
+        summary="Return the merge of a selection",
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 503),

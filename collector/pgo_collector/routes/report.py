@@ -26,7 +26,7 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     @router.api_route(
         "/v1/report",
         methods=METHODS,
-        summary="Whether the merge is fit to build with",
+        summary="Report whether the merge is fit to build with",
         response_description="The report",
         responses=problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters(*SELECTION),
@@ -37,7 +37,7 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
 
     @router.post(
         "/v1/report",
-        summary="Whether the merge is fit to build a program with, by its symbols",
+        summary="Report whether the merge is fit to build a program with; send the program's symbols",
         response_description="The report",
         responses=problems(400, 403, 404, 408, 413, 422, 500, 503),
         openapi_extra=parameters(*SELECTION, body="text/plain"),

@@ -1,1 +1,5 @@
-"""The pages that people look at, below /ui."""
+"""The web pages below /ui: `site.site_of` is the application, `pages/` has a module for each page.
+
+The pages show the results of `queries`, `releases` and `merges`; `templates/` and `static/` have their HTML,
+CSS and JavaScript.
+"""

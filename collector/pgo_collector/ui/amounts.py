@@ -1,4 +1,4 @@
-"""Amounts as people read them: values of profiles, bytes, shares, ages."""
+"""Format values for people: values of profiles, bytes, shares, ages. Most are filters of the templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pgo_collector.queries.answers import SampleType
 
-LONGEST_NAME = 240
+MAX_NAME = 240
 _TIME = ((3600 * 10**9, "h"), (60 * 10**9, "min"), (10**9, "s"), (10**6, "ms"), (10**3, "µs"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _COUNT = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
@@ -15,7 +15,7 @@ _AGES = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes")
 
 
 def amount(value: int, sample_type: SampleType) -> str:
-    """A value in its unit: `1.24 s`, `3.1 MiB`, `1,240`."""
+    """Return a value with its unit: `1.24 s`, `3.1 MiB`, `1,240`."""
     if sample_type.unit in _TO_NANOS:
         return nanos(value * _TO_NANOS[sample_type.unit])
     if sample_type.unit == "bytes":
@@ -24,32 +24,32 @@ def amount(value: int, sample_type: SampleType) -> str:
 
 
 def nanos(value: int) -> str:
-    """A duration in ns."""
+    """Return a duration, given in ns, with its unit: `1.24 s`."""
     return _scaled(value, _TIME) or f"{value:,} ns"
 
 
 def size(value: int) -> str:
-    """A number of bytes."""
+    """Return a number of bytes with its unit: `3.10 MiB`."""
     return _scaled(value, _BYTES) or f"{value:,} B"
 
 
 def count(value: int) -> str:
-    """A number of things, whole below a million."""
+    """Return a count, in full below a million: `1,240`, `3.10 million`."""
     return _scaled(value, _COUNT) or f"{value:,}"
 
 
 def percent(share: float) -> str:
-    """A share of 1, in three digits at most."""
+    """Return a share of 1 as a percentage: `12.3 %`, `1.23 %`."""
     return f"{100 * share:.1f} %" if share >= 0.0995 else f"{100 * share:.2f} %"
 
 
 def points(difference: float) -> str:
-    """A difference of shares, in percentage points."""
+    """Return a difference of shares in percentage points, with its sign: `+1.23`."""
     return f"{100 * difference:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def age(time_nanos: int, now_nanos: int) -> str:
-    """How long ago a time was."""
+    """Return how long ago a time was: `3 days ago`. Both times are Unix times in ns."""
     seconds = max(0, (now_nanos - time_nanos) // 10**9)
     for least, unit, name in _AGES:
         if seconds >= least:
@@ -58,12 +58,12 @@ def age(time_nanos: int, now_nanos: int) -> str:
 
 
 def day(time_nanos: int) -> str:
-    """A time as a date and a time of day, in UTC."""
+    """Return a Unix time in ns as a date and a time of day, in UTC."""
     return f"{datetime.fromtimestamp(time_nanos // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def cut(name: str, longest: int = LONGEST_NAME) -> str:
-    """A name, its middle left out where it is too long to be read."""
+def cut(name: str, longest: int = MAX_NAME) -> str:
+    """Return a name, with an ellipsis in place of its middle if it has more than `longest` characters."""
     if len(name) <= longest:
         return name
     half = (longest - 1) // 2
@@ -71,7 +71,7 @@ def cut(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def short(name: str) -> str:
-    """A function's name without the path of its package: `ssa.Compile`."""
+    """Return a function's name without the path of its package: `ssa.Compile`."""
     end = min((at for at in map(name.find, "([{<") if at >= 0), default=len(name))
     return name[name.rfind("/", 0, end) + 1 :]
 

@@ -1,4 +1,4 @@
-"""Drawings of flame graphs: boxes in rows, the whole at the top, as the template puts them into SVG."""
+"""Drawings of flame graphs: boxes in rows, the whole at the top. `drawing.html` makes SVG of them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame
 from pgo_collector.ui.amounts import amount, cut, percent, points, short
 
-ROW_HEIGHT = 22  # pixels; that of a box is one less
+ROW_HEIGHT = 22  # pixels; a box is one pixel lower
 _COLOURS = 24
-_MOST_CALLERS = 4
-_MOST_PACKAGES = 10
-# A box of this share of the width has room for letters, so many for each further one on a wide screen.
-_LEAST_LABELLED = 0.012
-_LETTERS_A_SHARE = 300
-_LONGEST_LABEL = 120
-_LONGEST_TITLE = 160
-# Differences of shares, in points, from which on a box has the next stronger colour.
+_MAX_CALLERS = 4
+_MAX_PACKAGES = 10
+# A box needs this share of the width to have a label; a label as wide as the graph has room for this many
+# characters on a wide screen.
+_MIN_LABELLED = 0.012
+_CHARACTERS = 300
+_MAX_LABEL = 120
+_MAX_TITLE = 160
+# Differences of shares from which on a box has the next stronger colour.
 _STEPS = (0.0002, 0.002, 0.01, 0.03)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box: its place, in percent of the width and in rows; colour, key, title and label.
+    """A box of a flame graph. `left` and `width` are percentages of the width, `row` counts from the top.
 
-    The label is empty where there is no room for one.
+    `key` is that of the node. `label` is empty if the box is too narrow for one.
     """
 
     left: str
@@ -42,10 +43,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A flame graph to be drawn; `packages` are those that have most of the width, and their colours.
+    """A flame graph to draw. `packages` are the largest packages and their colours.
 
-    `root` is the name of the call that is looked at, empty for the whole; `root_share` is its share of the
-    whole, and `matched` that of the stacks which a search found.
+    `root` is the name of the call that the graph is zoomed to, empty for the whole; `root_share` is its share
+    of the whole. `matched` is the share of the stacks that the search found.
     """
 
     boxes: list[Box]
@@ -57,7 +58,7 @@ class Drawing:
 
 
 def drawing_of(flame: Flame, search: str) -> Drawing:
-    """The drawing of a flame graph, in which `search` was looked for."""
+    """Return the drawing of a flame graph; `search` is the text that was searched for."""
     graph = flame.graph
     drawer = _Drawer(graph, SampleType.of(flame.sample_type))
     whole = graph.total[0].tolist()
@@ -82,7 +83,7 @@ class _Drawer:
         self._package = [package_of(Frame(name, "", 0)) for name in graph.names]
 
     def boxes(self, *, is_search: bool) -> list[Box]:
-        """All of them, row by row from the top."""
+        """Return all boxes: those of the callers of the root, then the root and all below it."""
         graph = self._graph
         root, starts, weights = graph.root, graph.starts().tolist(), graph.weight.tolist()
         boxes, depth, keys = self._caller_boxes(), graph.depth.tolist(), graph.key.tolist()
@@ -108,7 +109,7 @@ class _Drawer:
         return boxes
 
     def packages(self) -> list[tuple[str, str]]:
-        """The packages with most of the width of their own, and their colours."""
+        """Return the packages with the largest flat values, and their colours."""
         graph = self._graph
         own: dict[str, float] = {}
         for node in range(graph.root, len(graph.names)):
@@ -117,12 +118,12 @@ class _Drawer:
                 weight = sum(map(share_of, graph.own[node].tolist(), self._whole))
                 own[package] = own.get(package, 0.0) + weight
         largest = sorted(own, key=lambda package: (-own[package], package))
-        return [(cut(package, 60), _colour_of(package)) for package in largest[:_MOST_PACKAGES]]
+        return [(cut(package, 60), _colour_of(package)) for package in largest[:_MAX_PACKAGES]]
 
     def _caller_boxes(self) -> list[Box]:
-        """The whole and the nearest callers of what is looked at, each in a row of its own, as wide."""
+        """Return boxes for the whole and the nearest callers of the root: one a row, of the full width."""
         callers = self._callers
-        skipped = callers[1:-_MOST_CALLERS]
+        skipped = callers[1:-_MAX_CALLERS]
         shown = [node for node in callers if node not in skipped]
         rows = [(node, self._name(node)) for node in shown]
         if skipped:
@@ -156,35 +157,35 @@ class _Drawer:
             now, base = shares
             return f"{name}\n{percent(now)}, in the base {percent(base)}: {points(now - base)} points"
         total, own = int(self._graph.total[node, 0]), int(self._graph.own[node, 0])
-        amounts = f"{amount(total, self._sample_type)} in all, {amount(own, self._sample_type)} of its own"
+        amounts = f"{amount(total, self._sample_type)} cumulative, {amount(own, self._sample_type)} flat"
         return f"{name}\n{percent(shares[0])}: {amounts}"
 
     def _label(self, node: int, part: float) -> str:
-        if part < _LEAST_LABELLED:
+        if part < _MIN_LABELLED:
             return ""
         name = self._name(node)
-        room = min(_LONGEST_LABEL, int(part * _LETTERS_A_SHARE))
+        room = min(_MAX_LABEL, int(part * _CHARACTERS))
         return name if len(name) <= room else f"{name[: room - 1]}…"
 
     def _name(self, node: int, *, is_short: bool = True) -> str:
         if not node:
             return "all"
         name = self._graph.names[node]
-        return short(name) if is_short else cut(name, _LONGEST_TITLE)
+        return short(name) if is_short else cut(name, _MAX_TITLE)
 
 
 def _key(key: int) -> str:
-    """As a link has it; that of the whole is short."""
+    """Return the key of a node as text in a link; the key of the whole is `0`."""
     return f"{key:016x}" if key else "0"
 
 
 def _colour_of(package: str) -> str:
-    """One colour for a package, on whichever page."""
+    """Return the colour of a package, the same on all pages."""
     return f"c{crc32(package.encode()) % _COLOURS}"
 
 
 def _shade_of(shares: list[float]) -> str:
-    """How much more, or less, there is now than in the base."""
+    """Return the colour for the difference between the share now and the share in the base."""
     now, base = shares
     strength = sum(abs(now - base) >= step for step in _STEPS)
     if not strength:

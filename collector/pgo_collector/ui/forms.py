@@ -1,4 +1,4 @@
-"""Forms: whether a page of ours sent one, and what is in it."""
+"""Forms: check that a page of this site sent one, and read its fields."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from starlette.requests import Request
 
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, FromAnotherSite
 
-_LARGEST_FORM = 16 << 10
+_MAX_FORM = 16 << 10
 _FORM_SECONDS = 10
 
 
 def check_same_site(request: Request) -> None:
-    """Raises FromAnotherSite where the browser says so of a form.
+    """Raise FromAnotherSite if the browser sent a form for a page of another site.
 
-    Browsers say it by Sec-Fetch-Site or, over plain HTTP, by Origin; what says neither isn't one.
+    Browsers tell the site in Sec-Fetch-Site or, over plain HTTP, in Origin; a client that sends neither
+    header isn't a browser.
     """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is None:
@@ -28,14 +29,14 @@ def check_same_site(request: Request) -> None:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The first value of each field. Raises BodyTooLarge and BodyTooSlow."""
+    """Return the first value of each field. Raises BodyTooLarge and BodyTooSlow."""
     body = b""
     try:
         async with asyncio.timeout(_FORM_SECONDS):
             async for chunk in request.stream():
                 body += chunk
-                if len(body) > _LARGEST_FORM:
-                    raise BodyTooLarge(f"the form is larger than {_LARGEST_FORM:,} bytes")
+                if len(body) > _MAX_FORM:
+                    raise BodyTooLarge(f"the form is larger than {_MAX_FORM:,} bytes")
     except TimeoutError:
         raise BodyTooSlow(f"the form took longer than {_FORM_SECONDS} seconds") from None
     fields = parse_qs(body.decode("latin-1"), encoding="utf-8", errors="replace")

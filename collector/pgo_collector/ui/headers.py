@@ -1,4 +1,4 @@
-"""The headers of every page: what a browser may do with it, which is nothing that a profile could ask for."""
+"""Security headers of every page: nothing in a profile can make a browser run or load anything."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# No script or style but our files', none of them in a page; nothing from another host; no page in a frame.
-PAGES = (
+# Scripts and styles come from this server's files only, none is inline; nothing comes from another host; no
+# page is shown in a frame.
+PAGES_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-# It writes its own styles, and has fonts and a decoder of one format in WebAssembly.
-SPEEDSCOPE = (
+# speedscope has inline styles, fonts, and a decoder of one format in WebAssembly.
+SPEEDSCOPE_POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self'; connect-src 'self';"
     " form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -26,15 +27,15 @@ _HEADERS = {
 
 
 class PageHeaders:
-    """An ASGI layer around some `routes`; what a route says of caching goes before what is said here."""
+    """ASGI middleware that adds the headers to responses; a route's own Cache-Control stays."""
 
-    def __init__(self, app: ASGIApp, policy: str = PAGES) -> None:
+    def __init__(self, app: ASGIApp, policy: str = PAGES_POLICY) -> None:
         self._app = app
         self.routes: list[BaseRoute] = getattr(app, "routes", [])
         self._headers = {"Content-Security-Policy": policy, "Cache-Control": "private, no-store", **_HEADERS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and adds the headers to its answer."""
+        """Pass a request on, and add the headers to its response."""
 
         async def add(message: Message) -> None:
             if message["type"] == "http.response.start":

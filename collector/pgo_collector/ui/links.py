@@ -1,4 +1,4 @@
-"""Links among the pages of a service, which keep what is selected."""
+"""Links between the pages of a service; they keep the selection."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from pgo_collector.http.selections import first
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
-# Of what is selected, in a link; a page has a thousand of them.
-_LONGEST = 1000
+# The length of the selection in a link; a page has up to a thousand links.
+_MAX_QUERY = 1000
 
 
 def query_of(parameters: dict[str, str]) -> str:
-    """A query with its question mark; nothing for no parameters."""
+    """Return the query of a URL with its question mark; empty without parameters."""
     return f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Of a page of a service: the parameters that it was asked for with."""
+    """The parameters of a request for a page of a service, from which the page's links are made.
+
+    `selected` are those of the selection, `own` those of the page.
+    """
 
     service: str
     page: str
@@ -35,26 +38,28 @@ class Links:
 
     @classmethod
     def of(cls, request: Request, page: str, *own: str) -> Self:
-        """Those of a request for a page that has parameters of its own. Raises ParameterInvalid."""
-        selected = {name: text for name in SELECTED if (text := _all(request, name))}
-        if len(query_of(selected)) > _LONGEST:
-            raise ParameterInvalid(f"labels: a page takes {_LONGEST:,} letters of them at most")
+        """Return the links for a request; `own` are the page's own parameters. Raises ParameterInvalid."""
+        selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
+        if len(query_of(selected)) > _MAX_QUERY:
+            raise ParameterInvalid(
+                f"labels: the selection is longer than {_MAX_QUERY:,} characters; use fewer labels"
+            )
         given = {name: first(request, name) or "" for name in own if name in request.query_params}
-        # A base's labels may be none; elsewhere what is empty isn't meant.
+        # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
         return cls(context_of(request).service, page, selected, kept)
 
     def to(self, page: str, **parameters: str | int) -> str:
-        """A link to another page of the service, of the same selection."""
+        """Return a link to another page of the service, with the same selection."""
         further = {name: str(value) for name, value in parameters.items()}
         return self._path(page) + query_of(self.selected | further)
 
     def here(self, **changes: str | int | None) -> str:
-        """A link to this page, with other parameters; without those that are None."""
+        """Return a link to this page with other parameters; None removes a parameter."""
         return self._path(self.page) + query_of(self.changed(**changes))
 
     def changed(self, **changes: str | int | None) -> dict[str, str]:
-        """The parameters of such a link."""
+        """Return the parameters of the link that `here` returns."""
         every: dict[str, str | int | None] = {**self.selected, **self.own, **changes}
         return {name: str(value) for name, value in every.items() if value is not None}
 
@@ -62,7 +67,7 @@ class Links:
         return f"{SERVICES}/{quote(self.service, safe='')}" + (f"/{page}" if page else "")
 
 
-def _all(request: Request, name: str) -> str:
-    """The values of a parameter: labels may be given several times."""
+def _value_of(request: Request, name: str) -> str:
+    """Return the value of a parameter; `labels` may be given several times and are joined."""
     values = [text for text in request.query_params.getlist(name) if text]
     return ",".join(values) if name == "labels" else next(iter(values), "")

@@ -1,4 +1,4 @@
-"""Plots: shares over time as paths of SVG, in a box of 1,000 by 100 that is stretched to the page."""
+"""Plots: shares over time as SVG paths in a box of 1,000 by 100, which is stretched to fit the page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pgo_collector.queries.answers import SeriesPoint
 from pgo_collector.ui.amounts import percent
 
 WIDTH, HEIGHT = 1000, 100
-# The top of the scale is one of these, times a power of ten.
+# The top of the scale is one of these numbers times a power of ten.
 _ROUND = (1, 1.5, 2, 3, 5, 7.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A step of time: where it is from the left, how wide, and what is to be said of it."""
+    """A step of time: its distance from the left, its width, and its tooltip."""
 
     left: float
     width: float
@@ -24,8 +24,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Two lines: of what a function takes with all that it calls, and by itself. `top` is the scale's end, a
-    share; `times` are the first, the middle and the last step.
+    """Two lines: the cumulative and the flat share of a function or package.
+
+    `top` is the share at the top of the scale. `times` are the first, the middle and the last step.
     """
 
     cum: str
@@ -38,7 +39,7 @@ class Plot:
 
 
 def plot_of(points: Sequence[SeriesPoint]) -> Plot:
-    """The plot of at least one step. A step without a profile is a gap."""
+    """Return the plot of one step or more. A step without a profile is a gap."""
     top = _top(max(point.cum_share for point in points))
     width = WIDTH / len(points)
     runs = _runs(points)
@@ -52,7 +53,7 @@ def plot_of(points: Sequence[SeriesPoint]) -> Plot:
     cum = [point.cum_share for point in points]
     flat = [point.flat_share for point in points]
     areas = [f"{line(run, cum)}L{x(run[-1]):.1f},{HEIGHT}L{x(run[0]):.1f},{HEIGHT}Z" for run in runs]
-    # A step between gaps has no line; a dot is one without a length.
+    # A step between two gaps has no line to a neighbour: a line of length 0 is drawn as a dot.
     alone = [at for run in runs if len(run) == 1 for at in run]
     dots = "".join(f"{line([at], shares)}h0" for at in alone for shares in (cum, flat))
     middle = points[len(points) // 2].time
@@ -65,8 +66,8 @@ def plot_of(points: Sequence[SeriesPoint]) -> Plot:
             Column(
                 round(at * width, 2),
                 round(width, 2),
-                f"{moment(point.time)}: {percent(point.cum_share)} with what it calls,"
-                f" {percent(point.flat_share)} by itself",
+                f"{moment(point.time)}: {percent(point.cum_share)} cumulative,"
+                f" {percent(point.flat_share)} flat",
             )
             for run in runs
             for at in run
@@ -82,12 +83,12 @@ def plot_of(points: Sequence[SeriesPoint]) -> Plot:
 
 
 def moment(time: str) -> str:
-    """A step's time, without what is 0 in it."""
+    """Return a step's time: its date, and its time of day unless it is midnight."""
     return time[:10] if time[11:16] == "00:00" else f"{time[:10]} {time[11:16]}"
 
 
 def _runs(points: Sequence[SeriesPoint]) -> list[list[int]]:
-    """The steps that have profiles, those together between which there is no gap."""
+    """Return the steps with profiles as lists of consecutive steps."""
     runs: list[list[int]] = []
     for at, point in enumerate(points):
         if not point.total:
@@ -100,6 +101,6 @@ def _runs(points: Sequence[SeriesPoint]) -> list[list[int]]:
 
 
 def _top(largest: float) -> float:
-    """A round share that is as large at least."""
+    """Return the smallest round share that is at least `largest`."""
     scales = (factor * 10.0**power for power in range(-4, 0) for factor in _ROUND)
     return next((scale for scale in scales if scale >= largest), 1.0)

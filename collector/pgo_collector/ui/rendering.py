@@ -1,4 +1,7 @@
-"""Rendering: templates to pages. Whatever is put into one is escaped; none has a script or a style in it."""
+"""Rendering: make pages from templates, and serve their files.
+
+The templates escape all values, and no page has an inline script or style.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _FILTERS = (
 
 
 class Rendering:
-    """The templates."""
+    """The templates, ready to render."""
 
     def __init__(self) -> None:
         self._templates = Environment(
@@ -48,7 +51,7 @@ class Rendering:
         headers: Mapping[str, str] | None = None,
         **context: Any,
     ) -> HTMLResponse:
-        """A page; whoever is signed in is its `visitor`."""
+        """Return a page; its `visitor` is the name or fingerprint of the signed-in key, or None."""
         key = context_of(request).key
         visitor = None if key is None else key.name or key.fingerprint
         text = await asyncio.to_thread(self._text, template, visitor=visitor, **context)
@@ -59,25 +62,25 @@ class Rendering:
 
 
 STATIC = Path(__file__).parent / "static"
-# Made by `make speedscope`; it isn't in git.
+# Built by `make speedscope`; not in git.
 SPEEDSCOPE = Path(__file__).parent / "speedscope"
 
-# Media types are the same on every machine, and no request reads the machine's own table.
+# Use Python's own table of media types, which is the same on every machine, and not the machine's files.
 mimetypes.init([])
 
 
 class Assets(StaticFiles):
-    """The files of a folder; browsers ask each time whether there is another."""
+    """The files of a folder; browsers revalidate them on each use."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The file, or 304 to a browser that has it."""
+        """Return the file, or 304 if the browser has it."""
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "private, no-cache"
         return response
 
 
 def version_of_assets() -> str:
-    """What is different when any file of the pages is."""
+    """Return a digest of the static files; links to them carry it, so a new file is loaded at once."""
     digest = blake2b(digest_size=6)
     for path in sorted(STATIC.iterdir()):
         digest.update(path.read_bytes())
@@ -85,5 +88,5 @@ def version_of_assets() -> str:
 
 
 def has_speedscope() -> bool:
-    """Whether it was built."""
+    """Return whether speedscope was built."""
     return (SPEEDSCOPE / "index.html").is_file()

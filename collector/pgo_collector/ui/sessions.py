@@ -1,8 +1,8 @@
-"""Sessions: what a browser holds in place of a key. Nothing is kept of them here.
+"""Sessions: signed tokens that a browser holds in place of a key. The server stores none of them.
 
-A session names its key's fingerprint and when it ends, and is signed with the server's secret over the key's
-digest. It is worth nothing without the server, and ends with the key: what isn't in the keys file any more
-has no digest to check with.
+A token has the key's fingerprint and the time when it ends. It is signed with the server's secret over the
+key's digest and that time. A session ends early if its key is removed from the keys file, since the signature
+can't be checked without the key's digest.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions of the keys of a file, for so many seconds each."""
+    """Begins and checks sessions for the keys of a file; each lasts `seconds`."""
 
     keys: KeyFile
     secret: bytes
     seconds: int
 
     def begin(self, key: Key) -> str:
-        """A session of a key, from now on."""
+        """Return the token of a new session of a key."""
         ends = str(int(time.time()) + self.seconds)
         return f"{key.fingerprint}.{ends}.{self._signature(key, ends)}"
 
     def key_of(self, token: str) -> Key | None:
-        """The key of a session that goes on, if it is still one of the file's."""
+        """Return the key of a session; None if the token is invalid, has ended, or its key is removed."""
         found = _TOKEN.fullmatch(token)
         if found is None:
             return None
@@ -56,7 +56,7 @@ _BYTES = 32
 
 
 def session_secret(path: Path) -> bytes:
-    """What the file holds, made with mode 0600 if it is missing or isn't whole. Raises OSError."""
+    """Return the secret in a file; if it is missing or incomplete, make it with mode 0600. Raises OSError."""
     try:
         secret = path.read_bytes()
     except FileNotFoundError:

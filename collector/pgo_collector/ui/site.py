@@ -1,4 +1,4 @@
-"""The site: all pages as one application, to be mounted at /ui."""
+"""The site: all pages as one ASGI application, which the server mounts at /ui."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from starlette.types import ASGIApp
 
 from pgo_collector.errors import KeyRefused, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, explained
-from pgo_collector.ui.headers import SPEEDSCOPE as SPEEDSCOPE_POLICY
-from pgo_collector.ui.headers import PageHeaders
+from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.flame import flame_routes
@@ -20,7 +19,7 @@ from pgo_collector.ui.pages.merge import merge_routes
 from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
 from pgo_collector.ui.pages.top import top_routes
-from pgo_collector.ui.pages.visitors import to_sign_in, visitor_routes
+from pgo_collector.ui.pages.visitors import redirect_to_sign_in, visitor_routes
 from pgo_collector.ui.rendering import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.sources import Sources
 
@@ -28,7 +27,7 @@ _PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes,
 
 
 def site_of(sources: Sources) -> ASGIApp:
-    """The pages, their files, and speedscope if it was built."""
+    """Return the application: the pages, their files, and speedscope if it was built."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.include_router(visitor_routes(sources.sessions, sources.throttle, sources.rendering))
     for routes in _PAGES:
@@ -41,7 +40,7 @@ def site_of(sources: Sources) -> ASGIApp:
         if isinstance(error, ClientDisconnect):
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         if isinstance(error, KeyRefused):
-            return to_sign_in(request)
+            return redirect_to_sign_in(request)
         status, detail, headers = explained(request, error)
         return await sources.rendering.page(
             request, "problem.html", status, headers, title=status.phrase, detail=detail

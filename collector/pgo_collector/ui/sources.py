@@ -1,4 +1,4 @@
-"""Sources: what the pages are made from, which is what the routes of the API are made from."""
+"""Sources: the parts of the collector that the pages use; the routes of the API use the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pgo_collector.ui.throttle import SignInThrottle
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All of them, and the templates and sessions."""
+    """What the pages read from, their templates, and the sessions of their visitors."""
 
     sessions: Sessions
     throttle: SignInThrottle

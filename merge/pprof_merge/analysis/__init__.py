@@ -1,7 +1,7 @@
-"""Analysis: what a merged profile says, as pure functions of it.
+"""Analysis: pure functions from a merged profile to what a person or a build wants to know of it.
 
-`stacks` spells out each sample's stack, `grouping` names functions, packages and files; on them stand
-`top_table`, `diff`, `flame_graph` and `timeline`. `call_edges` are the weighted calls that Go's compiler
-reads; on them stand `overlap`, `coverage`, `outliers` and the `report`. `rules` drops functions from a
+`stacks` lists the frames of each sample, `grouping` names a frame's function, package or file; `top_table`,
+`diff`, `flame_graph` and `timeline` build on both. `call_edges` computes the weighted calls that Go's
+compiler reads; `overlap`, `coverage`, `outliers` and `report` build on it. `rules` removes functions from a
 profile.
 """

@@ -1,8 +1,8 @@
-"""Call edges: all that Go's compiler takes from a profile, computed as the compiler computes them.
+"""Call edges: everything that Go's compiler takes from a profile, computed as the compiler computes it.
 
-Follows `cmd/internal/pgo/pprof.go` and `internal/profile/graph.go` in Go's source; before Go 1.23 the same
-code was in `cmd/compile/internal/pgo`. A sample counts for its two leaf locations only. Their lines, inlined
-ones too, are nodes, and every step from one node to another is an edge, once a sample.
+The source is `cmd/internal/pgo/pprof.go` and `internal/profile/graph.go` in Go; before Go 1.23 the same code
+was in `cmd/compile/internal/pgo`. Only the two leaf locations of a sample count. Each of their lines, inlined
+calls included, is a node; each step from one node to another is an edge, counted once a sample.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.headers import WEIGHING_TYPES
 from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples
 
-# Rows of several columns are sorted as one number each, where it has no more than 63 bits.
-_MOST_KEYS = 1 << 63
-# What the nodes of a pair of locations take on the way to their edges, a third of it in each of the arrays
-# that are there at once; and each edge of a sample.
+# Rows of several columns are sorted by one combined number, as long as it fits into 63 bits.
+_MAX_KEYS = 1 << 63
+# Memory, in bytes, that one node of a pair of locations takes while its edges are computed: about three
+# arrays exist at once, each with a third of it. The second figure is that of one edge of a sample.
 _NODE_BYTES = 40
 _EDGE_BYTES = 16
-ADVICE = "select fewer profiles: calls that are inlined in one another hundredfold make too many edges"
+ADVICE = "select fewer profiles: calls inlined into each other hundreds deep make too many edges"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallEdges:
-    """One row an edge, each once, sorted by caller, offset and callee.
+    """Distinct call edges, one a row, sorted by caller, offset and callee.
 
-    `caller` and `callee` are rows of `names`, which are sorted, distinct and all used. `offset` is the line
-    of the call less the first line of the caller; `weight` is the sum of the samples, wrapping at 64 bits.
+    `caller` and `callee` (n_edges) are rows of `names`, which are sorted, distinct and all in use. `offset`
+    is the line of the call minus the first line of the caller. `weight` is the sum of the samples' values; it
+    wraps at 64 bits.
     """
 
     names: list[bytes]
@@ -46,9 +47,9 @@ class CallEdges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedEdges:
-    """Edges, and the samples that they come from: `edge` is ragged by `offsets` (n_samples + 1).
+    """Call edges, and the edges of each sample: `edge` is ragged by `offsets` (n_samples + 1).
 
-    An edge is as often in a sample's row as the sample's value is added to it.
+    A sample's row repeats an edge as often as the sample's value is added to the edge's weight.
     """
 
     edges: CallEdges
@@ -58,7 +59,7 @@ class TracedEdges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
-    """One row a node of Go's call graph: a line of a function at an address. `name` is a rank among names."""
+    """Nodes of Go's call graph, one a row: a line of a function at an address. `name` is a name's rank."""
 
     name: Int64s
     offset: Int64s
@@ -70,10 +71,11 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Calls:
-    """Distinct pairs of a leaf location and its caller's, as the nodes in them, the innermost first.
+    """Distinct pairs of a leaf location and its caller's location, as the nodes in them, the innermost first.
 
-    `node` is flat, and `call` says to which pair each belongs; `weight` (n_calls) is the sum of its samples.
-    `of_sample` (n_samples) is the pair of each sample, n_calls where it doesn't count.
+    `node` and `call` have a row for each node of each pair: `call` is the number of the pair. `weight`
+    (n_calls) is the sum of a pair's samples. `of_sample` (n_samples) is the pair of each sample, or n_calls
+    for a sample that doesn't count.
     """
 
     node: Int64s
@@ -82,8 +84,8 @@ class _Calls:
     of_sample: Int64s
 
 
-def weighing_column(header: Header) -> int:
-    """The column of values that the compiler takes. Raises UnfitForFormat where it would take none."""
+def weight_column(header: Header) -> int:
+    """Return the column of values that the compiler takes. Raises UnfitForFormat if it takes none of them."""
     for column, sample_type in enumerate(header.sample_types):
         if sample_type in WEIGHING_TYPES:
             return column
@@ -92,17 +94,18 @@ def weighing_column(header: Header) -> int:
 
 
 def call_edges(profile: Profile, budget: Budget = UNBOUNDED) -> CallEdges:
-    """The edges; where there are none, or their weights add up to 0, the compiler ignores the profile.
+    """Return the call edges of a profile.
 
-    Raises UnfitForFormat where the compiler fails: no sample type that it takes, or no `start_line` at all;
-    and OutputTooLarge where there are too many to be made within the budget.
+    The compiler ignores a profile that has none, or whose weights add up to 0. Raises UnfitForFormat where
+    the compiler fails: no sample type that it takes, or no `start_line` at all. Raises OutputTooLarge if
+    computing the edges takes more than the budget.
     """
     edges, *_ = _edges(profile, budget)
     return edges
 
 
 def traced_edges(profile: Profile, budget: Budget = UNBOUNDED) -> TracedEdges:
-    """The edges as `call_edges` has them, and the samples of each. Raises as it does."""
+    """Return the edges that `call_edges` returns, and those of each sample. Raises as `call_edges` does."""
     edges, calls, call, edge = _edges(profile, budget)
     n_edges = np.bincount(call, minlength=len(calls.weight) + 1)
     budget.check_rows(int(n_edges[calls.of_sample].sum()), _EDGE_BYTES, ADVICE)
@@ -112,15 +115,15 @@ def traced_edges(profile: Profile, budget: Budget = UNBOUNDED) -> TracedEdges:
 
 
 def _edges(profile: Profile, budget: Budget) -> tuple[CallEdges, _Calls, Int64s, Int64s]:
-    """The edges, the calls, and both for each time that a call has an edge, in the order of calls."""
-    values = profile.samples.values[:, weighing_column(profile.header)]
+    """Return the edges, the calls, and the numbers of call and edge of each edge in a call, in call order."""
+    values = profile.samples.values[:, weight_column(profile.header)]
     names, name_of_function = _names(profile)
     nodes, node_of_frame, frame_offsets = _nodes(profile, name_of_function)
     calls = _calls(profile.samples, values, node_of_frame, frame_offsets, budget)
-    kept = _kept(calls, len(nodes))
+    kept = _is_kept(calls, len(nodes))
     if kept.any() and not nodes.has_start_line[kept].any():
         raise UnfitForFormat("no function has a start line; programs built with Go 1.20 or later write them")
-    call, parent, child = _steps(calls, len(nodes))
+    call, parent, child = _node_edges(calls, len(nodes))
     counted = kept[parent]
     call, parent, child = call[counted], parent[counted], child[counted]
     edge, first = _distinct((nodes.name[parent], nodes.offset[parent], nodes.name[child]))
@@ -131,20 +134,23 @@ def _edges(profile: Profile, budget: Budget) -> tuple[CallEdges, _Calls, Int64s,
         caller=row[: len(caller)],
         offset=offset,
         callee=row[len(caller) :],
-        weight=sums(edge, calls.weight[call], len(first)),
+        weight=sum_groups(edge, calls.weight[call], len(first)),
     )
     return edges, calls, call, edge
 
 
-def sums(groups: Int64s, values: Int64s, n_groups: int) -> Int64s:
-    """The sum of the values of each group (n_groups): exact, and wrapping at 64 bits as Go's."""
+def sum_groups(groups: Int64s, values: Int64s, n_groups: int) -> Int64s:
+    """Return the sum of the values of each group, (n_groups): exact, wrapping at 64 bits as in Go."""
     total = np.zeros(n_groups, np.int64)
     np.add.at(total, groups, values)
     return total
 
 
 def _names(profile: Profile) -> tuple[list[bytes], Int64s]:
-    """Names, sorted and distinct, and that of each function; after the last comes no function's: empty."""
+    """Return the distinct names, sorted, and the rank of each function's name, (n_functions + 1).
+
+    The last rank is that of the empty name, for a frame without a function.
+    """
     texts = [*(profile.strings[row] for row in profile.functions.name.tolist()), b""]
     names = sorted(set(texts))
     ranks = dict(zip(names, range(len(names)), strict=True))
@@ -152,9 +158,9 @@ def _names(profile: Profile) -> tuple[list[bytes], Int64s]:
 
 
 def _nodes(profile: Profile, name_of_function: Int64s) -> tuple[_Nodes, Int64s, Int64s]:
-    """The nodes, that of each frame, and the offsets (n_locations + 1) of the frames of each location.
+    """Return the nodes, each frame's node, and the offsets (n_locations + 1) of each location's frames.
 
-    A frame is a line; a location without lines has one too, of line 0 in no function.
+    A frame is a line of a location. A location without lines has one frame: line 0 of no function.
     """
     locations, lines = profile.locations, profile.locations.lines
     n_lines = np.diff(lines.offsets)
@@ -174,12 +180,15 @@ def _nodes(profile: Profile, name_of_function: Int64s) -> tuple[_Nodes, Int64s, 
 def _calls(
     samples: Samples, values: Int64s, node_of_frame: Int64s, frame_offsets: Int64s, budget: Budget
 ) -> _Calls:
-    """The two leaf locations of all samples that have a location and a value."""
+    """Return the pairs of leaf locations of all samples that have a location and a value other than 0.
+
+    Raises OutputTooLarge if their nodes take more than the budget.
+    """
     depth = np.diff(samples.location_offsets)
     counted = (depth > 0) & (values != 0)
     leaf_at, has_caller = samples.location_offsets[:-1][counted], depth[counted] > 1
-    leaf = samples.locations[leaf_at].astype(np.int64)  # a pair of them takes more than 32 bits
-    # Where there is no caller, one location more stands in, which has no frame.
+    leaf = samples.locations[leaf_at].astype(np.int64)  # the number of a pair can take more than 32 bits
+    # A stack of one location gets an additional location without frames as its caller.
     n_locations = len(frame_offsets) - 1
     caller = np.full(len(leaf), n_locations)
     caller[has_caller] = samples.locations[leaf_at[has_caller] + 1]
@@ -191,21 +200,21 @@ def _calls(
     budget.check_rows(int(np.diff(frame_offsets)[locations].sum()), _NODE_BYTES, ADVICE)
     frames, offsets = take_rows(frame_offsets, locations)
     call = np.repeat(np.arange(len(pairs)), np.diff(offsets[::2]))
-    return _Calls(node_of_frame[frames], call, sums(pair, values[counted], len(pairs)), of_sample)
+    return _Calls(node_of_frame[frames], call, sum_groups(pair, values[counted], len(pairs)), of_sample)
 
 
-def _kept(calls: _Calls, n_nodes: int) -> Bools:
-    """Which nodes the graph keeps: those with a sum, over all samples that they are in or are the leaf of."""
+def _is_kept(calls: _Calls, n_nodes: int) -> Bools:
+    """Return which nodes the graph keeps, (n_nodes): those whose cumulative or flat sum is not 0."""
     once = _sorted_distinct(calls.call * n_nodes + calls.node)
-    cumulative = sums(once % n_nodes, calls.weight[once // n_nodes], n_nodes)
+    cumulative = sum_groups(once % n_nodes, calls.weight[once // n_nodes], n_nodes)
     is_leaf = np.diff(calls.call, prepend=-1) != 0
-    flat = sums(calls.node[is_leaf], calls.weight, n_nodes)
+    flat = sum_groups(calls.node[is_leaf], calls.weight, n_nodes)
     kept: Bools = (cumulative != 0) | (flat != 0)
     return kept
 
 
-def _steps(calls: _Calls, n_nodes: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Each step from a node to another, once a call, in the order of calls: call, parent and child."""
+def _node_edges(calls: _Calls, n_nodes: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return each edge between two nodes, once a call, in the order of calls: call, parent and child."""
     child, parent = calls.node[:-1], calls.node[1:]
     is_step = (np.diff(calls.call) == 0) & (child != parent)
     pairs, pair = np.unique((parent * n_nodes + child)[is_step], return_inverse=True)
@@ -215,19 +224,25 @@ def _steps(calls: _Calls, n_nodes: int) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def _sorted_distinct(numbers: Int64s) -> Int64s:
-    """As np.unique for numbers from 0, at a quarter of the time that its hash table takes for as many."""
+    """Return the distinct numbers, which are 0 or more, sorted.
+
+    Takes a quarter of the time of np.unique, which builds a hash table.
+    """
     ordered = np.sort(numbers)
     distinct: Int64s = ordered[np.diff(ordered, prepend=-1) != 0]
     return distinct
 
 
 def _distinct(columns: tuple[Int64s, ...]) -> tuple[Int64s, Int64s]:
-    """Numbers for rows, in the order of the columns, one for equal rows; and a row of each number."""
+    """Return a number for each row, and one row of each number.
+
+    Equal rows have the same number; numbers are in the order of the rows, compared by column after column.
+    """
     keys, n_keys = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         lowest = int(column.min(initial=0))
         digits, n_digits = column - lowest, int(column.max(initial=0)) - lowest + 1
-        if n_keys * n_digits >= _MOST_KEYS:
+        if n_keys * n_digits >= _MAX_KEYS:
             (keys, n_keys), (digits, n_digits) = _ranks(keys), _ranks(column)
         keys = keys * n_digits + digits
         n_keys *= n_digits
@@ -240,6 +255,6 @@ def _distinct(columns: tuple[Int64s, ...]) -> tuple[Int64s, Int64s]:
 
 
 def _ranks(column: Int64s) -> tuple[Int64s, int]:
-    """The rank of each number among the distinct ones, and how many there are."""
+    """Return the rank of each number among the distinct numbers, and how many distinct numbers there are."""
     values, ranks = np.unique(column, return_inverse=True)
     return ranks, len(values)

@@ -1,7 +1,7 @@
-"""Coverage: how much of a profile is in functions that a given program has.
+"""Coverage: how much of a profile is in functions that a given program has. Part of the report.
 
-A profile goes on counting for functions that have since been renamed or removed, and no compiler says so
-(golang/go#70291). Functions go by name, as they do in the compiler.
+A profile keeps its weight in functions that have since been renamed or removed, and no compiler reports it
+(golang/go#70291). Functions are matched by name, as in the compiler.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, outermost_
 from pprof_merge.errors import SymbolsInvalid
 from pprof_merge.profile import Bools, Floats, Profile
 
-_MOST_NAMED = 20
+_MAX_MISSING = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Shares of weight, which add up to 1; where there is no weight, all are 0."""
+class WeightShares:
+    """Shares of weight, from 0 to 1. They add up to 1; without any weight, all are 0."""
 
     present: float
     missing: float
@@ -29,8 +29,8 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """A function that the program doesn't have, and the share of weight that is in it."""
+class MissingFunction:
+    """A function that the program doesn't have, and the share of weight in it."""
 
     function: str
     share: float
@@ -38,22 +38,22 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much is in functions of a program with so many symbols.
+    """How much of a profile's weight is in functions of a program, which has `symbols` functions.
 
-    `functions`: a sample counts for the function whose code was running, that is the outermost one where
-    calls are inlined; unknown is code without a name. `edges`: a call counts as present if both functions
-    are. A function that was only ever seen inlined need not have a symbol, so that a call of it is unknown.
-    `missing` are the functions with most weight, at most 20.
+    `functions`: a sample counts for the function whose code was running. Where calls are inlined, this is the
+    outermost function. Code without a name is unknown. `edges`: a call is present if both of its functions
+    are. A function that the profile only shows inlined need not have a symbol, so a call of it is unknown.
+    `missing`: the functions with the most weight, at most 20.
     """
 
     symbols: int
-    functions: Share
-    edges: Share
-    missing: tuple[Missing, ...]
+    functions: WeightShares
+    edges: WeightShares
+    missing: tuple[MissingFunction, ...]
 
 
 def coverage(profile: Profile, edges: CallEdges, symbols: frozenset[bytes]) -> Coverage:
-    """Of a profile, whose call edges these are, by a program's functions."""
+    """Return how much of a profile, whose call edges are `edges`, the functions named `symbols` cover."""
     name_of = np.append(profile.functions.name, 0)
     by_name = np.zeros(len(profile.strings))
     np.add.at(by_name, name_of[leaf_functions(profile)], leaf_shares(profile))
@@ -67,45 +67,50 @@ def coverage(profile: Profile, edges: CallEdges, symbols: frozenset[bytes]) -> C
         functions=_share(by_name, present, missing),
         edges=_edge_share(edges, symbols, with_code),
         missing=tuple(
-            Missing(profile.strings[row].decode(errors="backslashreplace"), float(by_name[row]))
-            for row in lost[np.argsort(-by_name[lost], kind="stable")][:_MOST_NAMED].tolist()
+            MissingFunction(profile.strings[row].decode(errors="backslashreplace"), float(by_name[row]))
+            for row in lost[np.argsort(-by_name[lost], kind="stable")][:_MAX_MISSING].tolist()
         ),
     )
 
 
-def _edge_share(edges: CallEdges, symbols: frozenset[bytes], with_code: set[bytes]) -> Share:
+def _edge_share(edges: CallEdges, symbols: frozenset[bytes], with_code: set[bytes]) -> WeightShares:
     present = np.array([name in symbols for name in edges.names], np.bool_)
-    # What had code of its own would have a symbol; an edge without a name is unknown.
+    # A function with code of its own would have a symbol; a call without a function's name is unknown.
     missing = np.array([bool(name) and name in with_code for name in edges.names], np.bool_) & ~present
     is_present = present[edges.caller] & present[edges.callee]
     return _share(shares(edges.weight), is_present, missing[edges.caller] | missing[edges.callee])
 
 
-def _share(weights: Floats, present: Bools, missing: Bools) -> Share:
+def _share(weights: Floats, present: Bools, missing: Bools) -> WeightShares:
     parts = (present, missing, ~(present | missing))
-    return Share(*(float(weights[part].sum()) for part in parts))
+    return WeightShares(*(float(weights[part].sum()) for part in parts))
 
 
-# Address, with -size a size, kind, and a name, in which there may be spaces:
+# Address, size (with -size), kind, and a name that may contain spaces:
 #   4d53a0 T main.find[go.shape.interface { Len() int }]
-# What repeats gives nothing back, so that a line of a million spaces is read once.
+# The repetitions are possessive: without backtracking, a line of a million spaces takes linear time.
 _NM_LINE = re.compile(rb"(?:\s*+[0-9a-f]++)?\s++(?:[0-9]++\s++)?([A-Za-z?_])\s(\S.*)")
-# In nm's letters: text, and weak symbols. The others are variables, or undefined.
+# The letters of nm for text and weak symbols. The other letters are variables or undefined symbols.
 _CODE = b"TtWw"
-# What Go's linker appends to functions in assembly, and profiles don't have.
+# The suffix that Go's linker gives to functions in assembly; profiles don't have it.
 _ABI = b".abi0"
 
 
 def parse_symbols(text: bytes) -> frozenset[bytes]:
-    """The functions in what nm prints, or in a list with a name a line. Raises SymbolsInvalid if none is."""
+    """Return the functions in the output of nm, or in a list of one name a line.
+
+    Raises SymbolsInvalid if there is no function.
+    """
     names = frozenset(name for line in text.splitlines() if (name := _function(line)))
     if not names:
-        raise SymbolsInvalid("there is no function among the symbols; nm finds none in a stripped program")
+        raise SymbolsInvalid(
+            "no function among the symbols; nm lists none of a stripped program: use the unstripped one"
+        )
     return names
 
 
 def _function(line: bytes) -> bytes:
-    """The function that a line names; empty if it is none."""
+    """Return the function that a line names; empty if it names none."""
     found = _NM_LINE.fullmatch(line)
     if found is None:
         return line.strip().removesuffix(_ABI)

@@ -1,4 +1,4 @@
-"""Shifts: what takes another share of one profile than of another, which is the base."""
+"""Diff: which functions, packages or files take a different share of a profile than of its base."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pprof_merge.analysis.top_table import TopOrder, TopTable
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Values of a name in one table, and their shares of its total; 0 where that is 0."""
+    """The values of a name in one table, and their shares of the table's total (0 if the total is 0)."""
 
     flat: int
     cum: int
@@ -17,33 +17,33 @@ class Usage:
     cum_share: float
 
     def share(self, by: TopOrder) -> float:
-        """One of the two."""
+        """Return the share of the flat or of the cumulative value."""
         return self.flat_share if by == "flat" else self.cum_share
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A name's usage now and in the base."""
+    """The usage of one name, now and in the base."""
 
     name: str
     now: Usage
     base: Usage
 
     def difference(self, by: TopOrder) -> float:
-        """By how much the share is larger than in the base."""
+        """Return the share now minus the share in the base, from -1 to 1."""
         return self.now.share(by) - self.base.share(by)
 
 
 def diff_tables(now: TopTable, base: TopTable, by: TopOrder) -> list[DiffRow]:
-    """What there is in two tables of one column each: the largest differences first, then by name."""
-    of_now, of_base, none = usages(now), usages(base), Usage(0, 0, 0.0, 0.0)
-    every = [DiffRow(name, of_now.get(name, none), of_base.get(name, none)) for name in {**of_now, **of_base}]
-    every.sort(key=lambda shift: (-abs(shift.difference(by)), shift.name))
-    return every
+    """Return a row for each name in two tables of one column: the largest difference first, then by name."""
+    of_now, of_base, none = usage_by_name(now), usage_by_name(base), Usage(0, 0, 0.0, 0.0)
+    rows = [DiffRow(name, of_now.get(name, none), of_base.get(name, none)) for name in {**of_now, **of_base}]
+    rows.sort(key=lambda row: (-abs(row.difference(by)), row.name))
+    return rows
 
 
-def usages(table: TopTable) -> dict[str, Usage]:
-    """All names of a table of one column."""
+def usage_by_name(table: TopTable) -> dict[str, Usage]:
+    """Return the usage of each name in a table of one column."""
     total = int(table.total[0])
     columns = zip(table.names, table.flat[:, 0].tolist(), table.cum[:, 0].tolist(), strict=True)
     return {
@@ -52,5 +52,5 @@ def usages(table: TopTable) -> dict[str, Usage]:
 
 
 def share_of(value: int, total: int) -> float:
-    """Of a total; 0 where that is 0."""
+    """Return a value's share of a total; 0 if the total is 0."""
     return value / total if total else 0.0

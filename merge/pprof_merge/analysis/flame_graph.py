@@ -1,7 +1,7 @@
-"""Flame graph: the tree of the calls in weighed stacks, from the root down, without what is too small to see.
+"""Flame graph: the tree of calls in weighed stacks, from the root down, without calls too small to see.
 
-It is made level by level, all stacks at once; what is too small is followed no further down, so that a graph
-costs by what is in it, and not by what isn't.
+The tree is built level by level over all stacks at once. The callees of a node that is too small are not
+visited, so the cost depends on the nodes in the graph and not on those left out.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pprof_merge.profile import Bools, Floats, Int32s, Int64s, UInt64s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Calls that are deeper than this aren't in a graph: a hostile stack may be millions of calls deep.
-MOST_LEVELS = 1000
-# Odd numbers that spread the bits of a key, from the mixer of splitmix64.
+# A graph has no deeper calls: a hostile stack may be millions of calls deep.
+MAX_LEVELS = 1000
+# Odd numbers that spread the bits of a key; the source is the mixer of splitmix64.
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(31)
 
 
 @dataclass(frozen=True, slots=True)
 class FlameView:
-    """What is looked at: the calls below the node with the key `root`, 0 for all.
+    """The part of a flame graph to show: the calls below the node with the key `root`; 0 is the whole.
 
-    A node is in the graph if its share of the root is `least` or more, and it is one of the `most` largest.
-    Stacks in which a name has `search` in it, in any case, are added up.
+    A node is in the graph if its share of the root is at least `least`, and it is one of the `most` largest.
+    The values of stacks in which a name contains `search`, in any case, are added up.
     """
 
     root: int = 0
@@ -42,13 +42,14 @@ class FlameView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlameGraph:
-    """A node a chain of calls, a caller before those that it calls; the first node is the whole.
+    """A flame graph of n nodes. A node is a chain of calls; callers come before callees.
 
-    `parent` (n) is -1 for that. `key` (n) identifies a chain of names in any graph; that of the whole is 0.
-    `own` and `total` are (n, n_sides): of the stacks that end there, and of all that go through it. `weight`
-    (n) is the share of the whole, the mean of the sides'. `root` is the node that is looked at; its callers
-    are the only other nodes that aren't below it. `matched` (n_sides) is of the stacks below the root in
-    which a name matches the search, and `is_match` (n) says whether the node's own name does.
+    The first node is the whole graph: its `parent` (n) is -1 and its key 0. `key` (n) identifies a chain of
+    names in any graph. `own` (n, n_sides) is the value of the stacks that end at the node, `total` (n,
+    n_sides) that of all stacks through it. `weight` (n) is the node's share of the whole, the mean over the
+    sides. `root` is the node that the view shows; besides the nodes below it the graph has only its callers.
+    `matched` (n_sides) is the value of the stacks below the root in which a name matches the search;
+    `is_match` (n) says whether the node's own name matches.
     """
 
     names: list[str]
@@ -63,35 +64,35 @@ class FlameGraph:
 
     @classmethod
     def of(cls, stacks: WeighedStacks, view: FlameView) -> FlameGraph:
-        """The graph; of the whole where no chain has the key of the view's root."""
+        """Return the graph of a view, or of the whole if no node has the key of the view's root."""
         name_keys = _keys_of(stacks.names)
         chain = _chain_of(stacks, view.root, name_keys)
         if chain is None:
             view, chain = replace(view, root=0), np.zeros(0, np.int32)
-        growing = _Growing(stacks, view, name_keys)
-        growing.grow(chain)
-        return growing.graph()
+        builder = _Builder(stacks, view, name_keys)
+        builder.add_levels(chain)
+        return builder.graph()
 
     @property
     def depth(self) -> Int64s:
-        """How many calls are above each node: (n)."""
+        """Return the number of nodes above each node, (n)."""
         depth = np.zeros(len(self.parent), np.int64)
         for node, parent in enumerate(self.parent.tolist()[1:], 1):
             depth[node] = depth[parent] + 1
         return depth
 
     def chain(self, node: int) -> list[int]:
-        """The nodes from the whole to a node."""
+        """Return the nodes from the first, which is the whole, to a node."""
         chain = [node]
         while (node := int(self.parent[node])) >= 0:
             chain.append(node)
         return chain[::-1]
 
     def starts(self) -> Floats:
-        """Where each node begins, as a share of the whole from the left: (n).
+        """Return where each node begins, as a share of the whole from the left: (n).
 
-        Of the nodes with the same caller the largest comes first, then they are in the order of their names.
-        What is left of the caller's width is its own, and that of nodes that aren't in the graph.
+        Nodes with the same caller are in order of size, the largest first, then of names. The rest of the
+        caller's width is its own value and that of nodes that aren't in the graph.
         """
         starts = np.zeros(len(self.parent), np.float64)
         called: defaultdict[int, list[int]] = defaultdict(list)
@@ -107,16 +108,16 @@ class FlameGraph:
 
 
 def _chain_of(stacks: WeighedStacks, root: int, name_keys: UInt64s) -> Int32s | None:
-    """The names on the way to the chain of calls with that key; None if no stack has it.
+    """Return the names from the whole to the node with a key; None if no stack goes through it.
 
-    Of each level nothing is kept but the stacks' keys: all nodes would be as many as there are frames.
+    Keeps only the stacks' keys of one level: all nodes together may be as many as there are frames.
     """
     if root == 0:
         return np.zeros(0, np.int32)
     active = np.arange(len(stacks.values))
     lengths = np.diff(stacks.offsets)
     keys = np.zeros(len(active), np.uint64)
-    for depth in range(MOST_LEVELS):
+    for depth in range(MAX_LEVELS):
         is_longer = lengths[active] > depth
         active, keys = active[is_longer], keys[is_longer]
         if not len(active):
@@ -129,15 +130,15 @@ def _chain_of(stacks: WeighedStacks, root: int, name_keys: UInt64s) -> Int32s | 
     return None
 
 
-class _Growing:
-    """A graph while it is made: its nodes so far, level after level."""
+class _Builder:
+    """The nodes of a graph while it is built, level after level."""
 
     def __init__(self, stacks: WeighedStacks, view: FlameView, name_keys: UInt64s) -> None:
         self._stacks = stacks
         self._view = view
         self._whole = stacks.values.sum(axis=0, keepdims=True)
         self._name_keys = name_keys
-        # The levels; in each the stacks that go through it, and at which node.
+        # The nodes of each level; then the stacks that reach the current level, and the node of each.
         self._parent = [np.full(1, -1, np.int64)]
         self._name = [np.full(1, -1, np.int64)]
         self._key = [np.zeros(1, np.uint64)]
@@ -149,12 +150,12 @@ class _Growing:
         self._root = 0
         self._below: Int64s = self._active
 
-    def grow(self, chain: Int32s) -> None:
-        """Goes down as far as there is something to see, and to the root by its chain of names."""
+    def add_levels(self, chain: Int32s) -> None:
+        """Add the levels down to the view's root, by its chain of names, and below it all visible levels."""
         tiny = float(np.finfo(np.float64).tiny)
         least = self._view.least
         lengths = np.diff(self._stacks.offsets)
-        for depth in range(MOST_LEVELS):
+        for depth in range(MAX_LEVELS):
             is_longer = lengths[self._active] > depth
             self._active, self._node = self._active[is_longer], self._node[is_longer]
             if not len(self._active):
@@ -162,7 +163,7 @@ class _Growing:
             first = self._count
             self._add_level(depth)
             if depth < len(chain):
-                # Of the callers of the root nothing else is followed.
+                # Above the root, only the stacks through it go on.
                 (found,) = np.flatnonzero(self._name[-1] == chain[depth])
                 is_next = self._node == first + found
                 self._active, self._node = self._active[is_next], self._node[is_next]
@@ -175,12 +176,12 @@ class _Growing:
                 self._active, self._node = self._active[is_seen], self._node[is_seen]
 
     def graph(self) -> FlameGraph:
-        """What has grown, without what is too small."""
+        """Return the graph, without the nodes that are too small."""
         parent, key = np.concatenate(self._parent), np.concatenate(self._key)
         name, total, own = (np.concatenate(part) for part in (self._name, self._total, self._own))
         weight = self._weights(total)
         kept = self._kept(parent, weight)
-        renumbered = np.full(len(parent) + 1, -1, np.int64)  # the last is what -1 stands for
+        renumbered = np.full(len(parent) + 1, -1, np.int64)  # the index -1 refers to the last: it stays -1
         renumbered[kept] = np.arange(len(kept))
         is_match = self._matching()
         return FlameGraph(
@@ -196,7 +197,7 @@ class _Growing:
         )
 
     def _add_level(self, depth: int) -> None:
-        """The nodes of the stacks that are active, at this depth."""
+        """Add the nodes of the active stacks at this depth."""
         stacks, active = self._stacks, self._active
         first = self._count - len(self._parent[-1])
         name = stacks.rows[stacks.offsets[active] + depth]
@@ -214,7 +215,7 @@ class _Growing:
         self._count += len(distinct)
 
     def _weights(self, total: Int64s) -> Floats:
-        """The mean of the sides' shares of the whole; a side that comes to 0 has no say in it."""
+        """Return each node's share of the whole, (n_nodes): the mean over the sides whose sum isn't 0."""
         sides = np.flatnonzero(self._whole[0])
         if not len(sides):
             return np.zeros(len(total))
@@ -222,7 +223,7 @@ class _Growing:
         return weights
 
     def _kept(self, parent: Int64s, weight: Floats) -> Int64s:
-        """The nodes that are in the graph, in order: the root and its callers, and what is large enough."""
+        """Return the nodes to keep, in order: the root, its callers, and the large enough nodes below it."""
         chain = [self._root]
         while (node := int(parent[chain[-1]])) >= 0:
             chain.append(node)
@@ -236,17 +237,17 @@ class _Growing:
         is_below[self._root] = False
         least = max(self._view.least * float(weight[self._root]), np.finfo(np.float64).tiny)
         seen = np.flatnonzero(is_below & (weight >= least))
-        # Callers come before what they call, and are as large at least: no node is kept without its caller.
+        # A caller comes before its callees and is at least as large: no node is kept without its caller.
         largest = seen[np.argsort(-weight[seen], kind="stable")[: self._view.most]]
         return np.sort(np.concatenate((np.array(chain, np.int64), largest)))
 
     def _matching(self) -> Bools:
-        """Whether the search is in each name."""
+        """Return whether each name contains the search, (n_names)."""
         sought = self._view.search.casefold()
         return np.array([bool(sought) and sought in name.casefold() for name in self._stacks.names], np.bool_)
 
     def _matched(self, is_match: Bools) -> Int64s:
-        """What the stacks below the root add up to in which a name matches."""
+        """Return the value of the stacks below the root in which a name matches, (n_sides)."""
         stacks = self._stacks
         framed = self._below[np.diff(stacks.offsets)[self._below] > 0]
         if not is_match.any() or not len(framed):
@@ -264,7 +265,7 @@ def _keys_of(names: Sequence[str]) -> UInt64s:
 
 
 def _chained(parents: UInt64s, names: UInt64s) -> UInt64s:
-    """Keys of chains, by those of the chains without the last call and those of its name; never 0."""
+    """Return the keys of chains, from those of their parents and of their last names; never 0."""
     mixed = (parents + names) * _FIRST
     mixed = (mixed ^ (mixed >> _HALF)) * _SECOND
     return np.maximum(mixed ^ (mixed >> _HALF), np.uint64(1))

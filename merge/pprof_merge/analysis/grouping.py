@@ -1,4 +1,4 @@
-"""Groupings: what the frames of stacks are counted by, each a function from a frame to a name."""
+"""Groupings: functions from a frame to the name that tables, timelines and queries count it by."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ Grouping = Literal["function", "package", "file"]
 
 UNKNOWN = "<unknown>"
 
-# Go's compiler writes these for types: hashes, comparisons.
+# Functions that Go's compiler generates for types, to hash and to compare them.
 _OF_TYPE = re.compile(r"type:\.\w+\.")
-# Up to the first "." or "::" after the last "/", where arguments, receivers and type parameters are cut off.
+# A package ends at the first "." or "::" after the last "/"; arguments, receivers and type parameters are cut
+# off before.
 _PACKAGE = re.compile(r"<*+(?P<package>(?:.*/)?[^/.:<]+)(?:\.|::)")
 _AFTER_PATH = re.compile(r"[\[({]")
 
 
 def function_of(frame: Frame) -> str:
-    """Its name."""
+    """Return the function's name."""
     return frame.name
 
 
 def package_of(frame: Frame) -> str:
-    """The package, crate or namespace in which the function is; what has none, as in C, is unknown.
+    """Return the package, crate or namespace of the function; `<unknown>` if it has none, as in C.
 
-    Go escapes the dots of a path's last element in names of symbols; here they are dots again.
+    Go escapes dots in the last element of a package path in symbol names; they are unescaped here.
     """
     if _is_binary(frame):
         return frame.name
@@ -39,13 +40,13 @@ def package_of(frame: Frame) -> str:
 
 
 def file_of(frame: Frame) -> str:
-    """The source file, its path as short as it can be; where there is none it is unknown."""
+    """Return the path of the source file, normalized; `<unknown>` if there is none."""
     if _is_binary(frame):
         return frame.name
     return _shortest(frame.file) if frame.file else UNKNOWN
 
 
-# Functions share names and files, and hostile ones long ones. No more of them than this are kept.
+# Many functions share a name or a file. The caches are small since hostile profiles have long names.
 @lru_cache(maxsize=256)
 def _package_in(name: str) -> str:
     path = _AFTER_PATH.split(_OF_TYPE.sub("", name, count=1), maxsplit=1)[0]
@@ -59,11 +60,11 @@ def _shortest(file: str) -> str:
 
 
 def _is_binary(frame: Frame) -> bool:
-    """Whether all that is known of it is its binary."""
+    """Return whether only the binary of the frame is known."""
     return not frame.file and frame.name.startswith("[")
 
 
-# By the names that they are asked for by.
+# The groupings by the names that requests use.
 GROUPINGS: Mapping[Grouping, Callable[[Frame], str]] = MappingProxyType(
     {"function": function_of, "package": package_of, "file": file_of}
 )

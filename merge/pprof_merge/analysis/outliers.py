@@ -1,8 +1,8 @@
-"""Likeness: which of many profiles are unlike the rest of them, as one of another program is.
+"""Outliers: which of many profiles are unlike the rest, as one of another program is. Part of the report.
 
 A short profile overlaps little even with a merge of its own kind, since few samples hit few edges. So its
-overlap with the merge of all others is set against the one that as many samples, drawn from the merge of all,
-would have on average. About 1 means as alike as chance allows.
+overlap with the merge of all others is divided by the mean overlap of as many samples drawn at random from
+the merge of all. The quotient is the likeness; about 1 means as alike as chance allows.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import ADVICE, TracedEdges, weighing_column
+from pprof_merge.analysis.call_edges import ADVICE, TracedEdges, weight_column
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import take_rows
 from pprof_merge.merging.merge import Contribution
 from pprof_merge.profile import Floats, Header
 
-# So many traces are taken together, which bounds the memory.
-_CHUNK_TRACES = 1 << 18
-# What an edge of a trace takes on the way, a third of it in each of the arrays that are there at once.
+# Profiles are compared in chunks of about this many stacks, which bounds the memory.
+_CHUNK_STACKS = 1 << 18
+# Memory, in bytes, that an edge of a stack takes; about three arrays exist at once, each with a third of it.
 _EDGE_BYTES = 32
-# The expectation is a smooth curve of the number of samples, and is computed at so many points of it.
+# The expected overlap is a smooth curve over the number of samples: it is computed at this many points, and
+# interpolated between them.
 _POINTS = 32
 
 
 class OutlierScores(NamedTuple):
-    """Of n profiles, each (n,): overlap with the rest, the mean overlap of as many calls drawn from all,
-    and how many calls were sampled, each edge as often as it was met.
+    """Figures of n profiles, each (n,).
 
-    The likeness is the first by the second. Where a profile has no edges, or all there are, both are 0.
+    `overlap` is that with the merge of the others; `expected` is the mean overlap of as many calls drawn from
+    the merge of all; `calls` is the number of sampled calls, an edge counted as often as it was sampled.
+    Likeness is `overlap` divided by `expected`. Both are 0 for a profile that has no edges, or all of them.
     """
 
     overlap: Floats
@@ -41,11 +43,12 @@ class OutlierScores(NamedTuple):
 def outlier_scores(
     header: Header, traced: TracedEdges, profiles: Sequence[Contribution], budget: Budget = UNBOUNDED
 ) -> OutlierScores:
-    """Of the profiles in a merge, from its header, its edges, and what each profile has in it.
+    """Return the scores of the profiles in a merge.
 
-    Raises OutputTooLarge where their traces have too many edges to be compared within the budget.
+    `header` and `traced` are the merge's header and edges, `profiles` what each profile contributed to it.
+    Raises OutputTooLarge if the profiles' stacks have too many edges to be compared within the budget.
     """
-    column = weighing_column(header)
+    column = weight_column(header)
     total = np.maximum(traced.edges.weight, 0).astype(np.float64)
     of_none = np.zeros(0), np.zeros(0)
     found = [of_none, *(_overlaps(total, traced, column, chunk, budget) for chunk in _chunks(profiles))]
@@ -55,13 +58,13 @@ def outlier_scores(
 
 
 def _chunks(profiles: Sequence[Contribution]) -> Iterator[list[Contribution]]:
-    """Yield the profiles in chunks that end once they have enough traces; no chunk is empty."""
+    """Yield the profiles in chunks of `_CHUNK_STACKS` stacks or more, but the last; no chunk is empty."""
     chunk: list[Contribution] = []
     size = 0
     for profile in profiles:
         chunk.append(profile)
         size += len(profile.samples)
-        if size >= _CHUNK_TRACES:
+        if size >= _CHUNK_STACKS:
             yield chunk
             chunk, size = [], 0
     if chunk:
@@ -71,7 +74,7 @@ def _chunks(profiles: Sequence[Contribution]) -> Iterator[list[Contribution]]:
 def _overlaps(
     total: Floats, traced: TracedEdges, column: int, profiles: Sequence[Contribution], budget: Budget
 ) -> tuple[Floats, Floats]:
-    """Overlap with the rest, and weight, of each of some profiles."""
+    """Return each profile's overlap with the rest, and its weight: (n_profiles,) each."""
     samples = np.concatenate([profile.samples for profile in profiles])
     values = np.concatenate([profile.values[:, column] for profile in profiles])
     owner = np.repeat(np.arange(len(profiles)), [len(profile.samples) for profile in profiles])
@@ -98,10 +101,12 @@ def _overlaps(
 
 
 def _expected(total: Floats, n_calls: Floats, n_all: float) -> Floats:
-    """The mean overlap of so many calls with all others, if both are drawn from edges of these weights.
+    """Return the mean overlap of `n_calls` calls with the other calls, if all are drawn at random.
 
-    Each edge's counts are about Poisson variables of means n p and m p. The difference of the shares that
-    they give deviates about as much as the share of one whose mean is p n m / (n + m).
+    `total` is the weight of each edge in the merge, `n_all` the number of all calls. With n = `n_calls`, m =
+    `n_all` - n and p an edge's share of the weight, the edge's counts in the two parts are about Poisson
+    variables of means n p and m p. The difference of their shares deviates about as much as the share of one
+    Poisson variable whose mean is p n m / (n + m).
     """
     size = n_calls * np.maximum(n_all - n_calls, 0) / max(n_all, 1)
     expected = np.zeros(len(size))
@@ -116,7 +121,7 @@ def _expected(total: Floats, n_calls: Floats, n_all: float) -> Floats:
 
 
 def _mean_deviations(mean: Floats) -> Floats:
-    """E|X - mean| of Poisson variables: 2 mean^(k + 1) e^-mean / k! with k = ⌊mean⌋ (Ramasubban 1958)."""
+    """Return E|X - mean| of Poisson variables: 2 mean^(k + 1) e^-mean / k!, k = ⌊mean⌋ (Ramasubban 1958)."""
     whole = np.floor(mean)
     k = np.maximum(whole, 1)
     stirling = k * np.log(k) - k + np.log(2 * np.pi * k) / 2 + 1 / (12 * k) - 1 / (360 * k**3)
@@ -126,5 +131,5 @@ def _mean_deviations(mean: Floats) -> Floats:
 
 
 def _unit(header: Header, column: int) -> int:
-    """What one sample adds to a weight: 1, or the CPU time between two."""
+    """Return what one sample adds to a weight: 1, or the period (the CPU time between two samples)."""
     return 1 if header.sample_types[column].unit == b"count" else max(header.period, 1)

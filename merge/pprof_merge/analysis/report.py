@@ -1,7 +1,7 @@
-"""Report: whether a merge is fit to build with, and what is in it.
+"""Report: whether Go's compiler can build with a merge, and what is in it.
 
-What it says of the compiler is what Go's compiler does: see `call_edges`. That no sample names a location
-that isn't there, which lets some compilers panic, needs no check: such a profile isn't taken in.
+`call_edges` has the compiler's rules. Some compilers panic on a sample that names a missing location. The
+report doesn't check this, since such a profile is refused when it is decoded.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from pprof_merge.merging.merge import Contribution
 from pprof_merge.merging.origins import Told
 from pprof_merge.profile import Header, Profile
 
-# On real profiles, likeness to the rest was 0.7 and more within one program, from version to version too, and
-# 0.45 at most between programs: docs/report.md.
+# Measured on real profiles (docs/report.md): likeness to the rest was 0.7 or more within one program, across
+# versions too, and 0.45 at most between programs.
 LIKENESS_BOUND = 0.6
-# With fewer calls than this in it, a profile's likeness is chance.
-_FEWEST_CALLS = 50
-# Instances and versions are texts of profiles: of each, so many are listed, and so many letters of one.
-_MOST_LISTED = 10_000
-_LONGEST_TEXT = 300
+# The likeness of a profile with fewer calls is chance.
+_MIN_CALLS = 50
+# Instances and versions come from profiles: at most this many of each are listed, each cut to this length.
+_MAX_LISTED = 10_000
+_MAX_TEXT = 300
 _ADVICE = "select fewer profiles"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Go's compiler does with it: it is `used`, `ignored`, or `refused`, which fails the build.
+    """What Go's compiler does with the merge: `used`, `ignored`, or `refused`, which fails the build.
 
-    `start_lines` is the share of weight in functions with a start line; calls from others match nothing.
+    `start_lines` is the share of weight in functions with a start line. The compiler can't match a call from
+    a function without one.
     """
 
     verdict: str
@@ -55,7 +56,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a profile began (RFC 3339), and how long that was ago."""
+    """The time when a profile began (RFC 3339), and its age."""
 
     time: str
     age_seconds: int
@@ -63,7 +64,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When the profiles were taken: how many on each UTC day. Some may not tell."""
+    """When the profiles were taken: the number for each UTC day, and the number of those without a time."""
 
     days: dict[str, int]
     unknown: int
@@ -73,7 +74,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A profile that is unlike the rest: see `likeness`. `share` is its part in all weight."""
+    """A profile that is unlike the rest (see `outliers`). `share` is its share of the merge's weight."""
 
     profile: str
     likeness: float
@@ -84,7 +85,11 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """Those below the bound, the least alike first, of `compared` profiles; the others have too few calls."""
+    """The profiles whose likeness is below the bound, the least alike first.
+
+    `compared` counts the profiles that were compared; the others have too few calls. `median` is the median
+    likeness of the compared ones.
+    """
 
     bound: float
     compared: int
@@ -93,18 +98,19 @@ class Outliers:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
-    """How alike the merge and another profile are: see `overlap`."""
+class Comparison:
+    """How alike the merge and another profile are (see `overlap`)."""
 
     overlap: float
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. `totals` are by sample type; `instances` and `versions` say of how many profiles each is,
-    10,000 of them at most.
+    """The report on a merge; its JSON has these fields.
 
-    What needs a profile that the compiler takes, or wasn't asked for, is None.
+    `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
+    10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
+    `coverage` and `against` are also None if they weren't asked for.
     """
 
     go: Verdict
@@ -117,10 +123,10 @@ class Report:
     times: Times
     outliers: Outliers | None
     coverage: Coverage | None
-    against: Against | None
+    against: Comparison | None
 
     def json(self, budget: Budget = UNBOUNDED) -> bytes:
-        """As a JSON object, whose keys are the fields. Raises OutputTooLarge where it is over the budget."""
+        """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
         content = json.dumps(asdict(self), ensure_ascii=False, indent=1).encode() + b"\n"
         budget.check(len(content), _ADVICE)
         return content
@@ -128,7 +134,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to compare with: a program's functions, another profile, and a bound on likeness."""
+    """What to compare the merge with: a program's functions, another profile, and a bound on likeness."""
 
     symbols: frozenset[bytes] | None = None
     against: Profile | None = None
@@ -136,9 +142,7 @@ class ReportOptions:
 
 
 class ReportedProfile(NamedTuple):
-    """One of the profiles in the merge: its number in the collection, its name, and what is told of it from
-    outside.
-    """
+    """A profile in the merge: its number in the collection, its name, and the labels given with it."""
 
     number: int
     name: str
@@ -147,32 +151,32 @@ class ReportedProfile(NamedTuple):
 
 def report(
     collection: Collection,
-    subjects: Sequence[ReportedProfile],
+    reported: Sequence[ReportedProfile],
     now_nanos: int,
-    asked: ReportOptions,
+    options: ReportOptions,
     budget: Budget = UNBOUNDED,
 ) -> Report:
-    """On the merge of these profiles as of now.
+    """Return the report on the merge of some profiles of a collection; `now_nanos` is for ages (Unix, ns).
 
-    Raises UnfitForFormat where the other profile is one that the compiler would refuse, OutputTooLarge where
-    calls and profiles are too many to be compared within the budget, and, as `merge` does,
+    Raises UnfitForFormat if the compiler would refuse the profile to compare with, OutputTooLarge if there
+    are too many calls and profiles to be compared within the budget, and, as `merge` does,
     IncompatibleProfiles and ProfileError.
     """
-    numbers = [subject.number for subject in subjects]
+    numbers = [one.number for one in reported]
     profile, contributions = collection.merge_traced(numbers)
-    origins = collection.origins(numbers, [subject.told for subject in subjects])
-    against = None if asked.against is None else call_edges(asked.against, budget)
+    origins = collection.origins(numbers, [one.told for one in reported])
+    against = None if options.against is None else call_edges(options.against, budget)
     verdict, traced = _verdict(profile, budget)
     outliers = covered = compared = None
     if traced is not None:
-        outliers = _outliers(profile.header, traced, contributions, subjects, asked.bound, budget=budget)
-        if asked.symbols is not None:
-            covered = coverage(profile, traced.edges, asked.symbols)
+        outliers = _outliers(profile.header, traced, contributions, reported, options.bound, budget=budget)
+        if options.symbols is not None:
+            covered = coverage(profile, traced.edges, options.symbols)
         if against is not None:
-            compared = Against(overlap_of_edges(traced.edges, against))
+            compared = Comparison(overlap_of_edges(traced.edges, against))
     return Report(
         go=verdict,
-        profiles=len(subjects),
+        profiles=len(reported),
         stacks=len(profile.samples),
         totals={
             str(sample_type): int(profile.samples.values[:, column].sum())
@@ -189,7 +193,7 @@ def report(
 
 
 def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | None]:
-    """What the compiler does, and the edges that it reads, None where it refuses."""
+    """Return what the compiler does with a profile, and the edges that it reads; None if it refuses it."""
     try:
         traced = traced_edges(profile, budget)
     except UnfitForFormat as unfit:
@@ -201,21 +205,24 @@ def _verdict(profile: Profile, budget: Budget) -> tuple[Verdict, TracedEdges | N
 
 
 def _with_start_line(profile: Profile) -> float:
-    """The share of weight whose code, the outermost function where calls are inlined, has a start line."""
+    """Return the share of weight in functions with a start line.
+
+    A sample counts for the function whose code was running: the outermost one where calls are inlined.
+    """
     has_start_line = np.append(profile.functions.start_line, 0)[leaf_functions(profile)] != 0
     return float(leaf_shares(profile)[has_start_line].sum())
 
 
 def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:
-    """Of how many profiles each value is, the most frequent first, and no more than are listed."""
+    """Return the number of profiles with each value, the most frequent first, `_MAX_LISTED` at most."""
     counts = Counter(_text(value) for each in values for value in each)
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MOST_LISTED])
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))[:_MAX_LISTED])
 
 
 def _text(value: bytes) -> str:
-    """As text that isn't long."""
-    text = value[: 4 * _LONGEST_TEXT].decode(errors="backslashreplace")
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    """Return the value as text of at most `_MAX_TEXT` characters."""
+    text = value[: 4 * _MAX_TEXT].decode(errors="backslashreplace")
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _times(times: Sequence[int], now_nanos: int) -> Times:
@@ -239,27 +246,27 @@ def _outliers(
     header: Header,
     traced: TracedEdges,
     contributions: Sequence[Contribution],
-    subjects: Sequence[ReportedProfile],
+    reported: Sequence[ReportedProfile],
     bound: float,
     *,
     budget: Budget,
 ) -> Outliers:
-    found = outlier_scores(header, traced, contributions, budget)
-    comparable = np.flatnonzero((found.calls >= _FEWEST_CALLS) & (found.expected > 0))
-    every = [
+    scores = outlier_scores(header, traced, contributions, budget)
+    comparable = np.flatnonzero((scores.calls >= _MIN_CALLS) & (scores.expected > 0))
+    compared = [
         Outlier(
-            profile=subjects[row].name,
-            likeness=float(found.overlap[row] / found.expected[row]),
-            overlap=float(found.overlap[row]),
-            expected=float(found.expected[row]),
-            share=float(found.calls[row] / found.calls.sum()),
+            profile=reported[row].name,
+            likeness=float(scores.overlap[row] / scores.expected[row]),
+            overlap=float(scores.overlap[row]),
+            expected=float(scores.expected[row]),
+            share=float(scores.calls[row] / scores.calls.sum()),
         )
         for row in comparable.tolist()
     ]
-    unlike = [outlier for outlier in every if outlier.likeness < bound]
+    unlike = [outlier for outlier in compared if outlier.likeness < bound]
     return Outliers(
         bound=bound,
-        compared=len(every),
-        median=median(outlier.likeness for outlier in every) if every else None,
+        compared=len(compared),
+        median=median(outlier.likeness for outlier in compared) if compared else None,
         profiles=sorted(unlike, key=lambda outlier: (outlier.likeness, outlier.profile)),
     )

@@ -1,13 +1,13 @@
-"""Rules: functions that a profile is to be without, and functions that it must not get inlined.
+"""Rules: drop functions from a profile, or keep the compiler from inlining them.
 
-A file of rules has one a line; blank lines, and lines that begin with #, are dropped:
+A file of rules has one rule a line; blank lines and lines that begin with # are ignored:
 
     drop runtime.gcBgMarkWorker
     noinline google.golang.org/grpc/internal/transport.(*loopyWriter).processData
     noinline /runtime[.]gopark.*/
 
-The pattern is the rest of the line: a function's whole name, or, between slashes, a regular expression
-of Python's `re` that has to match the whole name.
+The pattern is the rest of the line: the whole name of a function, or a regular expression of Python's `re`
+between slashes, which must match the whole name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pprof_merge.errors import RulesInvalid
 from pprof_merge.merging.merge import merge
 from pprof_merge.profile import Bools, Int64s, Ints, Lines, Locations, Profile, Samples
 
-# As Datadog's datadog-pgo writes it. No compiler knows a function of such a name, so that it finds no call
-# of it in the profile that could be worth inlining.
+# The prefix that Datadog's datadog-pgo writes. The compiler knows no function of such a name, so it finds no
+# call of it in the profile that is worth inlining.
 NOINLINE_PREFIX = b"DO NOT INLINE: "
 
 _VERBS = ("drop", "noinline")
@@ -32,7 +32,7 @@ _VERBS = ("drop", "noinline")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The patterns of each kind, as they are written in the file; without any, nothing changes."""
+    """The patterns of each kind of rule, as they are written in the file."""
 
     drop: tuple[str, ...] = ()
     noinline: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class Rules:
         return len(self.drop) + len(self.noinline)
 
     def __str__(self) -> str:
-        """A file of these rules: the same text for the same rules, whatever the comments."""
+        """Return a file of these rules: the same text for the same rules, without comments."""
         return "".join(f"{verb} {pattern}\n" for verb in _VERBS for pattern in sorted({*getattr(self, verb)}))
 
 
 def parse_rules(text: bytes) -> Rules:
-    """The rules of a file. Raises RulesInvalid, which says which line is none, and why."""
+    """Return the rules of a file. Raises RulesInvalid, which names the line and what is wrong with it."""
     patterns: dict[str, list[str]] = {verb: [] for verb in _VERBS}
     for number, raw in enumerate(text.splitlines(), 1):
         try:
@@ -57,9 +57,9 @@ def parse_rules(text: bytes) -> Rules:
             continue
         verb, pattern = (*line.split(maxsplit=1), "")[:2]
         if verb not in patterns:
-            raise RulesInvalid(f"{verb!r} is no rule; there are {' and '.join(_VERBS)}", number)
+            raise RulesInvalid(f"unknown rule {verb!r}; a rule begins with {' or '.join(_VERBS)}", number)
         if not pattern:
-            raise RulesInvalid(f"{verb} needs the name of a function", number)
+            raise RulesInvalid(f"{verb} needs the name of a function, or a /regular expression/", number)
         try:
             _matcher(pattern)
         except re.error as error:
@@ -69,11 +69,12 @@ def parse_rules(text: bytes) -> Rules:
 
 
 def apply_rules(profile: Profile, rules: Rules) -> Profile:
-    """The profile by the rules; the profile itself where they match nothing.
+    """Return the profile with the rules applied; the same object if they match nothing.
 
-    `drop` cuts each stack at the outermost frame of the function: it goes, with all that it called, and
-    its caller is the leaf, so that the time counts as the caller's own. A sample of which nothing is left
-    goes too. `noinline` puts NOINLINE_PREFIX before the function's names. Functions are matched by `name`.
+    `drop` cuts each stack at the outermost frame of the function. The function and all that it called are
+    removed, its caller becomes the leaf, and the value counts as the caller's own. A sample with no frame
+    left is removed. `noinline` puts NOINLINE_PREFIX before the function's name and system name. Functions are
+    matched by `name`.
     """
     if not rules:
         return profile
@@ -82,41 +83,41 @@ def apply_rules(profile: Profile, rules: Rules) -> Profile:
     renamed[[name.startswith(NOINLINE_PREFIX) for name in names]] = False
     if not (dropped.any() or renamed.any()):
         return profile
-    # Stacks and functions that have become the same are summed by a merge.
+    # The merge sums stacks and functions that have become equal.
     return merge([_renamed(_cut(profile, dropped), renamed)])
 
 
 def _matcher(pattern: str) -> re.Pattern[str]:
-    """Matches the whole of what the pattern stands for. Raises re.error."""
+    """Return a regular expression that has to match a whole name. Raises re.error."""
     is_regexp = len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
     return re.compile(pattern[1:-1] if is_regexp else re.escape(pattern), re.DOTALL)
 
 
 def _matching(names: list[bytes], patterns: Iterable[str]) -> Bools:
-    """Which names any of the patterns matches; none matches the name of a function without one."""
+    """Return whether any pattern matches each name, (n_names); no pattern matches the empty name."""
     matchers = [_matcher(pattern) for pattern in patterns]
     matches = {
         name: name != b"" and any(each.fullmatch(text) for each in matchers)
-        for name in {*names}  # functions share names, and hostile ones long ones
+        for name in {*names}  # each name once: functions share names, and hostile names are long
         for text in (name.decode(errors="surrogateescape"),)
     }
     return np.array([matches[name] for name in names], np.bool_)
 
 
 def _cut(profile: Profile, dropped: Bools) -> Profile:
-    """Cuts the stacks below the callers of the functions that are dropped, (n_functions,)."""
+    """Return the profile with its stacks cut at the functions that are `dropped`, (n_functions)."""
     lines, samples = profile.locations.lines, profile.samples
-    removed = _lines_to_remove(lines, dropped)  # of each location, the innermost so many
+    removed = _lines_to_remove(lines, dropped)
     n_lines = np.diff(lines.offsets)
     starts = samples.location_offsets[:-1].copy()
     hits = np.flatnonzero(removed[samples.locations])
-    # Of several hits in a sample the outermost is the last, and stays.
+    # The outermost of several hits in a sample is the last one, so its assignment stays.
     starts[rows_of_indexes(samples.location_offsets, hits)] = (
         hits + (removed == n_lines)[samples.locations[hits]]
     )
     counts = samples.location_offsets[1:] - starts
     values = samples.values.copy()
-    values[(counts == 0) & (np.diff(samples.location_offsets) > 0)] = 0  # a merge leaves these out
+    values[(counts == 0) & (np.diff(samples.location_offsets) > 0)] = 0  # a merge leaves out samples of 0
     return replace(
         profile,
         samples=Samples(values, samples.locations[spans(starts, counts)], offsets_of(counts), samples.labels),
@@ -125,7 +126,10 @@ def _cut(profile: Profile, dropped: Bools) -> Profile:
 
 
 def _lines_to_remove(lines: Lines, dropped: Bools) -> Int64s:
-    """How many lines of each location go: the outermost that is dropped and all that are inlined in it."""
+    """Return how many of the innermost lines each location loses, (n_locations).
+
+    They are the outermost line of a dropped function and all lines inlined into it.
+    """
     hits = np.flatnonzero(dropped[lines.function])
     rows = rows_of_indexes(lines.offsets, hits)
     removed = np.zeros(len(lines.offsets) - 1, np.int64)
@@ -134,7 +138,7 @@ def _lines_to_remove(lines: Lines, dropped: Bools) -> Int64s:
 
 
 def _trimmed(locations: Locations, removed: Int64s) -> Locations:
-    """Locations without their innermost lines, so many of each."""
+    """Return the locations without their innermost lines, `removed` (n_locations) of each."""
     lines = locations.lines
     counts = np.diff(lines.offsets) - removed
     kept = spans(lines.offsets[:-1] + removed, counts)
@@ -143,9 +147,12 @@ def _trimmed(locations: Locations, removed: Int64s) -> Locations:
 
 
 def _renamed(profile: Profile, renamed: Bools) -> Profile:
-    """Functions with the prefix before both of their names, as far as they have them."""
+    """Return the profile with the prefix before the name and the system name of some functions.
+
+    A function is `renamed` or not, (n_functions); an empty name stays empty.
+    """
     functions, strings = profile.functions, list(profile.strings)
-    rows: dict[int, int] = {}  # of each string that is changed, the row of what it becomes
+    rows: dict[int, int] = {}  # from the row of a string to the row of the prefixed string
 
     def prefixed(column: Ints) -> Int64s:
         changed = column.astype(np.int64)

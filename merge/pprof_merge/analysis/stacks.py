@@ -1,4 +1,4 @@
-"""Stacks as people read them: from the root to the leaf, a frame for every function, inlined ones too."""
+"""Stacks as people read them: from the root to the leaf, a frame for every call, inlined calls included."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from pprof_merge.columns.ragged import offsets_of, spans, take_rows
 from pprof_merge.errors import ProfileError
 from pprof_merge.profile import Bools, Header, Int32s, Int64s, Profile, Samples
 
-# So many frames at a time, or one stack, are spelled out: a location may stand for 250 of them.
+# A chunk has at most this many frames, or one stack: a location may stand for 250 frames.
 _CHUNK_FRAMES = 1 << 18
-# What a frame takes where all of a profile are kept, and a function in Python's tables, in bytes.
+# Memory, in bytes, of one frame of a stack, and of one function in Python's tables.
 FRAME_BYTES = 4
 _FUNCTION_BYTES = 128
-_FORMAT_ADVICE = "select fewer profiles, or take the format pprof or go, which don't spell out each stack"
+_FORMAT_ADVICE = (
+    "select fewer profiles, or take the format pprof or go, which don't list the frames of each stack"
+)
 
 
 class Frame(NamedTuple):
-    """A function. Without a name it is named for its binary, `[service]`, or `<unknown>`, as pprof does."""
+    """A function in a stack. Unnamed code has its binary's name, `[service]`, or `<unknown>`, as in pprof."""
 
     name: str
     file: str
@@ -30,8 +32,10 @@ class Frame(NamedTuple):
 
 
 class StackRows(NamedTuple):
-    """The stacks of some samples that follow each other, from sample `first` on: `rows` is ragged by
-    `offsets` (n + 1), the root first, and refers to frames. A sample without locations has none.
+    """The stacks of n consecutive samples from sample `first` on.
+
+    `rows` are rows of the frames, ragged by `offsets` (n + 1), the root first. A sample without locations has
+    no frame.
     """
 
     first: int
@@ -40,16 +44,16 @@ class StackRows(NamedTuple):
 
     @property
     def samples(self) -> slice:
-        """The samples whose stacks these are."""
+        """Return the range of the samples that have these stacks."""
         return slice(self.first, self.first + len(self.offsets) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stacks:
-    """The stacks of all samples: the `frames`, each once, and how many frames each stack has: `depths`
-    (n_samples).
+    """The stacks of all samples of a profile.
 
-    Frames of locations are ragged, the innermost first; there is at least one for each.
+    `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
+    locations are ragged, the innermost first; each location has at least one.
     """
 
     frames: list[Frame]
@@ -60,15 +64,15 @@ class Stacks:
 
     @property
     def n_frames(self) -> int:
-        """How many frames all stacks have together."""
+        """Return the number of frames in all stacks together."""
         return int(self.depths.sum())
 
     def check(self, budget: Budget) -> None:
-        """Raises OutputTooLarge if there are too many frames to be spelled out."""
+        """Raise OutputTooLarge if the frames of all stacks together take more memory than the budget."""
         budget.check_rows(self.n_frames, FRAME_BYTES, _FORMAT_ADVICE)
 
     def chunks(self) -> Iterator[StackRows]:
-        """All stacks, in the profile's order, a bounded number of frames at a time."""
+        """Yield all stacks in the profile's order, a bounded number of frames at a time."""
         n_samples = len(self.depths)
         ends = np.cumsum(self.depths)
         first = 0
@@ -79,13 +83,13 @@ class Stacks:
             yield StackRows(first, self._rows(first, end), offsets_of(self.depths[first:end]))
             first = end
 
-    def are_met(self, frames: Bools) -> tuple[Bools, Bools]:
-        """Return whether the leaf, and whether any frame, of each stack is one of some: (n_samples) each.
+    def contain(self, chosen: Bools) -> tuple[Bools, Bools]:
+        """Return whether the leaf, and whether any frame, of each stack is chosen: (n_samples) each.
 
-        `frames` is (n_frames,). No stack is spelled out for it.
+        `chosen` is (n_frames). It doesn't list the frames of the stacks.
         """
         offsets, samples = self._location_offsets, self._samples
-        in_location = frames[self._location_frames]
+        in_location = chosen[self._location_frames]
         is_innermost = in_location[offsets[:-1]]
         is_any = np.logical_or.reduceat(in_location, offsets[:-1]) if len(offsets) > 1 else is_innermost
         filled = np.flatnonzero(np.diff(samples.location_offsets))
@@ -103,13 +107,13 @@ class Stacks:
         locations = samples.locations[bounds[0] : bounds[-1]]
         index, offsets = take_rows(self._location_offsets, locations)
         starts = offsets[bounds - bounds[0]]
-        # Both levels, a sample's locations and a location's lines, have the leaf first: one reversal does.
+        # A sample's locations and a location's lines both have the leaf first: one reversal orders both.
         mirrored = np.repeat(starts[:-1] + starts[1:] - 1, np.diff(starts)) - np.arange(len(index))
         return self._location_frames[index[mirrored]]
 
 
 def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
-    """Return the stacks of all samples. Raises OutputTooLarge where there are too many functions."""
+    """Return the stacks of all samples. Raises OutputTooLarge if the functions take more than the budget."""
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
     frames: dict[Frame, int] = {}
     location_frames, location_offsets = _locations(profile, frames)
@@ -118,7 +122,7 @@ def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
 
 
 def _depths(samples: Samples, counts: Int64s) -> Int64s:
-    """How many frames each sample's stack has, by how many each location has."""
+    """Return the number of frames in each sample's stack, from those of each location: (n_samples)."""
     filled = np.flatnonzero(np.diff(samples.location_offsets))
     depths = np.zeros(len(samples), np.int64)
     if len(filled):
@@ -128,7 +132,10 @@ def _depths(samples: Samples, counts: Int64s) -> Int64s:
 
 
 def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int64s]:
-    """The frames of each location, ragged, the innermost first; at least one for each."""
+    """Return the frames of each location, ragged, the innermost first; each location has at least one.
+
+    Adds new frames to `frames`, which has the number of each.
+    """
     lines = profile.locations.lines
     named = np.array(_function_frames(profile, frames), np.int32)
     n_lines = np.diff(lines.offsets)
@@ -143,7 +150,7 @@ def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int6
 
 
 def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
-    """The frame of each function, -1 for those without a name."""
+    """Return the number of each function's frame, -1 for a function without a name."""
     functions, texts = profile.functions, _Texts(profile.strings)
     columns = (functions.name.tolist(), functions.filename.tolist(), functions.start_line.tolist())
     return [
@@ -153,7 +160,7 @@ def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
 
 
 def _binary_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
-    """The frame of what is in a mapping and has no name, for each mapping and, at the end, for none."""
+    """Return the number of the frame for unnamed code in each mapping; the last is for code in no mapping."""
     texts = _Texts(profile.strings)
     paths = [texts[row] for row in profile.mappings.filename.tolist()]
     names = [f"[{path.rpartition('/')[2]}]" if path else "<unknown>" for path in (*paths, "")]
@@ -161,9 +168,9 @@ def _binary_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:
 
 
 class _Texts(dict[int, str]):
-    """Strings of a table as text, by row, those that are asked for, each decoded once.
+    """Strings of a string table as text, by row, each decoded when it is first used.
 
-    UTF-8, as pprof has it; bytes that are none are spelled out, so that names stay different.
+    The encoding is UTF-8, as in pprof. Invalid bytes are escaped, so that different names stay different.
     """
 
     def __init__(self, strings: list[bytes]) -> None:
@@ -176,10 +183,10 @@ class _Texts(dict[int, str]):
 
 
 def default_column(header: Header) -> int:
-    """The column that `go tool pprof` shows unless it is told otherwise (`SampleIndexByName("")`).
+    """Return the column that `go tool pprof` shows by default (`SampleIndexByName("")`).
 
-    It is the one that the profile names as its default, else the last; for a CPU profile its time.
-    Raises ProfileError where there is none.
+    It is the profile's default sample type, else the last one: for a CPU profile, its time. Raises
+    ProfileError if the profile has no sample type.
     """
     if not header.sample_types:
         raise ProfileError("it has no sample type")
@@ -193,8 +200,10 @@ _GRAPH_ADVICE = "select fewer profiles, or ask for the table in place of the fla
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeighedStacks:
-    """One row a stack: `rows` is ragged by `offsets` (n + 1), the root first, and refers to `names`, in which
-    each name is once. `values` is (n, n_sides), none below 0.
+    """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
+
+    `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
+    `values` is (n, n_sides), none below 0.
     """
 
     names: list[str]
@@ -204,10 +213,10 @@ class WeighedStacks:
 
     @classmethod
     def of(cls, profile: Profile, column: int, budget: Budget = UNBOUNDED) -> Self:
-        """All samples of a profile, with their values of one type: (n_samples, 1).
+        """Return the stacks of a profile, with their values of one sample type: (n_samples, 1).
 
-        What is negative, as in a profile that is a difference, counts as 0: it has no width. Raises
-        OutputTooLarge where the stacks are more than the budget.
+        A negative value, as in the difference of two profiles, counts as 0: it has no width in a drawing.
+        Raises OutputTooLarge if the stacks take more than the budget.
         """
         stacks = stacks_of(profile, budget)
         stacks.check(budget)
@@ -224,9 +233,10 @@ class WeighedStacks:
         return cls(list(numbers), rows, offsets, values)
 
     def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
-        """These stacks, and after them those of a base; each has a value on its own side: (n, 2).
+        """Return these stacks followed by those of a base, with values (n, 2).
 
-        Raises OutputTooLarge where both are more than the budget.
+        The first column has the values of these stacks, the second those of the base. Raises OutputTooLarge
+        if both together take more than the budget.
         """
         budget.check_rows(len(self.rows) + len(base.rows), FRAME_BYTES, _GRAPH_ADVICE)
         numbers = {name: number for number, name in enumerate(self.names)}

@@ -1,4 +1,4 @@
-"""A timeline: how much of each span of time a function, package or file takes."""
+"""Timeline: how much of each step of time a function, package or file takes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pprof_merge.profile import Bools, Header, Int64s, Profile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """`total`, and of it `flat` and `cum` as `TopTable` has them: each (n_steps, n_types).
+    """The values of each step of time: `total`, and the `flat` and `cum` of chosen frames as in `TopTable`.
 
-    The types are those of the `header`, which is that of the merge of all.
+    Each is (n_steps, n_types). `header` is that of the merge of all profiles and has the sample types.
     """
 
     header: Header
@@ -31,14 +31,15 @@ class Timeline:
         collection: Collection,
         numbers: Sequence[int],
         steps: Sequence[int],
-        is_meant: Callable[[Frame], bool],
+        is_chosen: Callable[[Frame], bool],
         budget: Budget = UNBOUNDED,
     ) -> Timeline:
-        """Of some profiles, which are in these steps. Raises as `Collection.merge_traced` does, and
-        OutputTooLarge where there are too many functions.
+        """Return the timeline of some profiles of a collection; `steps` has the step of each.
+
+        Raises as `Collection.merge_traced` does, and OutputTooLarge if there are too many functions.
         """
         merged, contributions = collection.merge_traced(numbers)
-        is_flat, is_cum = _meant(merged, is_meant, budget)
+        is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
         every = np.ones_like(is_flat)
         shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
         sums = [np.zeros(shape, np.int64) for _ in range(3)]
@@ -48,12 +49,15 @@ class Timeline:
         return cls(merged.header, *sums)
 
 
-def _meant(profile: Profile, is_meant: Callable[[Frame], bool], budget: Budget) -> tuple[Bools, Bools]:
-    """Whether the leaf, and whether any frame, of each sample is meant: (n_samples + 1).
+def _chosen_samples(
+    profile: Profile, is_chosen: Callable[[Frame], bool], budget: Budget
+) -> tuple[Bools, Bools]:
+    """Return whether the leaf, and whether any frame, of each sample is chosen: (n_samples + 1) each.
 
-    Not so the last, which -1 stands for: what is in no sample since it comes to 0 in the merge.
+    The last entry is False. The index -1 refers to it: a contribution has it for values that add up to 0 in
+    the merge, and so are in no sample.
     """
     stacks = stacks_of(profile, budget)
-    meant = np.array([is_meant(frame) for frame in stacks.frames], np.bool_)
-    is_flat, is_cum = stacks.are_met(meant)
+    chosen = np.array([is_chosen(frame) for frame in stacks.frames], np.bool_)
+    is_flat, is_cum = stacks.contain(chosen)
     return np.append(is_flat, False), np.append(is_cum, False)

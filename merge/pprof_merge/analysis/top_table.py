@@ -1,6 +1,7 @@
-"""The table of `go tool pprof -top`: of each function, package or file its flat and its cumulated values.
+"""The table of `go tool pprof -top`: the flat and cumulative values of each function, package or file.
 
-`flat` is the value of the samples in which it is the leaf, `cum` that of all which it is in, however often.
+`flat` is the sum of the samples in which the name is the leaf. `cum` is the sum of the samples in which the
+name is at all; a sample counts once, however often the name is in its stack.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from pprof_merge.profile import Int64s, Profile
 
 TopOrder = Literal["flat", "cum"]
 
-# Two values, which are there twice while the table is cut to what is in it.
+# Memory, in bytes, of a flat and a cumulative value. A copy is made while unused names are removed.
 _CELL_BYTES = 16
-# What a name takes besides its letters.
+# Memory, in bytes, of a name besides its characters.
 _NAME_BYTES = 64
 _ADVICE = "select fewer profiles, or profiles with fewer sample types"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopTable:
-    """A row a name, in no order, of those that are in a sample: `flat` and `cum` are (n_names, n_types).
+    """The names that are in a sample, one a row, in no order: `flat` and `cum` are (n_names, n_types).
 
-    `total` (n_types) is of all samples, also of those without a stack.
+    `total` (n_types) is the sum of all samples, including those without a stack.
     """
 
     names: list[str]
@@ -46,10 +47,10 @@ class TopTable:
         column: int | None = None,
         budget: Budget = UNBOUNDED,
     ) -> TopTable:
-        """The table of a profile, its frames by the names that `name_of` gives them; of one sample type, if a
-        `column` is given.
+        """Return the table of a profile, by the name that `name_of` gives each frame.
 
-        Raises OutputTooLarge where it can't be made within the budget.
+        With a `column`, the table has this sample type only. Raises OutputTooLarge if making it takes more
+        than the budget.
         """
         values = profile.samples.values
         if column is not None:
@@ -73,7 +74,7 @@ class TopTable:
             rows, counts, of_chunk = number_of[chunk.rows], np.diff(chunk.offsets), values[chunk.samples]
             framed = np.flatnonzero(counts)
             leaf = rows[chunk.offsets[1:][framed] - 1]
-            # Each pair of a name and a sample once, so that recursion doesn't count twice.
+            # Each pair of a name and a sample counts once, so that recursion doesn't count twice.
             pairs = np.sort(rows * len(counts) + np.repeat(np.arange(len(counts)), counts))
             name, sample = np.divmod(pairs[np.diff(pairs, prepend=-1) > 0], len(counts))
             for column in range(values.shape[1]):
@@ -86,25 +87,25 @@ class TopTable:
 
     @property
     def nbytes(self) -> int:
-        """The memory that names and values take, about."""
+        """Return about how much memory the names and values take, in bytes."""
         return sum(map(len, self.names)) + _NAME_BYTES * len(self.names) + self.flat.nbytes + self.cum.nbytes
 
     def only(self, column: int) -> TopTable:
-        """The table of one sample type alone."""
+        """Return the table of one sample type."""
         one = slice(column, column + 1)
         return TopTable(self.names, self.flat[:, one], self.cum[:, one], self.total[one])
 
     def order(self, column: int, by: TopOrder = "flat") -> list[int]:
-        """The rows, those with most first, then by name, as -top has them."""
+        """Return the rows in the order of -top: by this value, the largest first, by the other, by name."""
         first, second = (self.flat, self.cum) if by == "flat" else (self.cum, self.flat)
         firsts, seconds = first[:, column].tolist(), second[:, column].tolist()
         return sorted(range(len(self.names)), key=lambda row: (-firsts[row], -seconds[row], self.names[row]))
 
 
 class TopSum:
-    """A sum of tables, all of so many sample types, to which more can be added.
+    """The running sum of tables, all with the same number of sample types.
 
-    `nbytes` is the memory, about, that its names and the values of all tables take.
+    `nbytes` is about the memory that its names and the values of all added tables take, in bytes.
     """
 
     def __init__(self, n_types: int) -> None:
@@ -115,17 +116,17 @@ class TopSum:
         self._total: Int64s = np.zeros(n_types, np.int64)
 
     def add(self, table: TopTable) -> Int64s:
-        """Adds a table; the row of the sum to which each of its rows (n_names) belongs."""
+        """Add a table. Return the row of the sum for each row of the table, (n_names)."""
         new = [name for name in table.names if name not in self._rows]
         self.nbytes += sum(map(len, new)) + _NAME_BYTES * len(new) + table.flat.nbytes + table.cum.nbytes
         rows = np.array([self._rows.setdefault(name, len(self._rows)) for name in table.names], np.int64)
         room = np.zeros((len(self._rows) - len(self._flat), len(self._total)), np.int64)
         self._flat, self._cum = np.concatenate((self._flat, room)), np.concatenate((self._cum, room))
-        self._flat[rows] += table.flat  # a table has a name once
+        self._flat[rows] += table.flat  # a table has each name once, so no row repeats
         self._cum[rows] += table.cum
         self._total = self._total + table.total
         return rows
 
     def table(self) -> TopTable:
-        """The sum as of now."""
+        """Return the current sum."""
         return TopTable(list(self._rows), self._flat, self._cum, self._total)

@@ -1,7 +1,7 @@
 """Decoding: inflate gzip, split the profile into records, read the records' fields, resolve ids and strings.
 
-A profile that google/pprof's parser refuses is refused here too, with the place and the reason. Its fallback to
-the formats that came before the protobuf is left out; the reason then says how to convert them.
+A profile that google/pprof's parser refuses is refused here too, with the place and the reason. Its fallback
+to the formats that came before the protobuf is left out; the reason then says how to convert them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The command `pprof-merge`: files in, their merge out. `cli.main` is where it starts."""
+"""The command `pprof-merge`: reads files, writes their merge. It starts in `cli.main`."""

@@ -1,6 +1,7 @@
-"""The command `pprof-merge`: files in, their merge out.
+"""The command `pprof-merge`: reads its options and files, writes their merge.
 
-What only some calls need is imported where it is used: the start takes as long as merging ten profiles.
+Modules that only some calls need are imported where they are used: starting takes as long as merging ten
+profiles.
 """
 
 from __future__ import annotations
@@ -24,58 +25,66 @@ _INTERRUPTED = 130  # what shells give for SIGINT
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     described = argparse.ArgumentParser(
         prog="pprof-merge",
-        description="Merge pprof profiles into one; the order of the files makes no difference.",
-        epilog="Exit status: 0, or 2 with a message that names the file or the option at fault.",
+        description="Merge pprof profiles into one. The order of the files makes no difference.",
+        epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
     )
     described.add_argument(
         "-o",
         "--output",
         metavar="OUT",
         default=STANDARD_STREAM,
-        help="where to write (default: standard output)",
+        help="the file to write (default: standard output)",
     )
     described.add_argument(
         "--format",
         choices=FORMATS,
         default="pprof",
-        help="what to write the merge as (default: pprof)",
+        help="the format of the output (default: pprof)",
     )
     described.add_argument(
         "--rules",
         metavar="RULES",
-        help="a file of functions to drop, or to keep from being inlined",
+        help="a file of rules: functions to drop, or to keep from being inlined",
     )
     described.add_argument(
         "--weight",
         choices=WEIGHTS,
         default=PLAIN_WEIGHTING.by,
-        help="what counts the same: what was measured (sum, the default), each second of profiling, each "
-        "instance or each version",
+        help=(
+            "give the same weight to each sample (sum, the default), each second of profiling, each"
+            " instance or each version"
+        ),
     )
     described.add_argument(
         "--half-life",
         metavar="AGE",
         type=_half_life,
         default=PLAIN_WEIGHTING.half_life,
-        help="count a profile half that is so much older than the newest: a number of s, m, h, d or w, as 7d",
+        help=(
+            "halve a profile's weight for each AGE that it is older than the newest: a number and s,"
+            " m, h, d or w, such as 7d"
+        ),
     )
     described.add_argument(
         "--report",
         metavar="REPORT",
-        help="also write a report on the merge there, as JSON",
+        help="also write a report on the merge to this file, as JSON",
     )
     described.add_argument(
         "--symbols",
         metavar="SYMBOLS",
-        help="for the report: the functions of a program, from `go tool nm` or nm, or a list",
+        help=(
+            "for the report: a file with the functions of a program, from `go tool nm` or nm, or one"
+            " name per line"
+        ),
     )
     described.add_argument(
         "--against",
         metavar="PROFILE",
-        help="for the report: a profile to compare with, as the last one released",
+        help="for the report: a profile to compare with, such as the last release",
     )
     described.add_argument(
         "-j",
@@ -83,20 +92,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_at_least_one,
         default=1,
-        help="how many processes read the files (default: 1)",
+        help="the number of processes that read the files (default: 1)",
     )
     described.add_argument(
         "files",
         metavar="FILE",
         nargs="+",
-        help="a profile, gzip or bare protobuf; - is standard input",
+        help="a pprof profile, gzipped or bare; - is standard input",
     )
     return described
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -108,7 +117,7 @@ def _half_life(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command and return its exit status."""
     keep_heap()
     command = parser()
     options = command.parse_args(arguments)
@@ -125,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - only some calls need it
 
             write_report(options.report, collection, options.files, options.symbols, options.against)
-        depth = None if rules else wanted.depth  # rules look at whole stacks
+        depth = None if rules else wanted.depth  # rules match in whole stacks
         merged = apply_rules(collection.merge(weighting=weighting, depth=depth), rules)
         write(options.output, _formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
@@ -138,9 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.report is None and (options.symbols or options.against):
-        command.error("--symbols and --against are for a --report")
+        command.error("--symbols and --against need --report")
     if options.report == options.output == STANDARD_STREAM:
-        command.error("standard output can't take both; name a file with -o or --report")
+        command.error(
+            "the merge and the report can't both go to standard output; name a file with -o or --report"
+        )
 
 
 def _check_weighable(names: Sequence[str], collection: Collection, weighting: Weighting) -> None:

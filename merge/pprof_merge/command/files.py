@@ -1,6 +1,6 @@
-"""Reading and writing of the command's files and streams.
+"""Read and write the command's files, or its standard streams.
 
-Without `pathlib` and `tempfile`, whose imports take longer than what is done here.
+Importing `pathlib` and `tempfile` would take longer than the work itself, so they aren't used.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ STANDARD_STREAM = "-"
 
 
 class BadInputError(Exception):
-    """A file that can't be read or written, or isn't what it should be; the message names it."""
+    """A file can't be read or written, or has the wrong content; the message names the file."""
 
 
 def read(name: str) -> bytes:
-    """The content of a file, or of standard input. Raises BadInputError."""
+    """Return the content of a file, or of standard input if the name is -. Raises BadInputError."""
     try:
         if name == STANDARD_STREAM:
             return sys.stdin.buffer.read()
@@ -28,7 +28,7 @@ def read(name: str) -> bytes:
 
 
 def write(name: str, content: bytes) -> None:
-    """Writes a file, or to standard output. Raises BadInputError."""
+    """Write a file, or to standard output if the name is -. Raises BadInputError."""
     try:
         if name == STANDARD_STREAM:
             sys.stdout.buffer.write(content)
@@ -36,20 +36,23 @@ def write(name: str, content: bytes) -> None:
         else:
             _replace(os.path.realpath(name), content)
     except BrokenPipeError:
-        # The reader has left; without this the interpreter would complain once more as it ends.
+        # Python flushes standard output as it exits; /dev/null prevents a second error there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise BadInputError("standard output: the reader has gone") from None
+        raise BadInputError("standard output: the reader closed it") from None
     except OSError as error:
         raise BadInputError(f"{name}: {error.strerror}") from error
 
 
 def _replace(path: str, content: bytes) -> None:
-    """Writes a file whole or not at all; what can't be replaced (/dev/stdout, a pipe) is written to."""
+    """Write a file completely or not at all.
+
+    A path that can't be replaced, as /dev/stdout or a pipe, is written to directly.
+    """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as file:
             file.write(content)
         return
-    # tempfile's files are private, and a profile is as public as any other output.
+    # Not tempfile: it makes private files, but the output gets the permissions of any new file.
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
     try:

@@ -1,4 +1,4 @@
-"""Files → a `Collection`, in as many processes as asked for; each takes its share of the files."""
+"""Read the command's files into a `Collection`, in several processes; each reads a part of the files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pprof_merge.merging.headers import check_compatible
 
 
 def collect(names: Sequence[str], jobs: int) -> Collection:
-    """The profiles of all files, of which there is at least one. Raises BadInputError."""
+    """Return the profiles of all files; there must be at least one. Raises BadInputError."""
     own, *others = _shares(names, jobs)
     if not others:
         return _collect_share(own)
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - for many files only
     from multiprocessing import get_context  # noqa: PLC0415
 
-    # Forked, the others have what is imported here.
+    # Forked processes have the imported modules already.
     with ProcessPoolExecutor(len(others), get_context("fork")) as processes:
         collections = [processes.submit(_collect_share, share) for share in others]
         collection = _collect_share(own)
@@ -34,13 +34,13 @@ def collect(names: Sequence[str], jobs: int) -> Collection:
 
 
 def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
-    """Some files each, no share empty."""
+    """Return the files in at most `jobs` parts; no part is empty."""
     size = max(1, -(-len(names) // jobs))
     return [names[begin : begin + size] for begin in range(0, len(names), size)]
 
 
 def _collect_share(names: Sequence[str]) -> Collection:
-    # Files on one's own disk are trusted to be as large as they are.
+    # The user's own files may be of any size.
     collection = Collection(Limits.none())
     for name, taken in zip(names, collection.extend(map(read, _watched(names))), strict=True):
         if isinstance(taken, ProfileError):
@@ -53,7 +53,7 @@ def _collect_share(names: Sequence[str]) -> Collection:
 
 
 def _watched(names: Sequence[str]) -> Iterator[str]:
-    """The names, with a progress bar where a person is watching."""
+    """Yield the names, with a progress bar on standard error if it is a terminal."""
     if not sys.stderr.isatty():
         yield from names
         return

@@ -1,4 +1,4 @@
-"""The command's `--report`: its files → the report's file."""
+"""The option `--report` of the command: write the report on the merge of the command's files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from pprof_merge.profile import Profile
 def write_report(
     name: str, collection: Collection, names: Sequence[str], symbols: str | None, against: str | None
 ) -> None:
-    """Writes the report on the merge of all profiles, which are from files of these names.
+    """Write the report on the merge of a collection to the file `name`.
 
-    `symbols` and `against` are names of files too. Raises BadInputError and ProfileError.
+    `names` are the files of the collection's profiles. `symbols` and `against` are names of files too. Raises
+    BadInputError and ProfileError.
     """
-    asked = ReportOptions(
+    options = ReportOptions(
         symbols=None if symbols is None else _symbols(symbols),
         against=None if against is None else _profile(against),
     )
     try:
-        subjects = [ReportedProfile(number, file) for number, file in enumerate(names)]
-        made = report(collection, subjects, time.time_ns(), asked)
+        reported = [ReportedProfile(number, file) for number, file in enumerate(names)]
+        made = report(collection, reported, time.time_ns(), options)
     except UnfitForFormat as unfit:
         raise BadInputError(f"--against {against}: {unfit}") from unfit
     write(name, made.json())

@@ -1,4 +1,7 @@
-"""Formats: what a profile can be written as, in one table. A format's code is imported on first use."""
+"""Formats: one table of the formats that a profile can be written in, and a module for each.
+
+A format's module is imported when the format is first used.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from pprof_merge.profile import Profile
 
 
 class Format(NamedTuple):
-    """A way to write a profile.
+    """A format of profiles.
 
-    `function` is a module of this package and a function in it, `Profile` and `Budget` → pieces of bytes.
-    `media_type` and `suffix` are for those who hand out the bytes as a file; `binary` ones are nothing for a
-    terminal.
-    Of each stack it reads so many locations, from the leaf on, as its `depth` is; by default all.
+    `function` names a module of this package and a function in it, `(Profile, Budget)` → pieces of bytes.
+    `media_type` and `suffix` are those of a file in the format; a `binary` format isn't written to a
+    terminal. `depth` is the number of locations that the format reads of each stack, from the leaf on; None
+    is all.
     """
 
     name: str
@@ -27,14 +30,14 @@ class Format(NamedTuple):
     depth: int | None = None
 
     def write(self, profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
-        """Return the profile in this format, the same bytes for the same profile. Raises as `pieces` does."""
+        """Return the profile in this format: the same bytes for the same profile. Raises as `pieces` does."""
         return b"".join(self.pieces(profile, budget))
 
     def pieces(self, profile: Profile, budget: Budget = UNBOUNDED) -> Iterator[bytes]:
         """Return the profile in this format piece by piece, so that it needn't be in memory as a whole.
 
-        Raises ProfileError where the profile lacks what the format can't do without, and OutputTooLarge, most
-        often before the first piece, where it would be more than the budget.
+        Raises ProfileError if the profile lacks what the format needs, and OutputTooLarge, usually before the
+        first piece, if the output is larger than the budget.
         """
         module, _, name = self.function.partition(":")
         function: Callable[[Profile, Budget], Iterator[bytes]] = getattr(

@@ -1,9 +1,9 @@
-"""`folded`: a line a stack, as Brendan Gregg's flamegraph.pl and most viewers take it.
+"""The format `folded`: one stack a line, as Brendan Gregg's flamegraph.pl and most viewers read it.
 
     main.main;net/http.(*conn).serve;runtime.mallocgc 20000000
 
-See https://github.com/brendangregg/FlameGraph. The number is of the sample type that `go tool pprof`
-shows by default. A semicolon within a name becomes a colon, as stackcollapse-perf.pl has it.
+See https://github.com/brendangregg/FlameGraph. The number is the value of the sample type that
+`go tool pprof` shows by default. A semicolon in a name becomes a colon, as in stackcollapse-perf.pl.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from pprof_merge.profile import Int64s, Profile
 
 _ESCAPES = str.maketrans({";": ":", "\n": " ", "\r": " "})
 _NOTHING = "<unknown>"
-# A stack as bytes: the ranks of its names, which are in the order of the lines where the ranks are.
+# A stack as bytes: the ranks of its names, big-endian, so that sorting the bytes sorts the lines.
 _RANK = np.dtype(">u4")
 _ADVICE = "select fewer profiles, or take the format pprof or go, which have each name once"
 
 
 class _Names(NamedTuple):
-    """The names of frames, each once; `number_of` (n_frames) is that of each frame, `nothing` that of none.
+    """The distinct names of frames, escaped.
 
-    In a line a name is followed by a semicolon, or is the last, so that it sorts in two ways: `inner` and
-    `last` (n) are its ranks among all of both. `text` is the name of each rank, `size` (n) its bytes.
+    `number_of` (n_frames) is the number of each frame's name; `nothing` is that of an empty stack's only
+    name. A name within a line is followed by a semicolon, the last one isn't, so a name sorts in two ways:
+    `inner` and `last` (n_names) are its ranks among all names of both kinds. `text` has the name of each
+    rank. `size` (n_names) is the length of each name in bytes.
     """
 
     number_of: Int64s
@@ -40,12 +42,15 @@ class _Names(NamedTuple):
 
 
 def folded(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """Lines in the order of their stacks, each stack once, without those that add up to 0; UTF-8."""
+    """Yield the lines in UTF-8, sorted, each stack once; stacks that add up to 0 are left out.
+
+    Raises OutputTooLarge.
+    """
     stacks = stacks_of(profile, budget)
     stacks.check(budget)
     values = profile.samples.values[:, default_column(profile.header)]
     names = _names([frame.name for frame in stacks.frames])
-    # A name is in the output once at least; how often, the stacks tell.
+    # The output has each name at least once. How often follows from the stacks, below.
     budget.check(int(names.size.max(initial=0)), _ADVICE)
     numbers: dict[bytes, int] = {}
     number_of: list[int] = []
@@ -58,7 +63,7 @@ def folded(profile: Profile, budget: Budget) -> Iterator[bytes]:
         ranks[offsets[1:] - 1] = names.last[rows[offsets[1:] - 1]]
         every = ranks.astype(_RANK).tobytes()
         bounds = (offsets * _RANK.itemsize).tolist()
-        # With a semicolon after each name but the last, and a space after that.
+        # Each name is followed by one character: a semicolon, or a space after the last.
         lengths = np.add.reduceat(names.size[rows] + 1, offsets[:-1]).tolist()
         for begin, end, length in zip(bounds[:-1], bounds[1:], lengths, strict=True):
             number = numbers.setdefault(every[begin:end], len(numbers))
@@ -93,7 +98,7 @@ def _names(frames: list[str]) -> _Names:
     del escaped
     texts = list(numbers)
     encoded = [text.encode() for text in texts]
-    # UTF-8 sorts as its letters do.
+    # UTF-8 sorts as its code points do.
     order = sorted(
         [(text, False, row) for row, text in enumerate(encoded)]
         + [(text + b";", True, row) for row, text in enumerate(encoded)]
@@ -108,7 +113,7 @@ def _names(frames: list[str]) -> _Names:
 
 
 def _filled(rows: Int64s, offsets: Int64s, nothing: int) -> tuple[Int64s, Int64s]:
-    """Ragged rows, those that are empty filled with one number."""
+    """Return ragged rows with `nothing` as the only entry of each empty row."""
     counts = np.diff(offsets)
     empty = np.flatnonzero(counts == 0)
     filled = np.insert(rows, offsets[empty], nothing)

@@ -1,8 +1,8 @@
-"""`go`: a profile cut down to what Go's compiler takes from it, so that it builds the same program.
+"""The format `go`: a profile reduced to what Go's compiler takes from it, so that it builds the same program.
 
-That is the call edges, and nothing else: one sample an edge, of names, line offsets and a weight. Addresses,
-labels, files and outer callers are gone. `go tool preprofile` makes the same of both. The bytes depend on the
-edges alone: what changes nothing for the compiler changes nothing in its cache.
+The result has one sample for each call edge, with names, line offsets and a weight. Addresses, labels, files
+and outer callers are left out. `go tool preprofile` gives the same output for both profiles. The bytes depend
+on the edges alone: a change that means nothing to the compiler doesn't invalidate its cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import ADVICE, CallEdges, call_edges, sums, weighing_column
+from pprof_merge.analysis.call_edges import ADVICE, CallEdges, call_edges, sum_groups, weight_column
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.codec.compression import compress
 from pprof_merge.codec.encode import encode
@@ -28,18 +28,19 @@ from pprof_merge.profile import (
     Samples,
 )
 
-# Every function starts there; a profile without start lines is refused.
+# The start line of every function: the compiler refuses a profile without start lines.
 _START_LINE = 1
 
 
 def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """As `go`, in one piece: it is never large."""
+    """Yield what `go` returns, in one piece, since it is never large."""
     yield go(profile, budget)
 
 
 def go(profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
-    """The reduced profile as a gzipped pprof file. Raises UnfitForFormat where the compiler would fail, and
-    OutputTooLarge.
+    """Return the reduced profile as a gzipped pprof file.
+
+    Raises UnfitForFormat if the compiler would fail, and OutputTooLarge.
     """
     protobuf = encode(reduced(profile, budget))
     budget.check(len(protobuf), ADVICE)
@@ -47,14 +48,14 @@ def go(profile: Profile, budget: Budget = UNBOUNDED) -> bytes:
 
 
 def reduced(profile: Profile, budget: Budget = UNBOUNDED) -> Profile:
-    """The smallest profile with the same call edges, of the sample type that the compiler takes.
+    """Return the smallest profile with the same call edges. It has the sample type that the compiler takes.
 
     Raises UnfitForFormat and OutputTooLarge as `call_edges` does.
     """
     edges = call_edges(profile, budget)
     locations, callees, callers = _locations(edges)
     return Profile(
-        header=Header(sample_types=(profile.header.sample_types[weighing_column(profile.header)],)),
+        header=Header(sample_types=(profile.header.sample_types[weight_column(profile.header)],)),
         samples=_samples(edges.weight, callees, callers, n_locations=len(locations)),
         mappings=_no_mappings(),
         locations=locations,
@@ -65,11 +66,11 @@ def reduced(profile: Profile, budget: Budget = UNBOUNDED) -> Profile:
 
 
 def _locations(edges: CallEdges) -> tuple[Locations, Int64s, Int64s]:
-    """Locations, and those of each edge's callee and caller.
+    """Return the locations, and the rows of each edge's callee and caller among them.
 
-    First come the call sites (caller, offset). Of a callee only the name is read, so that its own first call
-    site stands for it. Where it has none, or only the one that the edge is from (one node has no edge to
-    itself), it gets a location with an address, which sets it apart from all sites.
+    The call sites (caller, offset) come first. The compiler reads only the name of a callee, so the callee's
+    own first call site serves as its location. A callee without one, or whose only one is the edge's own call
+    site (a node has no edge to itself), gets a location with an address, which no call site has.
     """
     is_new = np.ones(len(edges), np.bool_)
     is_new[1:] = (np.diff(edges.caller) != 0) | (np.diff(edges.offset) != 0)
@@ -98,15 +99,16 @@ def _locations(edges: CallEdges) -> tuple[Locations, Int64s, Int64s]:
 
 
 def _samples(weights: Int64s, callees: Int64s, callers: Int64s, n_locations: int) -> Samples:
-    """One sample an edge; and where weights are not all positive, what else keeps the compiler's sums.
+    """Return one sample for each edge, and more where weights are not all positive.
 
-    An edge of weight 0 is there if samples cancel out, so it takes two. A location whose samples cancel out
-    would be dropped with its edges, so that it gets a sample of its own, which is no call.
+    An edge of weight 0 exists if its samples cancel out, so it gets two samples. The compiler would drop a
+    location whose samples cancel out, along with its edges; such a location gets a sample of its own, which
+    is no call.
     """
     cancels = weights == 0
     values = np.append(np.where(cancels, 1, weights), np.full(np.count_nonzero(cancels), -1))
     calls = np.stack((np.append(callees, callees[cancels]), np.append(callers, callers[cancels])), axis=1)
-    alone = np.flatnonzero(sums(calls.ravel(), np.repeat(values, 2), n_locations) == 0)
+    alone = np.flatnonzero(sum_groups(calls.ravel(), np.repeat(values, 2), n_locations) == 0)
     return Samples(
         values=np.append(values, np.ones(len(alone), np.int64))[:, np.newaxis],
         locations=np.append(calls, alone),
@@ -116,7 +118,7 @@ def _samples(weights: Int64s, callees: Int64s, callers: Int64s, n_locations: int
 
 
 def _functions(count: int) -> Functions:
-    """Functions with the names of string rows 1 to `count`."""
+    """Return functions whose names are the strings 1 to `count`."""
     nothing = np.zeros(count, np.int64)
     return Functions(np.arange(1, count + 1), nothing, nothing, np.full(count, _START_LINE))
 

@@ -1,9 +1,9 @@
-"""A native profile → LLVM's sample profile in text, with which clang and rustc build (AutoFDO).
+"""The format `llvm`: LLVM's sample profile in text, from which clang and rustc build (AutoFDO).
 
-The format is that of clang's manual, "Sample Profile Text Format", as SampleProfReader.cpp reads it and
-SampleProfWriter.cpp writes it. Its unit is the source line of a function, counted from the function's
-first, so that it outlives changes elsewhere in the file. A function that was inlined has its lines within
-the line that called it: what is hot there may be cold in another caller.
+Clang's manual describes it as "Sample Profile Text Format"; SampleProfReader.cpp reads and
+SampleProfWriter.cpp writes it. It counts samples by function and source line. Lines are numbered from the
+function's first line, so that counts stay right when other parts of the file change. The lines of an inlined
+function are nested in the line that called it, since code that is hot in one caller may be cold in another.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.profile import Header, Profile
 
-# Where a sample was, outermost function first: names and the lines in them, each but the last a call.
+# The place of a sample, outermost function first: function names and line offsets. Each but the last is a
+# call.
 _Path = tuple[tuple[bytes, int], ...]
 
 _COUNT_LIMIT = (1 << 64) - 1
-_DEEPEST = 200  # calls within calls; each line is indented by its depth, so that it must end somewhere
-_OFFSET_BITS = 0xFFFF  # as LLVM's getOffset has it, which wraps for a line above its function's first
-# The reader takes a line for a comment, a context or a count if a name starts so, and ends it at these.
+_MAX_DEPTH = 200  # of inlined calls; each line is indented by its depth, so the depth needs a bound
+_OFFSET_BITS = 0xFFFF  # as in LLVM's getOffset, which wraps for a line above the function's first
+# A name that begins with # or [ or a digit reads as a comment, a context or a count; control characters end
+# it.
 _READABLE_NAME = re.compile(rb"[^\x00-\x20\x7f#\[0-9][^\x00-\x1f\x7f]*")
-# What a compiler appends to the parts and clones of one function in the source, which share its profile:
-# `.cold`, and these or that with a number, as `.part.0`.
+# Suffixes that compilers append to parts and clones of a function, which share the profile of the function:
+# `.cold`, or any of these with a number, as in `.part.0`.
 _COLD = b"cold"
 _NUMBERED = {b"llvm", b"part", b"__part", b"lto_priv", b"isra", b"constprop", _COLD}
-# What a line of an inlined function takes, in a path and in the tree of them; about a third of it at a time.
+# Memory, in bytes, that a line of an inlined function takes in a path and in the tree; about a third at a
+# time.
 _LINE_BYTES = 256
-_ADVICE = "select fewer profiles: calls that are inlined in one another make too many lines"
+_ADVICE = "select fewer profiles: calls inlined into each other make too many lines"
 
 
 @dataclass(slots=True)
 class _FunctionSamples:
-    """The samples of a function, or of one of its calls that was inlined: all, by line, and by such call."""
+    """The samples of a function or an inlined call: in `total`, by line (`body`), and by `inlined` call."""
 
     total: int = 0
     body: dict[int, int] = field(default_factory=dict)
@@ -47,28 +50,28 @@ class _FunctionSamples:
 
 
 def llvm_sample_profile(profile: Profile) -> bytes:
-    """The text sample profile of a CPU profile, the same bytes as `llvm-profdata merge --sample -text` of it.
+    """Return the text sample profile of a CPU profile, in the bytes of `llvm-profdata merge --sample -text`.
 
-    Counts are samples; CPU time where there are none. A sample counts where it was taken, in its leaf:
-    that others were its callers doesn't tell how often they called it. So entries (heads) are 0 and no
-    targets of calls are given, as with AutoFDO and llvm-profgen where no branches were recorded;
-    LLVM takes the count of a function's first block for its entries.
+    Counts are numbers of samples, or CPU time if the profile has no such column. A sample counts in its leaf
+    only: the stack doesn't tell how often a caller called. So entries (heads) are 0 and call targets are left
+    out, as by AutoFDO and llvm-profgen without recorded branches. LLVM then takes the count of a function's
+    first block for its entries.
 
-    The count of a line is the maximum over its addresses: each of its instructions ran as often as the
-    line did, and a sum would make lines hot for being long. Different binaries add up. Samples without a
-    line, an address or a first line of their function are left out, and names that the reader can't tell
-    from something else; discriminators, which pprof has no field for, are all 0.
+    The count of a line is the maximum over its addresses: each instruction of a line runs as often as the
+    line, and a sum would make long lines hot. Counts of different binaries add up. Samples without a line, an
+    address or a first line of their function are left out, and so are names that the reader would misread.
+    Discriminators are all 0, since pprof has no field for them.
 
-    Raises UnfitForFormat if the profile isn't of CPU time, or nothing of it is left.
+    Raises UnfitForFormat if the profile isn't of CPU time, or no sample is left.
     """
     return b"".join(pieces(profile, UNBOUNDED))
 
 
 def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """As `llvm_sample_profile`, piece by piece. Raises OutputTooLarge, too."""
+    """Yield what `llvm_sample_profile` returns, piece by piece. Raises UnfitForFormat and OutputTooLarge."""
     samples = _samples_of_leaves(profile, _value_column(profile.header))
     n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
-    budget.check_rows(int(n_lines[n_lines <= _DEEPEST].sum()), _LINE_BYTES, _ADVICE)
+    budget.check_rows(int(n_lines[n_lines <= _MAX_DEPTH].sum()), _LINE_BYTES, _ADVICE)
     functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
     for path, total, count in _counts_of_paths(profile, samples):
         _add(functions, path, total, count)
@@ -87,7 +90,10 @@ def _value_column(header: Header) -> int:
 
 
 def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
-    """For each location row that is the leaf of some samples, how many; as Python's numbers, to be exact."""
+    """Return the number of samples for each location row that is a leaf, as ints of Python, which don't wrap.
+
+    Leaves whose samples add up to 0 or less are left out.
+    """
     offsets = profile.samples.location_offsets
     with_stack = offsets[1:] > offsets[:-1]
     leaves = profile.samples.locations[offsets[:-1][with_stack]]
@@ -98,7 +104,7 @@ def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
 
 
 def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tuple[_Path, int, int]]:
-    """Each path with all its samples, and the maximum over its addresses, added up over binaries."""
+    """Yield each path, the number of its samples, and its count: a maximum over addresses a binary."""
     totals: dict[_Path, int] = defaultdict(int)
     maxima: dict[_Path, dict[bytes, int]] = defaultdict(dict)
     names = _Names(profile)
@@ -114,10 +120,10 @@ def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tupl
 
 
 def _path(profile: Profile, names: _Names, location: int) -> _Path:
-    """Where a location is; empty if that isn't known well enough."""
+    """Return the path of a location; empty if an address, a line, a first line or a name is missing."""
     lines, functions = profile.locations.lines, profile.functions
     first, end = int(lines.offsets[location]), int(lines.offsets[location + 1])
-    if not profile.locations.address[location] or end - first > _DEEPEST:
+    if not profile.locations.address[location] or end - first > _MAX_DEPTH:
         return ()
     path = []
     for row in reversed(range(first, end)):
@@ -131,7 +137,7 @@ def _path(profile: Profile, names: _Names, location: int) -> _Path:
 
 
 class _Names(dict[int, bytes]):
-    """The names of functions as the format has them, empty where it can't; each is made once."""
+    """Names of functions as the format has them, by row, computed on first use; empty if it can't."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__()
@@ -151,7 +157,7 @@ class _Names(dict[int, bytes]):
 
 
 def base_name(name: bytes) -> bytes:
-    """Return a linkage name without what compilers append to the parts and clones of a function."""
+    """Return a linkage name without the suffixes that compilers append to parts and clones of a function."""
     parts = name.split(b".")
     while len(parts) > 1:
         if parts[-1] == _COLD:
@@ -164,7 +170,7 @@ def base_name(name: bytes) -> bytes:
 
 
 def _binary(profile: Profile, location: int) -> bytes:
-    """What tells a location's binary from others: its build id, or else its file's name."""
+    """Return what identifies a location's binary: its build id, else its file's name; empty if unknown."""
     mappings, mapping = profile.mappings, profile.locations.mapping[location]
     if mapping < 0:
         return b""
@@ -184,7 +190,7 @@ def _add(functions: dict[bytes, _FunctionSamples], path: _Path, total: int, coun
 
 
 def _sizes(functions: dict[bytes, _FunctionSamples]) -> Iterator[int]:
-    """At least how many bytes each function's lines have, which are named within those that call them."""
+    """Yield lower bounds, in bytes, of parts of the text; their sum is a lower bound of the whole."""
     for name, function in functions.items():
         yield len(name)
         yield from _inlined_sizes(function, 1)
@@ -198,7 +204,7 @@ def _inlined_sizes(function: _FunctionSamples, depth: int) -> Iterator[int]:
 
 
 def _written(functions: dict[bytes, _FunctionSamples]) -> Iterator[bytes]:
-    """The text, in the order of LLVM's own writer: hot functions first, and in them lines, then calls."""
+    """Yield the text in the order of LLVM's writer: hot functions first, each with its lines, then calls."""
     for name, function in sorted(functions.items(), key=lambda entry: (-entry[1].total, entry[0])):
         yield b"%s:%d:0\n" % (name, _bounded(function.total))
         yield from _written_body(function, b" ")
@@ -217,7 +223,7 @@ def _bounded(count: int) -> int:
 
 
 def _why_nothing_is_left(profile: Profile, leaves: Iterable[int]) -> str:
-    """What a profile with these leaves lacks first of what a path needs."""
+    """Return the first thing that a path needs and a profile with these leaves lacks, in words."""
     rows = list(leaves)
     lines = profile.locations.lines
     if not rows:

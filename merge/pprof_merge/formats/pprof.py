@@ -1,4 +1,4 @@
-"""`pprof`: the profile itself, as gzipped protobuf."""
+"""The format `pprof`: the profile itself, as gzipped protobuf."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _ADVICE = "select fewer profiles, or take the format go, which grows with the ca
 
 
 def pprof(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """What Go and all tools of google/pprof read. It is the protobuf that counts, as it is before gzip.
+    """Yield the profile as Go and all tools of google/pprof read it, in one piece.
 
-    It has everything once, as the profiles have that it is of, so that it is no larger than these.
+    Raises OutputTooLarge if the protobuf, before gzip, is larger than the budget. A merge has each stack
+    once, so it isn't larger than its inputs.
     """
     protobuf = encode(profile)
     budget.check(len(protobuf), _ADVICE)

@@ -1,7 +1,8 @@
-"""`speedscope`: a file for https://www.speedscope.app, by its file-format-schema.json.
+"""The format `speedscope`: a file for https://www.speedscope.app, by its file-format-schema.json.
 
-One profile a sample type, `"type": "sampled"`. A merge knows of no order in time, so the stacks are in
-an order that keeps those together which begin with the same frames: the view of time is a flame graph.
+The file has one profile for each sample type, of `"type": "sampled"`. A merge has no order in time. The
+stacks are sorted so that those with the same first frames are together: the "Time Order" view is a flame
+graph.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from pprof_merge.columns.ragged import first_positions
 from pprof_merge.profile import Int64s, Profile, ValueType
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-# All that the schema knows; what is in another unit is a plain number there.
+# The units in the schema; a value in another unit is a plain number.
 _UNITS = {b"nanoseconds", b"microseconds", b"milliseconds", b"seconds", b"bytes"}
-# A stack as bytes: the numbers of its frames, which sort as the stacks do.
+# A stack as bytes: the numbers of its frames, big-endian, so that sorting the bytes sorts the stacks.
 _NUMBER = np.dtype(">u4")
 _ADVICE = "select fewer profiles, or take the format pprof or go, which have each call once"
 
 
 class _Paths(NamedTuple):
-    """The distinct stacks in order, each of numbers of frames; what each adds up to: (n, n_types); and how
-    long its text is: (n).
+    """The n distinct stacks, sorted, as numbers of frames.
+
+    `totals` (n, n_types) is the sum of the samples of each, `sizes` (n) the length of its JSON in bytes.
     """
 
     paths: list[bytes]
@@ -36,7 +38,10 @@ class _Paths(NamedTuple):
 
 
 def speedscope(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """The file's JSON; the sample type that it opens with is the one that `go tool pprof` shows."""
+    """Yield the file's JSON. The file opens with the sample type that `go tool pprof` shows by default.
+
+    Raises OutputTooLarge.
+    """
     stacks = stacks_of(profile, budget)
     stacks.check(budget)
     used = _used(stacks)
@@ -61,13 +66,13 @@ def _document(profile: Profile, frames: list[Frame], used: Int64s, found: _Paths
 
 
 def _frame(frame: Frame) -> dict[str, str | int]:
-    """Without what the profile doesn't know."""
+    """Return the JSON of a frame, without the file and the line if they are unknown."""
     optional: dict[str, str | int] = {"file": frame.file, "line": frame.start_line}
     return {"name": frame.name, **{key: value for key, value in optional.items() if value}}
 
 
 def _used(stacks: Stacks) -> Int64s:
-    """The frames that are in a stack, in the order in which each appears first."""
+    """Return the frames that are in a stack, in order of first appearance."""
     is_in = np.zeros(len(stacks.frames), np.bool_)
     return np.concatenate(
         [
@@ -78,7 +83,7 @@ def _used(stacks: Stacks) -> Int64s:
 
 
 def _sums(stacks: Stacks, used: Int64s, values: Int64s) -> _Paths:
-    """The distinct stacks, by frames in the order of `used`."""
+    """Return the distinct stacks and their sums; frames are numbered in the order of `used`."""
     number_of = np.zeros(len(stacks.frames), np.int64)
     number_of[used] = np.arange(len(used))
     letters = digits(number_of) + 1  # with a comma after each
@@ -104,7 +109,7 @@ def _sums(stacks: Stacks, used: Int64s, values: Int64s) -> _Paths:
 
 
 def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iterator[bytes]:
-    """One profile; a weight has to be positive there."""
+    """Yield the JSON of one profile. The schema needs positive weights, so other stacks are left out."""
     weighed = np.flatnonzero(totals > 0)
     weights = totals[weighed]
     name = sample_type.type.decode(errors="backslashreplace")
@@ -121,7 +126,7 @@ def _sampled(sample_type: ValueType, paths: list[bytes], totals: Int64s) -> Iter
 
 
 def _sum(weights: Int64s) -> int:
-    """As a Python number, since it may take more than 64 bits."""
+    """Return the sum as a Python number, since it may take more than 64 bits."""
     return (int((weights >> 32).sum()) << 32) + int((weights & 0xFFFFFFFF).sum())
 
 

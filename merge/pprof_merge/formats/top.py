@@ -1,6 +1,6 @@
-"""`json`: the table of `go tool pprof -top`, whole and with every sample type.
+"""The format `json`: the complete table of `go tool pprof -top`, with every sample type.
 
-Functions are told apart by name, as there.
+Functions with the same name are one row, as in `go tool pprof`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _ADVICE = "select fewer profiles, or ask /v1/top for the first rows"
 
 
 def top(profile: Profile, budget: Budget) -> Iterator[bytes]:
-    """JSON: the header's numbers, totals, and every function, the one with most of its own first.
+    """Yield JSON: the header's numbers, the totals, and all functions, the largest flat value first.
 
-    What is a list has an entry for each sample type; times in ns.
+    The lists `total`, `flat` and `cum` have an entry for each sample type. Times are in ns. Raises
+    OutputTooLarge.
     """
     column = default_column(profile.header)
     table = TopTable.of(profile, budget=budget)

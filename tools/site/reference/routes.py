@@ -9,10 +9,10 @@ from typing import Any
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-What `/v1/openapi.json` says of a collector: each route with its parameters and answers. `HEAD` goes wherever
-`GET` does. [API](../api.md) says what they mean, which key each takes, what headers there are, and what to do
-about an error; [In place of profefe](../profefe.md) says it of `/api/0`. The pages have routes of
-[their own](../ui.md)."""
+Every route with its parameters and answers, as in `/v1/openapi.json`. A route that takes `GET` also
+takes `HEAD`. [API](../api.md) has examples, and says which key each route takes, which headers it
+sends, and what to do about an error. [In place of profefe](../profefe.md) does the same for `/api/0`.
+Routes of the pages are in [their own table](../ui.md)."""
 
 
 def routes_page(document: dict[str, Any]) -> str:
@@ -43,7 +43,7 @@ def _operation(entry: dict[str, Any]) -> str:
 
 
 def _of_path(parameter: dict[str, Any]) -> str:
-    return "Of the path." if parameter["in"] == "path" else ""
+    return "Part of the path." if parameter["in"] == "path" else ""
 
 
 def _values(schema: dict[str, Any]) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def _answers(responses: dict[str, Any]) -> Iterator[str]:
         if _is_problem(answer)
     ]
     if problems:
-        yield f"- a problem: {', '.join(problems)}"
+        yield f"- problems: {', '.join(problems)}"
 
 
 def _is_problem(answer: dict[str, Any]) -> bool:

@@ -18,7 +18,12 @@ def merge_routes(merges: Merges) -> APIRouter:
     """The route. A service's rules play no part: they are for compilers, and this is for people."""
     router = APIRouter()
 
-    @router.api_route("/profiles/merge", methods=METHODS)
+    @router.api_route(
+        "/profiles/merge",
+        methods=METHODS,
+        summary="Return the merge of the listed profiles",
+        response_description="The merge",
+    )
     @router.api_route("/profiles/merge/", methods=METHODS, include_in_schema=False)
     async def merge(request: Request) -> Response:
         selection, newest = selection_of(request), limit_of(request)

@@ -28,7 +28,12 @@ def profile_routes(merges: Merges) -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.api_route("/profiles/{ids}", methods=METHODS)
+    @router.api_route(
+        "/profiles/{ids}",
+        methods=METHODS,
+        summary="Return a stored profile, or the merge of several",
+        response_description="The profile",
+    )
     @router.api_route("/profiles/{ids}/", methods=METHODS, include_in_schema=False)
     async def profile(request: Request, ids: str) -> Response:
         names = list(dict.fromkeys(map(name_of, ids.split("+"))))

@@ -27,10 +27,15 @@ def submit_routes(ingest: Ingest) -> APIRouter:
     """The route that stores."""
     router = APIRouter()
 
-    @router.post(_PATH)
+    @router.post(
+        _PATH,
+        summary="Store a profile",
+        response_description="The profile is stored durably, or already was",
+    )
     @router.post(f"{_PATH}/", include_in_schema=False)
     async def submit(request: Request) -> Response:
-        submitted = await ingest.submit(request, series_of(request), created_nanos_of(request))
+        series, created_nanos = series_of(request), created_nanos_of(request)
+        submitted = await ingest.submit(request, series, created_nanos, may_be_empty=False)
         return Envelope(described(submitted.name))
 
     return router
@@ -40,7 +45,12 @@ def profiles_routes(merges: Merges) -> APIRouter:
     """The route that lists."""
     router = APIRouter()
 
-    @router.api_route(_PATH, methods=METHODS)
+    @router.api_route(
+        _PATH,
+        methods=METHODS,
+        summary="List the stored profiles of a service, in ascending order of time",
+        response_description="The profiles",
+    )
     @router.api_route(f"{_PATH}/", methods=METHODS, include_in_schema=False)
     async def profiles(request: Request) -> Response:
         selections, newest = selections_of(request), limit_of(request)

@@ -1,4 +1,4 @@
-"""/ui/services/{service}/build: whether to build with it, and how: report, downloads, pipelines."""
+"""/ui/services/{service}/build: whether and how to build with the selection: report, commands, downloads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.responses import Response
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.ui.links import SERVICES, Links
-from pgo_collector.ui.pages.service import nothing_page, service_page, shown
-from pgo_collector.ui.pages.visitors import is_https, sees_service
+from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.visitors import is_https, require_service
 from pgo_collector.ui.sources import Sources
 
 _COMMAND = """\
@@ -23,40 +23,40 @@ curl --silent --show-error --fail \\
   --etag-save default.etag --etag-compare default.etag \\
   --output default.pgo \\
   '{url}'"""
-_MOST_NAMED = 12
+_MAX_LISTED = 12
 
 
 def build_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     @router.api_route("/services/{service}/build", methods=METHODS)
     async def build(request: Request) -> Response:
-        what = await shown(request, sources, "build")
-        if what.summary is None:
-            return await nothing_page(request, sources, what)
-        made, _ = await sources.reports.make(what.selection)
+        selected = await selected_profiles(request, sources, "build")
+        if selected.summary is None:
+            return await no_profiles_page(request, sources, selected)
+        made, _ = await sources.reports.make(selected.selection)
         report = json.loads(made.report or b"{}")
-        is_whole = not what.links.selected or what.links.selected == {"type": CPU}
+        is_whole = not selected.links.selected or selected.links.selected == {"type": CPU}
         return await service_page(
             request,
             sources,
-            what,
+            selected,
             "build.html",
             report=report,
             left_out=len(made.left_out),
             formats=list(FORMATS.values()),
-            merge_command=_command(request, "merge", what.links.service, what.links.selected),
-            release_command=_command(request, "release", what.links.service, {}) if is_whole else None,
-            speedscope=_speedscope(what.links),
-            most=_MOST_NAMED,
+            merge_command=_command(request, "merge", selected.links.service, selected.links.selected),
+            release_command=_command(request, "release", selected.links.service, {}) if is_whole else None,
+            speedscope=_speedscope(selected.links),
+            most=_MAX_LISTED,
         )
 
     return router
 
 
 def _command(request: Request, route: str, service: str, selected: dict[str, str]) -> str:
-    """What a pipeline runs. A quote in a URL is percent-encoded, so nothing ends the shell's."""
+    """Return the command for a pipeline. URLs percent-encode quotes, so none ends the quotes of the shell."""
     scheme = "https" if is_https(request) else "http"
     query = {"service": service, **selected, "format": "go"}
     host = quote(request.headers.get("Host", ""), safe=":[]")
@@ -64,6 +64,6 @@ def _command(request: Request, route: str, service: str, selected: dict[str, str
 
 
 def _speedscope(links: Links) -> str:
-    """speedscope with the merge; both are served by us."""
+    """Return a link that opens the merge in this server's speedscope."""
     merge = f"{SERVICES}/{links.service}/merge?{urlencode(links.selected | {'format': 'speedscope'})}"
     return f"/ui/speedscope/index.html#profileURL={quote(merge, safe='')}&title={quote(links.service)}"

@@ -1,4 +1,4 @@
-"""/ui/services/{service}/diff: what takes another share of one selection than of another."""
+"""/ui/services/{service}/diff: which calls take a different share of the selection than of a base."""
 
 from __future__ import annotations
 
@@ -24,58 +24,58 @@ from pgo_collector.queries.tables import fleet_table
 from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.flame import view_of
-from pgo_collector.ui.pages.service import Shown, nothing_page, service_page, shown
-from pgo_collector.ui.pages.top import table_asked
-from pgo_collector.ui.pages.visitors import sees_service
+from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.top import table_parameters
+from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 _OWN = (*BASE, "by", "sort", "n", "root", "search")
-_LONGEST_VERSION = 20
+_MAX_VERSION = 20
 
 
 def diff_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     async def page(
-        request: Request, what: Shown, status: HTTPStatus = HTTPStatus.OK, **context: object
+        request: Request, selected: SelectedProfiles, status: HTTPStatus = HTTPStatus.OK, **values: object
     ) -> Response:
-        suggestions = [] if what.summary is None else _suggestions(what, what.summary)
-        every: dict[str, object] = {
+        suggestions = [] if selected.summary is None else _suggestions(selected, selected.summary)
+        template_values: dict[str, object] = {
             "diff": None,
             "problem": None,
-            "base": {name: what.links.own.get(name, "") for name in BASE},
+            "base": {name: selected.links.own.get(name, "") for name in BASE},
             "suggestions": suggestions,
             "groupings": [*GROUPINGS],
-            **context,
+            **values,
         }
-        return await service_page(request, sources, what, "diff.html", status, **every)
+        return await service_page(request, sources, selected, "diff.html", status, **template_values)
 
     @router.api_route("/services/{service}/diff", methods=METHODS)
     async def diff(request: Request) -> Response:
-        what = await shown(request, sources, "diff", *_OWN)
-        (by, sort, most), view = table_asked(request), view_of(request)
-        if what.summary is None:
-            return await nothing_page(request, sources, what)
+        selected = await selected_profiles(request, sources, "diff", *_OWN)
+        (by, sort, most), view = table_parameters(request), view_of(request)
+        if selected.summary is None:
+            return await no_profiles_page(request, sources, selected)
         if not any(name in BASE for name in request.query_params):
-            return await page(request, what)
+            return await page(request, selected)
         try:
-            base = base_of(request, what.selection)
+            base = base_of(request, selected.selection)
         except ParameterInvalid as error:
-            return await page(request, what, HTTPStatus.BAD_REQUEST, problem=str(error))
+            return await page(request, selected, HTTPStatus.BAD_REQUEST, problem=str(error))
         check_scope(request, base.service)
         base_summary = await asyncio.to_thread(sources.summaries.summary, base)
         if base_summary is None:
-            problem = "No stored profile fits the base."
-            return await page(request, what, HTTPStatus.NOT_FOUND, problem=problem)
-        now = await fleet_table(sources.fleet, what.selection, by)
+            problem = "No stored profile matches the base: change its times or labels."
+            return await page(request, selected, HTTPStatus.NOT_FOUND, problem=problem)
+        now = await fleet_table(sources.fleet, selected.selection, by)
         before = await fleet_table(sources.fleet, base, by)
         found = await asyncio.to_thread(diff_of, now, before, by, sort, most)
-        flame = await flame_of(sources.fleet, what.selection, view, base)
+        flame = await flame_of(sources.fleet, selected.selection, view, base)
         drawing = await asyncio.to_thread(drawing_of, flame, view.search)
         return await page(
             request,
-            what,
+            selected,
             diff=found,
             base_summary=base_summary,
             drawing=drawing,
@@ -86,24 +86,24 @@ def diff_routes(sources: Sources) -> APIRouter:
     return router
 
 
-def _suggestions(what: Shown, summary: Summary) -> list[tuple[str, str]]:
-    """Comparisons that there are profiles for: what they are called, and their links."""
+def _suggestions(selected: SelectedProfiles, summary: Summary) -> list[tuple[str, str]]:
+    """Return comparisons that there are profiles for: a name and a link each."""
     found: list[tuple[str, str]] = []
-    links, selection = what.links, what.selection
+    links, selection = selected.links, selected.selection
     if not selection.matchers and len(summary.versions.latest) > 1:
         newest, before = (version.text for version in summary.versions.latest[:2])
         found.append(
             (
-                f"version {cut(newest, _LONGEST_VERSION)} and {cut(before, _LONGEST_VERSION)} before it",
+                f"version {cut(newest, _MAX_VERSION)} and {cut(before, _MAX_VERSION)} before it",
                 links.to("diff", labels=_label(newest), base_labels=_label(before)),
             )
         )
     if _is_of_all_time(selection):
         begin, end = summary.begin_nanos, summary.end_nanos
         if end - begin > DAY_NANOS:
-            found.append(("the last day and all before it", _by_time(what, end - DAY_NANOS)))
+            found.append(("the last day and all before it", _by_time(selected, end - DAY_NANOS)))
         if end - begin > 10**9:
-            found.append(("the later and the earlier half", _by_time(what, (begin + end) // 2)))
+            found.append(("the later and the earlier half", _by_time(selected, (begin + end) // 2)))
     return found
 
 
@@ -111,9 +111,9 @@ def _is_of_all_time(selection: Selection) -> bool:
     return selection.begin is None and selection.end is None
 
 
-def _by_time(what: Shown, nanos: int) -> str:
+def _by_time(selected: SelectedProfiles, nanos: int) -> str:
     moment = format_time(nanos - nanos % 10**9)
-    return what.links.to("diff", **{"from": moment, "base_to": moment})
+    return selected.links.to("diff", **{"from": moment, "base_to": moment})
 
 
 def _label(version: str) -> str:

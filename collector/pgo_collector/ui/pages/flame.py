@@ -1,4 +1,4 @@
-"""/ui/services/{service}: the flame graph of what is selected."""
+"""/ui/services/{service}: the flame graph of the selection."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
-from pgo_collector.ui.pages.service import nothing_page, service_page, shown
-from pgo_collector.ui.pages.visitors import sees_service
+from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 OWN = ("root", "search")
 _KEY = re.compile(r"0|[0-9a-f]{16}")
-_LONGEST_SEARCH = 200
+_MAX_SEARCH = 200
 
 
 def flame_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     @router.api_route("/services/{service}", methods=METHODS)
     async def flame(request: Request) -> Response:
-        what = await shown(request, sources, "", *OWN)
+        selected = await selected_profiles(request, sources, "", *OWN)
         view = view_of(request)
-        if what.summary is None:
-            return await nothing_page(request, sources, what)
-        found = await flame_of(sources.fleet, what.selection, view)
+        if selected.summary is None:
+            return await no_profiles_page(request, sources, selected)
+        found = await flame_of(sources.fleet, selected.selection, view)
         drawing = await asyncio.to_thread(drawing_of, found, view.search)
         return await service_page(
             request,
             sources,
-            what,
+            selected,
             "flame.html",
             flame=found,
             drawing=drawing,
@@ -51,8 +51,8 @@ def flame_routes(sources: Sources) -> APIRouter:
 
 
 def view_of(request: Request) -> FlameView:
-    """What is looked at: `root` and `search`. Raises ParameterInvalid."""
+    """Return the view that the parameters `root` and `search` ask for. Raises ParameterInvalid."""
     key, search = first(request, "root") or "0", first(request, "search") or ""
     if not _KEY.fullmatch(key):
-        raise ParameterInvalid(f"root={key[:50]}: not the key of a call in a flame graph")
-    return FlameView(root=int(key, 16), search=search[:_LONGEST_SEARCH])
+        raise ParameterInvalid(f"root={key[:50]}: not the key of a call, which is 0 or 16 hex digits")
+    return FlameView(root=int(key, 16), search=search[:_MAX_SEARCH])

@@ -1,4 +1,4 @@
-"""/ui/services/{service}/merge: the merge of what is selected, to be saved, in any format."""
+"""/ui/services/{service}/merge: download the merge of the selection, in any format."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first, selection_of
-from pgo_collector.ui.pages.visitors import sees_service
+from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 
 def merge_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     @router.api_route("/services/{service}/merge", methods=METHODS)
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*filter(None, [first(request, "format")]))
-        form = Rendition(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
-        made = await sources.merges.current(selection, form)
+        rendition = Rendition(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
+        made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return router

@@ -1,4 +1,4 @@
-"""What all pages of a service have: what is selected, how fresh and representative it is, and the tabs."""
+"""What all pages of a service share: the selection, how fresh and representative it is, and the tabs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from pgo_collector.ui.sources import Sources
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A service and what is selected of it; `stored` and `summary` are None where there is nothing."""
+class SelectedProfiles:
+    """A service and the profiles that a request selects.
+
+    `stored` is None if the service has no profiles, `summary` if no profile matches the selection.
+    """
 
     selection: Selection
     links: Links
@@ -29,8 +32,8 @@ class Shown:
     summary: Summary | None
 
 
-async def shown(request: Request, sources: Sources, page: str, *own: str) -> Shown:
-    """What a request for a page of a service is about; `own` are the page's parameters.
+async def selected_profiles(request: Request, sources: Sources, page: str, *own: str) -> SelectedProfiles:
+    """Return what a request for a page of a service selects; `own` are the page's own parameters.
 
     Raises ParameterInvalid.
     """
@@ -38,33 +41,33 @@ async def shown(request: Request, sources: Sources, page: str, *own: str) -> Sho
     links = Links.of(request, page, *own)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
     summary = await asyncio.to_thread(sources.summaries.summary, selection)
-    return Shown(selection, links, next(iter(services), None), summary)
+    return SelectedProfiles(selection, links, next(iter(services), None), summary)
 
 
 async def service_page(
     request: Request,
     sources: Sources,
-    what: Shown,
+    selected: SelectedProfiles,
     template: str,
     status: HTTPStatus = HTTPStatus.OK,
-    **context: Any,
+    **values: Any,
 ) -> Response:
-    """A page of a service."""
+    """Return a page of a service; the template also gets `values`."""
     return await sources.rendering.page(
         request,
         template,
         status,
-        service=what.selection.service,
-        selection=what.selection,
-        links=what.links,
-        stored=what.stored,
-        summary=what.summary,
+        service=selected.selection.service,
+        selection=selected.selection,
+        links=selected.links,
+        stored=selected.stored,
+        summary=selected.summary,
         has_speedscope=sources.has_speedscope,
         now=time.time_ns(),
-        **context,
+        **values,
     )
 
 
-async def nothing_page(request: Request, sources: Sources, what: Shown) -> Response:
-    """That nothing is selected."""
-    return await service_page(request, sources, what, "nothing.html", HTTPStatus.NOT_FOUND)
+async def no_profiles_page(request: Request, sources: Sources, selected: SelectedProfiles) -> Response:
+    """Return the page that says that no profile matches the selection."""
+    return await service_page(request, sources, selected, "no_profiles.html", HTTPStatus.NOT_FOUND)

@@ -1,4 +1,4 @@
-"""/ui/: the services that the key is for."""
+"""/ui/: the list of services that the visitor's key may see."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pgo_collector.http.parameters import cursor_of, parts_of_cursor
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.ui.links import SERVICES
-from pgo_collector.ui.pages.visitors import signed_in
+from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
-_MOST = 50
+_PAGE_SIZE = 50
 _DAYS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A service; `days` has the profiles of each of the last days, today's at the end."""
+    """A service in the list; `days` has the number of profiles of each of the last days, today last."""
 
     service: str
     types: list[str]
@@ -41,20 +41,20 @@ class _Row:
 
 
 def services_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(signed_in(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_session(sources.sessions))])
 
     @router.api_route("/", methods=METHODS)
     async def services(request: Request) -> Response:
         (after,) = parts_of_cursor(request, str) or [""]
         scope = context_of(request).caller.scope
         found = await asyncio.to_thread(_services, sources.inventory, scope, after)
-        page, now = found[:_MOST], time.time_ns()
+        page, now = found[:_PAGE_SIZE], time.time_ns()
         today = now // DAY_NANOS
         names = [stored.service for stored in page]
         days = await asyncio.to_thread(sources.summaries.days, names, today - _DAYS + 1)
         rows = [_row(stored, days.get(stored.service, {}), today) for stored in page]
-        following = cursor_of(page[-1].service) if len(found) > _MOST else None
+        following = cursor_of(page[-1].service) if len(found) > _PAGE_SIZE else None
         return await sources.rendering.page(
             request,
             "services.html",
@@ -70,15 +70,15 @@ def services_routes(sources: Sources) -> APIRouter:
 
 
 def _services(inventory: Inventory, scope: Scope, after: str) -> list[StoredService]:
-    """Those in the scope that come after a name: one more than a page has, if there are as many."""
+    """Return the services in the scope after a name: one more than fits a page, if there are as many."""
     found: list[StoredService] = []
-    while len(found) <= _MOST:
-        page = inventory.services(scope.only or EVERY_SERVICE, _MOST + 1, after)
+    while len(found) <= _PAGE_SIZE:
+        page = inventory.services(scope.only or EVERY_SERVICE, _PAGE_SIZE + 1, after)
         found += (stored for stored in page if scope.includes(stored.service))
-        if len(page) <= _MOST:
+        if len(page) <= _PAGE_SIZE:
             break
         after = page[-1].service
-    return found[: _MOST + 1]
+    return found[: _PAGE_SIZE + 1]
 
 
 def _row(stored: StoredService, days: dict[int, int], today: int) -> _Row:

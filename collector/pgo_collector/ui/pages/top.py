@@ -1,4 +1,4 @@
-"""/ui/services/{service}/top: the functions, packages or files that take most."""
+"""/ui/services/{service}/top: the functions, packages or files with the largest values."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from pgo_collector.http.parameters import one_of, whole_number
 from pgo_collector.http.selections import first
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
-from pgo_collector.ui.pages.service import nothing_page, service_page, shown
-from pgo_collector.ui.pages.visitors import sees_service
+from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-FEWEST_ROWS = 50
-MOST_ROWS = 1000
+DEFAULT_ROWS = 50
+MAX_ROWS = 1000
 
 
 def top_routes(sources: Sources) -> APIRouter:
-    """The route."""
-    router = APIRouter(dependencies=[Depends(sees_service(sources.sessions))])
+    """Return the router with the page."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     @router.api_route("/services/{service}/top", methods=METHODS)
     async def top(request: Request) -> Response:
-        what = await shown(request, sources, "top", "by", "sort", "n")
-        by, sort, most = table_asked(request)
-        if what.summary is None:
-            return await nothing_page(request, sources, what)
-        table = await fleet_table(sources.fleet, what.selection, by)
+        selected = await selected_profiles(request, sources, "top", "by", "sort", "n")
+        by, sort, most = table_parameters(request)
+        if selected.summary is None:
+            return await no_profiles_page(request, sources, selected)
+        table = await fleet_table(sources.fleet, selected.selection, by)
         found = await asyncio.to_thread(top_of, table, by, sort, most)
         return await service_page(
             request,
             sources,
-            what,
+            selected,
             "top.html",
             top=found,
             groupings=[*GROUPINGS],
-            more=min(most * 4, MOST_ROWS) if most < min(found.names, MOST_ROWS) else None,
+            more=min(most * 4, MAX_ROWS) if most < min(found.names, MAX_ROWS) else None,
         )
 
     return router
 
 
-def table_asked(request: Request) -> tuple[Grouping, TopOrder, int]:
-    """By what, in which order, and how many rows. Raises ParameterInvalid."""
+def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
+    """Return the grouping, the order and the number of rows of a request. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
-    return by, sort, whole_number(request, "n") if first(request, "n") else FEWEST_ROWS
+    return by, sort, whole_number(request, "n") if first(request, "n") else DEFAULT_ROWS

@@ -1,4 +1,4 @@
-"""Signing in and out, and who may see which page."""
+"""Sign in, sign out, and the dependencies that check who may see a page."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _COOKIE = "pgo_session"
 Dependency = Callable[[Request], Awaitable[None]]
 
 
-def signed_in(sessions: Sessions) -> Dependency:
-    """A dependency as `holder_of` is one, by the cookie. Raises KeyRefused."""
+def require_session(sessions: Sessions) -> Dependency:
+    """Return a dependency that notes the key of the session cookie. It raises KeyRefused if there is none."""
 
     async def check(request: Request) -> None:
         key = sessions.key_of(request.cookies.get(_COOKIE, ""))
@@ -39,15 +39,15 @@ def signed_in(sessions: Sessions) -> Dependency:
     return check
 
 
-def sees_service(sessions: Sessions) -> Dependency:
-    """A dependency as `bearer_of` is one, by the cookie; the service is part of the path.
+def require_service(sessions: Sessions) -> Dependency:
+    """Return a dependency that also checks the key's scope for the service in the path.
 
-    Raises KeyRefused or KeyOutOfScope.
+    It raises KeyRefused or KeyOutOfScope.
     """
-    hold = signed_in(sessions)
+    check_session = require_session(sessions)
 
     async def check(request: Request) -> None:
-        await hold(request)
+        await check_session(request)
         context_of(request).service = service = request.path_params["service"]
         check_scope(request, service)
 
@@ -55,7 +55,7 @@ def sees_service(sessions: Sessions) -> Dependency:
 
 
 def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rendering) -> APIRouter:
-    """The routes, which ask for no session."""
+    """Return the router with the routes to sign in and out, which need no session."""
     router = APIRouter()
 
     async def form_page(
@@ -65,15 +65,15 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         status: HTTPStatus = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        # Who comes by a link from another site is taken here without the cookie, though there may be one: the
-        # page leads on by itself, and by then the browser sends it.
+        # After a link from another site the browser doesn't send the cookie, since it is SameSite=Strict. The
+        # page then refreshes itself to the target, and with that request the browser sends the cookie.
         is_from_elsewhere = request.headers.get("Sec-Fetch-Site") == "cross-site"
         return await rendering.page(
             request,
             "sign_in.html",
             status,
             headers,
-            after=_ours(after),
+            after=_own_page(after),
             refused=refused,
             again=is_from_elsewhere,
         )
@@ -99,9 +99,9 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
         if key is None:
             if seconds := throttle.note_wrong(request, offered):
                 return await throttled_page(request, after, seconds)
-            return await form_page(request, after, "This is no key for merges.", HTTPStatus.FORBIDDEN)
+            return await form_page(request, after, "This is not a merge key.", HTTPStatus.FORBIDDEN)
         context_of(request).key = key
-        answer = RedirectResponse(_ours(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
+        answer = RedirectResponse(_own_page(form.get("next", HOME)), HTTPStatus.SEE_OTHER)
         answer.set_cookie(
             _COOKIE,
             sessions.begin(key),
@@ -123,19 +123,22 @@ def visitor_routes(sessions: Sessions, throttle: SignInThrottle, rendering: Rend
     return router
 
 
-def to_sign_in(request: Request) -> Response:
-    """Leads to the form, and from there back to what was asked for."""
+def redirect_to_sign_in(request: Request) -> Response:
+    """Redirect to the sign-in form, which leads back to the requested page."""
     after = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': after})}", HTTPStatus.SEE_OTHER)
 
 
 def is_https(request: Request) -> bool:
-    """Whether the browser came by HTTPS, also to a proxy; who lies about that gets a cookie it can't use."""
+    """Return whether the browser uses HTTPS, to this server or to a proxy.
+
+    A client that sends a false X-Forwarded-Proto only gets a cookie that it can't use.
+    """
     forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
     return "https" in {request.url.scheme, forwarded}
 
 
-def _ours(path: str) -> str:
-    """The path, if it is one of a page, and else the first page."""
+def _own_page(path: str) -> str:
+    """Return the path if it is one of a page here, else that of the first page."""
     is_page = path.startswith(HOME) and path.isprintable() and "\\" not in path
     return path if is_page else HOME

@@ -1,9 +1,9 @@
-// What the pages do besides, where there is JavaScript: all of it is there without, by links and forms.
-// Names of functions are only ever texts here: nothing is made of them by innerHTML, and no script.
+// Enhancements of the pages. Without JavaScript, links and forms do the same.
+// Names of functions are only used as text: never as HTML, never in a script.
 
 const main = () => document.getElementById("main");
 
-// ---- Zooming and sorting: the part of the page that differs is put in place, without going anywhere.
+// ---- Zoom and sort: fetch the new page and replace the main part, without a navigation.
 
 let latest = 0;
 
@@ -18,7 +18,7 @@ async function swap(url, { push = true, focus = () => null } = {}) {
     return;
   }
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  if (turn !== latest) return; // another click came after this one
+  if (turn !== latest) return; // a later click has taken over
   const found = page.getElementById("main");
   if (!found) {
     location.assign(url);
@@ -48,7 +48,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// ---- Flame graphs: one call at a time is in the order of the Tab key, arrows go to its neighbours.
+// ---- Flame graph: the Tab key reaches one call; the arrow keys move to its neighbours.
 
 const calls = () => [...document.querySelectorAll(".flame > svg > a")];
 
@@ -101,12 +101,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// ---- The tooltip, in place of the browser's own, which comes late and never for the keyboard.
+// ---- Tooltip: the browser's own is slow, and doesn't appear with the keyboard.
 
 const tip = document.createElement("div");
 tip.className = "tip";
 tip.hidden = true;
-tip.setAttribute("aria-hidden", "true"); // the call's own name says the same
+tip.setAttribute("aria-hidden", "true"); // the call's aria-label has the same text
 document.body.append(tip);
 
 function hideTip() {
@@ -133,7 +133,7 @@ document.addEventListener("focusin", (event) => {
 });
 addEventListener("scroll", hideTip, { passive: true });
 
-// ---- Searching: what is drawn is marked while one types; the sum over all stacks is the server's.
+// ---- Search: mark matching calls while the user types; the server computes the sum over all stacks.
 
 document.addEventListener("input", (event) => {
   if (event.target.id !== "search") return;
@@ -146,7 +146,7 @@ document.addEventListener("input", (event) => {
   }
 });
 
-// ---- Forms: what is empty has no place in an address, but a base's label may be meant to be none.
+// ---- Forms: leave out empty fields; only those of a base mean something when they are empty.
 
 document.addEventListener("formdata", ({ formData }) => {
   for (const [name, value] of [...formData]) {
@@ -154,7 +154,7 @@ document.addEventListener("formdata", ({ formData }) => {
   }
 });
 
-// ---- What is done to each page, also to one that was swapped in.
+// ---- Set up a page, after it is loaded and after each swap.
 
 function enhance() {
   for (const box of document.querySelectorAll(".flame > svg > a > svg")) {
@@ -164,7 +164,7 @@ function enhance() {
   }
   calls().forEach((call, at) => call.setAttribute("tabindex", at ? "-1" : "0"));
   for (const command of document.querySelectorAll(".command")) {
-    if (!navigator.clipboard) break; // it needs HTTPS
+    if (!navigator.clipboard) break; // only there with HTTPS
     const button = document.createElement("button");
     button.textContent = "Copy";
     button.addEventListener("click", async () => {
