@@ -31,7 +31,7 @@ Check = Callable[[Lane, bool], None]
 
 @dataclass(frozen=True)
 class Killed:
-    """Prepares by a kill in another scenario: at its first operation `at`, a name and a path, after one `after`."""
+    """Prepares by a kill in another scenario: at its first operation `at`, a name and path, after `after`."""
 
     prepare: Prepare
     strike: Strike
