@@ -1,4 +1,6 @@
-"""The collector's errors, in one tree. A refusal carries the HTTP status that the client gets:
+"""The collector's errors, in one tree.
+
+A refusal carries the HTTP status that the client gets:
 
     CollectorError
     ├── Refusal                 answered with `status` and the message as problem details

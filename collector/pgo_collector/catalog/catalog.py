@@ -177,10 +177,10 @@ class Catalog:
         with self._resolving(selection) as (state, connection):
             return state, take(read_in_order(connection, selected(selection)))
 
-    def resolve_newest(self, selection: Selection, most: int) -> tuple[SelectionState, list[Blob]]:
-        """Return a selection's state and its `most` newest blobs in canonical order, as of one moment."""
+    def resolve_newest(self, selection: Selection, limit: int) -> tuple[SelectionState, list[Blob]]:
+        """Return a selection's state and its `limit` newest blobs in canonical order, as of one moment."""
         with self._resolving(selection) as (state, connection):
-            return state, [*read_newest(connection, selected(selection), most)][::-1]
+            return state, [*read_newest(connection, selected(selection), limit)][::-1]
 
     def resolve_merge(
         self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
@@ -454,9 +454,9 @@ class Catalog:
         with self._engine.begin() as connection:
             return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
-    def keep_merge(self, merge: Merge, most: int) -> set[str]:
-        """Store a merge and drop the oldest ones beyond `most`; return the fingerprints of those."""
-        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
+    def keep_merge(self, merge: Merge, limit: int) -> set[str]:
+        """Store a merge and drop the oldest ones beyond `limit`; return the fingerprints of those."""
+        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(limit)
         gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
         row = {**asdict(merge), "left_out": _listed(merge.left_out)}
         with self.writing() as connection:

@@ -57,20 +57,20 @@ def announce(name: BlobName, facts: Facts) -> list[Event]:
 class Deliveries:
     """The background task that delivers a data folder's events; there must be only one.
 
-    `tell` is called with each outcome and its number of events. A failed event is postponed by itself, so
+    `observe` is called with each outcome and its number of events. A failed event is postponed by itself, so
     that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
     that a receiver that is down doesn't get all waiting events at once.
     """
 
     def __init__(
-        self, store: Store, endpoint: Endpoint, days: float, most: int, tell: Callable[[str, int], None]
+        self, store: Store, endpoint: Endpoint, days: float, most: int, observe: Callable[[str, int], None]
     ) -> None:
         self._store = store
         self._outbox = Outbox(store.catalog)
         self._endpoint = endpoint
         self._most_nanos = days * DAY_NANOS
         self._most = most
-        self._tell = tell
+        self._observe = observe
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
 
@@ -83,8 +83,8 @@ class Deliveries:
                 except SQLAlchemyError as error:
                     _log.error("events not delivered, the catalog fails", reason=str(error))
                     has_more = False
-                    self._hold(
-                        _backoff(self._failures + 1)
+                    self._pause(
+                        _backoff_seconds(self._failures + 1)
                     )  # or what can't be settled would go out each second
                 await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
@@ -114,7 +114,7 @@ class Deliveries:
 
     def _dropped(self, reason: str, count: int) -> None:
         if count:
-            self._tell(reason, count)
+            self._observe(reason, count)
             _log.error("events dropped", reason=reason, count=count)
 
     async def _deliver(self, events: list[WaitingEvent]) -> None:
@@ -133,13 +133,13 @@ class Deliveries:
     async def _record(self, attempts: Mapping[WaitingEvent, Attempt]) -> None:
         delivered, failed, asked = [], [], 0.0
         for event, attempt in attempts.items():
-            self._tell(attempt.outcome, 1)
+            self._observe(attempt.outcome, 1)
             if attempt.outcome == "delivered":
                 delivered.append(event.number)
                 _log.info("event delivered", id=event.id, attempt=event.attempts + 1)
                 continue
             asked = max(asked, attempt.asked_seconds)
-            seconds = max(_backoff(event.attempts + 1), attempt.asked_seconds)
+            seconds = max(_backoff_seconds(event.attempts + 1), attempt.asked_seconds)
             failed.append(FailedEvent(event.number, time.time_ns() + int(seconds * 10**9)))
             _log.warning(
                 "event not delivered", id=event.id, attempt=event.attempts + 1, reason=attempt.reason
@@ -148,14 +148,14 @@ class Deliveries:
             self._failures = 0
         elif failed:
             self._failures += 1
-            asked = max(asked, _backoff(self._failures))
-        self._hold(asked)
+            asked = max(asked, _backoff_seconds(self._failures))
+        self._pause(asked)
         if any(attempt.outcome == "gone" for attempt in attempts.values()):
-            self._hold(inf)
+            self._pause(inf)
             _log.error("the receiver is gone, no event is tried until the next start")
         await self._store.write(self._outbox.record_attempts, delivered, failed)
 
-    def _hold(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """Try nothing for so many seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
@@ -167,5 +167,5 @@ class NoDeliveries:
         """Deliver nothing."""
 
 
-def _backoff(failures: int) -> float:
+def _backoff_seconds(failures: int) -> float:
     return pause_seconds(failures, random.random())  # noqa: S311 - spreads load, guards nothing

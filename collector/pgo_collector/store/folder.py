@@ -104,7 +104,7 @@ def sync_all(path: Path) -> None:
 
 
 def remove_part(part: Path) -> None:
-    """Removes a file of incoming/ and its gzip, as far as they are there. Raises OSError."""
+    """Delete a file in incoming/ and its gzip, if they are there. Raises OSError."""
     part.unlink(missing_ok=True)
     gzipped_part(part).unlink(missing_ok=True)
 

@@ -84,7 +84,7 @@ class Store:
             await asyncio.to_thread(remove_part, part)
 
     @asynccontextmanager
-    async def arriving(self) -> AsyncIterator[Path]:
+    async def submission_part(self) -> AsyncIterator[Path]:
         """Yield an unused path for a profile that `add` stores; its file is deleted if the block raises."""
         part = self.folder.new_part()
         try:
