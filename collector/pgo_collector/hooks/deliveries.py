@@ -63,13 +63,18 @@ class Deliveries:
     """
 
     def __init__(
-        self, store: Store, endpoint: Endpoint, days: float, most: int, observe: Callable[[str, int], None]
+        self,
+        store: Store,
+        endpoint: Endpoint,
+        max_days: float,
+        max_events: int,
+        observe: Callable[[str, int], None],
     ) -> None:
         self._store = store
         self._outbox = Outbox(store.catalog)
         self._endpoint = endpoint
-        self._most_nanos = days * DAY_NANOS
-        self._most = most
+        self._max_age_nanos = max_days * DAY_NANOS
+        self._max_events = max_events
         self._observe = observe
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
@@ -83,9 +88,8 @@ class Deliveries:
                 except SQLAlchemyError as error:
                     _log.error("events not delivered, the catalog fails", reason=str(error))
                     has_more = False
-                    self._pause(
-                        _backoff_seconds(self._failures + 1)
-                    )  # or what can't be settled would go out each second
+                    # Without a pause, events whose delivery can't be recorded would be sent every second.
+                    self._pause(_backoff_seconds(self._failures + 1))
                 await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
     async def _round(self) -> bool:
@@ -97,20 +101,20 @@ class Deliveries:
         await self._drop(now)
         if time.monotonic() < self._not_before:
             return False
-        most = 1 if self._failures else _AT_ONCE
-        events = await asyncio.to_thread(self._outbox.due, now, most)
+        limit = 1 if self._failures else _AT_ONCE
+        events = await asyncio.to_thread(self._outbox.due, now, limit)
         if events:
             await self._deliver(events)
-        return len(events) == most and time.monotonic() >= self._not_before
+        return len(events) == limit and time.monotonic() >= self._not_before
 
     async def _drop(self, now: int) -> None:
         """Drop events that have waited for too long, and the oldest ones of too many."""
         backlog = await asyncio.to_thread(self._outbox.backlog)
-        if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._most_nanos:
-            oldest = int(now - self._most_nanos)
+        if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._max_age_nanos:
+            oldest = int(now - self._max_age_nanos)
             self._dropped("too_old", await self._store.write(self._outbox.drop_older, oldest))
-        if backlog.events > self._most:
-            self._dropped("too_many", await self._store.write(self._outbox.drop_all_but, self._most))
+        if backlog.events > self._max_events:
+            self._dropped("too_many", await self._store.write(self._outbox.drop_all_but, self._max_events))
 
     def _dropped(self, reason: str, count: int) -> None:
         if count:
