@@ -90,7 +90,7 @@ class EmptyBody(Refusal):
 
 
 class EmptyProfile(Refusal):
-    """A profile without samples, where the API that it came by takes none."""
+    """The profile has no samples, and the API of this route refuses such profiles."""
 
     status = HTTPStatus.BAD_REQUEST
 

@@ -35,7 +35,7 @@ class ValidatedBody(NamedTuple):
 
 
 class _Summary(NamedTuple):
-    """What validation needs to know of a decoded profile; `digest` is the SHA-256 of its bare protobuf."""
+    """The part of a decoded profile that validation needs; `digest` is the SHA-256 of its bare protobuf."""
 
     header: Header
     digest: bytes

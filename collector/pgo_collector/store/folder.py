@@ -251,7 +251,7 @@ class DataFolder:
                 path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
-        """Yield the profiles of a pgo-fleet server, sorted by name; log files that nobody knows."""
+        """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""
         folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.tmp}
         ours = folders | {self.session_secret, self.path / _LOCK}
         for path in sorted(self.path.iterdir()):

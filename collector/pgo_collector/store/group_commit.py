@@ -123,7 +123,7 @@ class GroupCommit:
     ) -> dict[BlobName, Submission]:
         """Write the files of the profiles that aren't counted, and sync; return these profiles.
 
-        Those whose files couldn't be written are in `failures`, too. A counted profile whose file is missing
+        If a file can't be written, its profile is in `failures`, too. A counted profile whose file is missing
         is written again, but isn't returned.
         """
         new: dict[BlobName, Submission] = {}

@@ -82,7 +82,7 @@ class SubmitBatcher:
 
 
 def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
-    """Give each future its outcome, unless nobody waits for it any more."""
+    """Give each future its outcome, unless it was cancelled."""
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue
