@@ -54,7 +54,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_one_that_fails_is_told_of_started_again_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_task_is_reported_and_restarted_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(background, "_SHORTEST_SECONDS", 0.01)
     failing, ending, lasting = Failing(3), Ending(), Lasting()
     tasks = BackgroundTasks({"failing": failing, "ending": ending, "lasting": lasting})

@@ -57,7 +57,7 @@ async def validated(folder: Path, bodies: Sequence[SubmittedBody]) -> list[Valid
 
 
 @given(st.lists(st.sampled_from(_BODIES), max_size=20))
-def test_together_bodies_are_validated_as_they_are_alone(bodies: list[SubmittedBody]) -> None:
+def test_a_batch_has_the_results_of_its_single_bodies(bodies: list[SubmittedBody]) -> None:
     together = validate_bodies(bodies, _LIMITS)
     assert not any(outcome.__traceback__ for outcome in together if isinstance(outcome, Exception))
     assert [*map(said, together)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
@@ -71,7 +71,7 @@ def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> Non
     assert digests == [decode(content_of(body)).digest.hex() for body in bodies[:40]]
 
 
-def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
+def test_every_body_gets_an_answer_whenever_it_comes(tmp_path: Path) -> None:
     """Each of several senders sends its next body as soon as it has its answer."""
 
     async def send(batcher: SubmitBatcher, count: int) -> None:

@@ -97,7 +97,7 @@ def test_a_person_reads_it_line_by_line(filled: Server) -> None:
     assert f"pgo-collector keys new {filled.merge_keys}" in line
 
 
-def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> None:
+def test_it_checks_a_running_server_and_changes_nothing(filled: Server) -> None:
     filled.start()
     names = [f"stack {number}" for number in range(60)]
     with ThreadPoolExecutor(4) as clients:
@@ -212,7 +212,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_wrong_is_named(filled: Server, name: str) -> None:
+def test_faults_are_named(filled: Server, name: str) -> None:
     broken, expected, words = BREAKS[name]
     broken(filled)
     found = checked(filled)
@@ -230,7 +230,7 @@ def test_a_folder_that_is_read_only(filled: Server) -> None:
         )
 
 
-def test_a_part_of_it_on_another_disk(filled: Server) -> None:
+def test_a_part_of_the_data_folder_on_another_disk(filled: Server) -> None:
     shutil.rmtree(filled.data / "merged")
     with small_disk(filled.data / "merged", "4m"):
         state, detail, _ = checked(filled)["data folder"]
@@ -246,7 +246,7 @@ def test_a_full_disk(stopped: Server) -> None:
 
 
 @needs_root
-def test_whoever_isnt_the_owner_is_told(filled: Server) -> None:
+def test_a_user_other_than_the_owner_is_warned(filled: Server) -> None:
     os.chown(filled.data, 65534, 65534)
     state, detail, fix = checked(filled)["owner"]
     assert state == "warning"

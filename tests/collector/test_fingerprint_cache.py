@@ -73,7 +73,7 @@ _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
     (replace(_ALL, begin=2), [1, 1, 1]),
 ])  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_a_state_is_what_it_would_be_if_it_were_read_anew(
+def test_a_cached_state_is_what_would_be_read(
     steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, closing(Catalog(Path(folder, "catalog"))) as catalog:

@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_made_is_named(stopped: Server) -> None:
     assert "Traceback" not in finished.stderr
 
 
-def test_what_is_stored_outlives_a_kill(server: Server) -> None:
+def test_stored_profiles_survive_a_kill(server: Server) -> None:
     submit_all(server, "a", "b")
     before = server.merge().content
     server.restart()
@@ -108,7 +108,7 @@ def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> Non
     assert server.merge().content == before
 
 
-def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
+def test_foreign_files_stay_and_are_logged(server: Server) -> None:
     submit_all(server, "a")
     (folder,) = {path.parent for path in server.blobs()}
     blob = server.blobs()[0]
@@ -157,7 +157,7 @@ def test_blobs_that_were_put_there_are_counted(server: Server) -> None:
     assert not server.events("not ours, ignored")
 
 
-def test_what_was_being_received_is_swept(server: Server) -> None:
+def test_partly_received_bodies_are_deleted(server: Server) -> None:
     server.stop()
     (server.data / "incoming" / "ab12.part").write_text("half")
     server.start()
@@ -253,7 +253,7 @@ def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> Non
     assert len(server.blobs()) == 1
 
 
-def test_of_two_combined_profiles_the_one_with_all_of_the_other_counts(server: Server) -> None:
+def test_a_combined_profile_that_contains_another_counts(server: Server) -> None:
     submit_all(server, "a", "b")
     server.combine()
     small = server.home / "small"
@@ -273,7 +273,7 @@ def test_of_two_combined_profiles_the_one_with_all_of_the_other_counts(server: S
     assert len(server.blobs()) == 1
 
 
-def test_combined_profiles_that_overlap_are_left_to_a_person(server: Server) -> None:
+def test_overlapping_combined_profiles_are_left_alone(server: Server) -> None:
     """No crash leaves this state, but mixing two backups does."""
     submit_all(server, "a", "b")
     server.combine()
@@ -471,7 +471,7 @@ def damage(catalog: Path, *, last: bool = False) -> None:
         file.write(b"\xa5" * (size - begin))
 
 
-def test_a_folder_of_the_version_before_is_opened_as_it_is(stopped: Server) -> None:
+def test_a_folder_of_the_previous_version_is_opened_as_it_is(stopped: Server) -> None:
     """Its catalog isn't rebuilt, and its combined profile is sealed."""
     with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
         archive.extractall(stopped.home, filter="data")
@@ -496,7 +496,7 @@ def test_a_folder_of_the_version_before_is_opened_as_it_is(stopped: Server) -> N
     assert tally(stopped.merge().content) == expected
 
 
-def test_without_its_lock_the_folder_is_still_one_process_own(server: Server) -> None:
+def test_the_folder_stays_locked_without_its_lock_file(server: Server) -> None:
     lock = server.data / "lock"
     lock.unlink()
     finished = server.run("serve")
@@ -509,7 +509,7 @@ def test_without_its_lock_the_folder_is_still_one_process_own(server: Server) ->
     assert finished.returncode == 2
 
 
-def test_nothing_is_written_into_a_folder_that_took_the_place_of_ones_own(server: Server) -> None:
+def test_nothing_is_written_into_a_folder_that_replaced_the_opened_one(server: Server) -> None:
     submit_all(server, "a")
     moved = server.data.rename(server.home / "moved")
     with Server(server.home / "other", {"PGOF_DIRECTORY": str(server.data)}) as other:

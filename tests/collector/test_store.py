@@ -62,7 +62,7 @@ async def merged(merges: Merges, *, combine: bool = False) -> bytes:
         return made.file.read()
 
 
-def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path) -> None:
+def test_a_merge_that_is_submitted_while_it_is_combined_counts_too(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store, store.part() as part:
             for name in ("a", "b"):
@@ -110,7 +110,7 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_of_the_same_profile_at_once_one_is_stored(tmp_path: Path) -> None:
+def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             sent = [profile_of("a"), timeless("b"), profile_of("a"), profile_of("c"), timeless("b")]
@@ -131,7 +131,7 @@ def test_of_the_same_profile_at_once_one_is_stored(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_of_those_at_once_one_fails_alone(tmp_path: Path) -> None:
+def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
@@ -148,7 +148,7 @@ def test_of_those_at_once_one_fails_alone(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_where_the_catalog_fails_all_do(tmp_path: Path) -> None:
+def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
@@ -184,7 +184,7 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_write_that_is_cancelled_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
+def test_a_cancelled_write_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
     """The caller deletes the write's input when it ends; a write that hasn't begun is never made."""
 
     async def play() -> list[str]:

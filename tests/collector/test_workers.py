@@ -100,7 +100,7 @@ def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> N
     assert asyncio.run(run()) != os.getpid()
 
 
-def test_what_nobody_waits_for_any_more_is_not_taken_for_another_answer(tmp_path: Path) -> None:
+def test_the_answer_of_an_abandoned_task_is_not_taken_for_another(tmp_path: Path) -> None:
     async def run() -> list[object]:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(TimeoutError):
@@ -226,7 +226,7 @@ def test_a_task_that_waits_too_long_for_its_turn_is_refused(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_a_task_for_which_nobody_waits_any_more_holds_up_no_other(tmp_path: Path) -> None:
+def test_an_abandoned_task_does_not_hold_others_up(tmp_path: Path) -> None:
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             abandoned = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
@@ -252,7 +252,7 @@ def test_a_stopped_worker_costs_no_request_and_readyz_tells(server: Server) -> N
     assert server.client.get("/readyz").json()["tasks"] == {"oldest_seconds": 0.0, "waiting": 0}
 
 
-def test_a_signal_to_all_processes_is_no_error(server: Server) -> None:
+def test_a_signal_to_all_processes_is_not_logged_as_an_error(server: Server) -> None:
     server.submit(profile_of("a"))
     family = [*server.descendants(), server.process.pid]
     for pid in family:

@@ -55,7 +55,7 @@ STRANGERS = ("note.txt", "blobs/note", "blobs/default/note", "blobs/default/cpu/
 
 
 @pytest.mark.parametrize("catalog", ["kept", "lost"])
-def test_everything_at_once(server: Server, catalog: str) -> None:
+def test_all_kinds_of_damage_at_once(server: Server, catalog: str) -> None:
     """All stored profiles but two are damaged, each in another way; later they are restored."""
     damaged = "abcdefghijklm"[: len(DAMAGES)]
     submit_all(server, damaged + "yz")

@@ -257,7 +257,7 @@ class Machine(RuleBasedStateMachine):
         return answer
 
 
-def test_what_is_read_is_what_the_model_says(tmp_path: Path, library: Path) -> None:
+def test_the_collector_reads_as_the_model_says(tmp_path: Path, library: Path) -> None:
     """Plays a twentieth of the examples that the profile of hypothesis allows: each takes many seconds."""
     with Lane(tmp_path / "lane", library) as lane:
         Machine.lane = lane
