@@ -1,4 +1,4 @@
-"""What workers may use in tests that start them without a server."""
+"""The bounds of workers in tests that start them without a server."""
 
 from __future__ import annotations
 

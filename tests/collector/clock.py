@@ -10,11 +10,11 @@ _LONG = 120 * SECOND
 
 
 def today() -> int:
-    """The midnight that this day began with, in ns since 1970."""
+    """Return the midnight at the beginning of this UTC day, in ns since 1970."""
     return time.time_ns() // DAY * DAY
 
 
 def wait_for_a_long_day() -> None:
-    """Returns when there are minutes to the next midnight: nearly always at once."""
+    """Wait until the next midnight is minutes away: nearly always no time."""
     while DAY - time.time_ns() % DAY < _LONG:
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""Requests whose client has gone are cancelled if they only read, and done to the end if they don't."""
+"""Requests whose client has gone: those that only read are cancelled, the others run to their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Connection:
     async def send(self, message: Message) -> None:
         self.sent.append(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.closed.set()  # as uvicorn has it: nothing more comes of an answered request
+            self.closed.set()  # as in uvicorn: nothing more is received after the answer
 
 
 class App:

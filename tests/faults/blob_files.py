@@ -1,4 +1,4 @@
-"""Blobs as they lie on disk: of which kind, of which time, and how large."""
+"""The files of blobs on disk: kind, time and size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BlobFile(NamedTuple):
 
 
 def blob_files(server: Server) -> list[BlobFile]:
-    """All that there are; those are the live ones, unless a combine or an upkeep is at work."""
+    """Return all blobs on disk; these are the live ones, unless a combine or an upkeep is running."""
     inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
     found = []
     for path in server.blobs():

@@ -1,4 +1,4 @@
-"""Connections below HTTP clients: requests that stay unfinished, and answers that nobody reads."""
+"""Raw connections: for requests that stay unfinished, and answers that nobody reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitedServer(Server):
 
 
 def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
-    """A connection to the server; with a receive buffer of that many bytes, if it isn't 0."""
+    """Open a connection to the server, with a receive buffer of so many bytes if not 0."""
     address = urlsplit(server.base_url)
     connection = socket.socket()
     if receive_buffer:
@@ -38,19 +38,19 @@ def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
 
 
 def head(method: str, path: str, key: str, *headers: str) -> bytes:
-    """A request without its body."""
+    """Return a request without its body."""
     lines = (f"{method} {path} HTTP/1.1", "Host: collector", f"Authorization: Bearer {key}", *headers, "", "")
     return "\r\n".join(lines).encode()
 
 
 def chunk(content: bytes) -> bytes:
-    """A part of a body that comes in chunks."""
+    """Return a chunk of a chunked body."""
     return b"%x\r\n%b\r\n" % (len(content), content)
 
 
 @contextmanager
 def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """So many connections on each of which that was sent."""
+    """Open so many connections and send these bytes on each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket
 
 
 def flood(connection: socket.socket, what: bytes, size: int) -> None:
-    """Sends that again and again, so many bytes of it, as long as the server takes it."""
+    """Send these bytes again and again, up to so many, as long as the server takes them."""
     part = what * (65536 // len(what))
     with suppress(OSError):
         for _ in range(size // len(part)):
@@ -71,16 +71,16 @@ def flood(connection: socket.socket, what: bytes, size: int) -> None:
 
 
 def exchange(server: Server, *packets: bytes) -> bytes:
-    """All that the server answers until it closes the connection, on which each packet arrives by itself."""
+    """Send packets that arrive one by one; return all that comes until the server closes the connection."""
     with connect(server) as connection:
         for packet in packets:
             connection.sendall(packet)
-            server.client.get("/healthz")  # by now it has read the packet, which came before
+            server.client.get("/healthz")  # the server has now read the packet, which came before
         return received(connection)
 
 
 def received(connection: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Return all that comes until the server closes the connection."""
     answer = b""
     try:
         while content := connection.recv(1 << 16):
@@ -91,5 +91,5 @@ def received(connection: socket.socket) -> bytes:
 
 
 def statuses(answer: bytes) -> list[int]:
-    """The statuses of the final answers in what a connection received, in order."""
+    """Return the statuses of the final answers that a connection received, in order."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 ([2-5]\d\d) ", answer)]

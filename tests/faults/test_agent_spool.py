@@ -61,7 +61,7 @@ def puts(tmp_path: Path, library: Path) -> Program:
     return Program(tmp_path, library, PUTS)
 
 
-def test_a_profile_is_on_the_disk_before_anybody_is_told(puts: Program) -> None:
+def test_a_profile_is_on_disk_before_it_is_answered(puts: Program) -> None:
     puts.run(Mode.COUNT)
     name = r"spool/\d{20}\.profile"
     put = rf"open spool/unfinished;write spool/unfinished;fsync spool/unfinished;rename {name};fsync spool"

@@ -20,9 +20,9 @@ from tests.server import Server
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is stored, what is done to it under the killer, and the profile that is new in it."""
+    """The stored profiles, the request under the killer, and the profile that is new in it."""
 
-    stored: str  # a letter for each profile that must be counted once, whatever happens
+    stored: str  # a letter for each profile that must count once, whatever happens
     prepare: Prepare
     strike: Strike
     new: str = ""
@@ -117,14 +117,14 @@ SCENARIOS = {
 
 @dataclass
 class Check:
-    """What must hold after a kill in a scenario; `seen` has the stored files of which a reindex was tried."""
+    """The check after a kill in a scenario; `seen` has the digests of files for which a reindex was tried."""
 
     scenario: Scenario
     seen: set[str]
     lock: Lock = field(default_factory=Lock)
 
     def __call__(self, lane: Lane, done: bool) -> None:
-        """After a restart all is there once; the retry is taken, and combine and reindex change nothing."""
+        """Check that all profiles count once after a restart, a retry, a combine and a reindex."""
         stored, new = Counter(self.scenario.stored), Counter(self.scenario.new)
         twin = self.twin_of_new_content(lane)
         server = lane.start()
@@ -155,7 +155,7 @@ class Check:
                 assert tally(server.merge(query={"labels": labels}).content)[stack] == 1
 
     def twin_of_new_content(self, lane: Lane) -> Path | None:
-        """A copy of the data folder if no kill before, in whatever scenario, left the same blobs."""
+        """Return a copy of the data folder; None if an earlier kill, in any scenario, left the same blobs."""
         content = lane.content()
         with self.lock:
             if content in self.seen:

@@ -1,4 +1,4 @@
-"""A backup or a restore is killed at every operation on disk, in turn: a half is never taken for a whole."""
+"""A backup or a restore is killed at every operation on disk, in turn: no part passes for the whole."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Commands:
         self.zygote = Zygote(self.killer.environment)
 
     def run(self, directory: Path, *arguments: str | Path, mode: Mode = Mode.COUNT, target: int = 0) -> int:
-        """Runs one on a data folder; its exit code, negative if it was killed."""
+        """Run a command on a data folder; return its exit code, negative if it was killed."""
         self.killer.arm_next_start(mode, target)
         environment = os.environ | self.killer.environment | {"PGOF_DIRECTORY": str(directory)}
         child = self.zygote.fork([str(argument) for argument in arguments], environment)
@@ -52,7 +52,7 @@ def commands(tmp_path: Path, library: Path) -> Iterator[Commands]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    """A data folder at two moments; in between it gained profiles, and lost some by a combine."""
+    """Return a data folder at two moments; in between it gained profiles, and a combine replaced some."""
     found = []
     with Server(tmp_path / "server") as server:
         for stacks in ("abc", "de"):
@@ -66,7 +66,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def files(folder: Path) -> Files:
-    """Below blobs/ and releases/."""
+    """Return the files below blobs/ and releases/."""
     paths = [path for part in ("blobs", "releases") for path in (folder / part).rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 

@@ -1,4 +1,4 @@
-"""Pipelines get one release or the other, whole, wherever the server was killed while it changed them."""
+"""The server is killed while it changes releases: pipelines get the old release or the new one, complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NONE = State({}, 0)
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is sent under the killer, or done instead, with what is there before and afterwards."""
+    """The request under the killer, or another action, with the releases before and after it."""
 
     prepare: Prepare
     send: Send
@@ -64,7 +64,7 @@ def two_releases(lane: Lane) -> None:
 
 
 def a_rollback_past_those_that_are_kept(lane: Lane) -> None:
-    """The newest two, and an old one that was rolled back to; what would be released next is merged."""
+    """Set up the newest two releases, an old one that is current after a rollback, and a new merge."""
     two_releases(lane)
     server = lane.server
     assert server.releases("/1/pin", "PUT").status_code == 200
@@ -132,7 +132,7 @@ SCENARIOS = {
 
 
 def seen(server: Server) -> State:
-    """What there is from outside. Every release is read."""
+    """Return the state that a client sees. Every release is read."""
     releases: list[dict[str, Any]] = server.releases().json()["releases"]
     contents = {}
     for number in (release["number"] for release in releases):
@@ -154,7 +154,7 @@ def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> 
     before, after = scenario.before, scenario.after
 
     def check(lane: Lane, done: bool) -> None:
-        """One or the other is current, all that may be is whole, and the retry does the rest."""
+        """Check that the old or the new state is there, complete, and that a retry does the rest."""
         server = lane.start()
         found = seen(server)
         assert (found.current, found.pinned) in {(state.current, state.pinned) for state in (before, after)}

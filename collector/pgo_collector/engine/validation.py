@@ -35,7 +35,7 @@ class ValidatedBody(NamedTuple):
 
 
 class _Summary(NamedTuple):
-    """What validation needs to know of a decoded profile; `digest` is the SHA-256 of its bare protobuf."""
+    """The part of a decoded profile that validation needs; `digest` is the SHA-256 of its bare protobuf."""
 
     header: Header
     digest: bytes
@@ -51,10 +51,10 @@ def gzipped_part(part: Path) -> Path:
 
 
 def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Outcome]:
-    """Validate bodies together, which costs less than one by one, and return what came of each.
+    """Validate bodies together, which costs less than one by one; return the result or the error of each.
 
-    A body that isn't gzip is compressed; of one in a file the gzip takes its place. A worker may die at any
-    point of that and the call be repeated.
+    A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
+    any point of this, and the call may be repeated.
     """
     contents: list[bytes | OSError] = []  # as long as bodies, once all are read
 
@@ -107,7 +107,7 @@ def _validated(
 
 
 def _packed(content: bytes, limits: Limits) -> bytes | None:
-    """Return what to store in place of a body, None if it is stored as it came."""
-    if is_sealed(content):  # only what was combined here may say what it is made of
+    """Return what to store in place of a body; None if it is stored as it came."""
+    if is_sealed(content):  # only the collector's own combines may have a seal
         return compress(inflate(content, limits))
     return None if content.startswith(GZIP_MAGIC) else compress(content)

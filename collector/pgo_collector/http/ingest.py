@@ -49,7 +49,7 @@ class Ingest:
         series.check_path()
         await self._quotas.check(series.service)
         async with (
-            self._store.arriving() as part,
+            self._store.submission_part() as part,
             self._bodies.take(request, part, self._largest_body, _BODY) as body,
         ):
             context.body_bytes = body.size

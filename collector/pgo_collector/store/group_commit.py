@@ -1,6 +1,6 @@
-"""Arrivals: profiles that workers have checked become blobs that count, all that have come by then in one go.
+"""Group commit: validated profiles become blobs that count, many at once.
 
-However many there are, a folder is synced once for all that go into it, and one transaction counts them all.
+Each folder is synced once for all blobs that go into it, and one transaction counts them all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog, add_profiles
-from pgo_collector.catalog.rows import Blob, read_counting
+from pgo_collector.catalog.rows import Blob, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
@@ -23,9 +23,9 @@ from pgo_collector.store.folder import sync_file, sync_folder, write_file
 
 
 class Submission(NamedTuple):
-    """A profile to be stored: `content` is what is to be in the file `part`, unless it is there.
+    """A profile to store: its bytes are `content`, to be written to the file `part`, or in that file already.
 
-    One that doesn't say when it was taken was at `created_nanos`, or else now.
+    A profile that doesn't say when it was taken gets the time `created_nanos`, or else the present time.
     """
 
     part: Path
@@ -36,9 +36,9 @@ class Submission(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A profile that is stored: its facts, the name of its blob, and whether it wasn't stored before.
+    """A stored profile: its facts, its name, and whether it wasn't stored before.
 
-    The name is the one that it has, or would have if no combined blob counted it.
+    The name is that of its own blob, even if a combined blob counts the profile.
     """
 
     facts: Facts
@@ -47,32 +47,36 @@ class Submitted(NamedTuple):
 
 
 class GroupCommit:
-    """What makes blobs of them, called on the thread that all changes are made on: see `Store.write`."""
+    """Stores validated profiles, on the thread that makes all changes: see `Store.write`."""
 
     def __init__(self, blobs: Blobs, catalog: Catalog, announce: Announce) -> None:
         self._blobs = blobs
         self._catalog = catalog
         self._announce = announce
 
-    def count(self, arrivals: Sequence[Submission]) -> list[Submitted | Exception]:
-        """Stores each, durably, and counts it, unless it is counted already; or why that failed.
+    def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+        """Store each profile durably and count it, unless it is counted already; return the result of each.
 
-        Of those that are stored, the file `part` is gone.
+        The result is an error if that failed; otherwise the file `part` is gone.
         """
         names: list[BlobName] = []
-        for arrival in arrivals:
-            names.append(self._name(arrival, names))
+        for submission in submissions:
+            names.append(self._name(submission, names))
         failures: dict[BlobName, Exception] = {}
-        new = self._store(names, arrivals, failures)
+        new = self._store(names, submissions, failures)
         return [
-            failures.get(name) or self._submitted(arrival, name, is_new=new.get(name) is arrival)
-            for name, arrival in zip(names, arrivals, strict=True)
+            failures.get(name) or self._submitted(submission, name, is_new=new.get(name) is submission)
+            for name, submission in zip(names, submissions, strict=True)
         ]
 
-    def _name(self, arrival: Submission, earlier: Sequence[BlobName]) -> BlobName:
-        """The name of one. Where it has no time, that of the same bytes: once more they are a retry."""
-        series, digest = arrival.series, arrival.facts.digest
-        time_nanos = arrival.facts.time_nanos or arrival.created_nanos
+    def _name(self, submission: Submission, earlier: Sequence[BlobName]) -> BlobName:
+        """Return the name of a profile.
+
+        A profile without a time gets the one that the same bytes were stored with, if they were: it is a
+        retry.
+        """
+        series, digest = submission.series, submission.facts.digest
+        time_nanos = submission.facts.time_nanos or submission.created_nanos
         if not time_nanos:
             times = self._catalog.times(series, digest)
             times += [
@@ -84,20 +88,27 @@ class GroupCommit:
         return BlobName(series, Identity(time_nanos, digest))
 
     def _store(
-        self, names: Sequence[BlobName], arrivals: Sequence[Submission], failures: dict[BlobName, Exception]
+        self,
+        names: Sequence[BlobName],
+        submissions: Sequence[Submission],
+        failures: dict[BlobName, Exception],
     ) -> dict[BlobName, Submission]:
-        """Makes blobs of those that aren't counted, counts those that didn't fail, or none; returns all."""
+        """Make blobs of the profiles that aren't counted; return these profiles.
+
+        In one transaction all blobs whose files are durable are counted. The others are in `failures`; if the
+        transaction fails, all are.
+        """
         new: dict[BlobName, Submission] = {}
         try:
             with self._catalog.writing(*names) as connection:
-                counting = {name: read_counting(connection, name) for name in names}
-                new = self._place(names, arrivals, counting, failures)
+                counting = {name: read_counting_blob(connection, name) for name in names}
+                new = self._place(names, submissions, counting, failures)
                 entries = [(name, new[name].facts) for name in new if name not in failures]
                 events = [event for name, facts in entries for event in self._announce(name, facts)]
                 add_profiles(connection, entries, events)
         except SQLAlchemyError as error:
             for name in new.keys() - failures.keys():
-                with suppress(OSError):  # what stays didn't come to count, and the next start counts it
+                with suppress(OSError):  # a file that stays isn't counted; the next start counts it
                     self._blobs.discard(name)
             self._blobs.remove_folders(new.keys() - failures.keys())
             failures |= {name: failures.get(name, error) for name in names}
@@ -106,29 +117,33 @@ class GroupCommit:
     def _place(
         self,
         names: Sequence[BlobName],
-        arrivals: Sequence[Submission],
+        submissions: Sequence[Submission],
         counting: Mapping[BlobName, Blob | None],
         failures: dict[BlobName, Exception],
     ) -> dict[BlobName, Submission]:
-        """Makes blobs of those that aren't counted, and returns them; some of them may be in `failures`."""
+        """Write the files of the profiles that aren't counted, and sync; return these profiles.
+
+        If a file can't be written, its profile is in `failures`, too. A counted profile whose file is missing
+        is written again, but isn't returned.
+        """
         new: dict[BlobName, Submission] = {}
         folders: dict[Path, list[BlobName]] = {}
-        for name, arrival in zip(names, arrivals, strict=True):
+        for name, submission in zip(names, submissions, strict=True):
             blob = counting[name]
-            # The blob of a submit that failed at the very last, and was answered as failed, may be gone.
+            # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
             is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
             if name in new or (blob is not None and not is_gone):
                 continue
             if blob is None:
-                new[name] = arrival
+                new[name] = submission
             try:
-                if arrival.content is None:
-                    sync_file(arrival.part)
+                if submission.content is None:
+                    sync_file(submission.part)
                 else:
-                    write_file(arrival.part, arrival.content)
+                    write_file(submission.part, submission.content)
                 if blob is None:
-                    self._blobs.discard(name)  # what may be there of one that didn't come to count
-                folders.setdefault(self._blobs.place(arrival.part, name), []).append(name)
+                    self._blobs.discard(name)  # a file that isn't counted may be there
+                folders.setdefault(self._blobs.place(submission.part, name), []).append(name)
             except OSError as error:
                 failures[name] = error
         for folder, inside in folders.items():
@@ -139,9 +154,9 @@ class GroupCommit:
         return new
 
     @staticmethod
-    def _submitted(arrival: Submission, name: BlobName, *, is_new: bool) -> Submitted | Exception:
+    def _submitted(submission: Submission, name: BlobName, *, is_new: bool) -> Submitted | Exception:
         try:
-            arrival.part.unlink(missing_ok=True)
+            submission.part.unlink(missing_ok=True)
         except OSError as error:
             return error
-        return Submitted(arrival.facts, name, is_new)
+        return Submitted(submission.facts, name, is_new)

@@ -1,4 +1,4 @@
-"""The store: blobs and catalog together, so that what is answered for is on disk and counted once."""
+"""The store: blobs and catalog together. A profile answered with success is on disk and counts once."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# So many submits share a transaction; the others don't wait for more than that.
+# Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
 _MOST_AT_ONCE = 64
 
 
 class Store:
     """A locked data folder, its blobs, its catalog, and the workers that read them; a context manager.
 
-    Whatever decides which blobs count runs on one thread, one step after another: see `write`.
+    Everything that changes which blobs count runs on one thread, one step after another: see `write`.
     """
 
     def __init__(self, folder: DataFolder, workers: Workers, announce: Announce = unannounced) -> None:
-        """Raises CatalogUnreadable."""
+        """Open the catalog; `announce` makes the events of stored profiles. Raises CatalogUnreadable."""
         self.folder = folder
         self.workers = workers
         self.announce = announce
         self.blobs = Blobs(folder)
         self.catalog = Catalog(folder.catalog)
-        self.arrivals = GroupCommit(self.blobs, self.catalog, announce)
+        self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[tuple[Submission, asyncio.Future[Submitted]]] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
 
@@ -57,9 +57,9 @@ class Store:
         self.catalog.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a blocking function on the thread that all changes are made on.
+        """Call a blocking function on the thread that makes all changes; return what it returns.
 
-        Raises what it does, and OSError if the data folder isn't this process's any more.
+        Raises what the function raises, and OSError if this process no longer holds the data folder.
         """
 
         def write() -> T:
@@ -70,13 +70,13 @@ class Store:
         try:
             return await asyncio.wrap_future(writing)
         except asyncio.CancelledError:
-            if not writing.cancelled():  # it has begun, and may need what the caller removes as it ends
+            if not writing.cancelled():  # it has begun, and may use files that the caller removes as it ends
                 await asyncio.wait([asyncio.wrap_future(writing)])
             raise
 
     @asynccontextmanager
     async def part(self) -> AsyncIterator[Path]:
-        """A name for a file in incoming/; what has it at the end is removed."""
+        """Yield an unused path in incoming/; a file there is deleted at the end of the block."""
         part = self.folder.new_part()
         try:
             yield part
@@ -84,8 +84,8 @@ class Store:
             await asyncio.to_thread(remove_part, part)
 
     @asynccontextmanager
-    async def arriving(self) -> AsyncIterator[Path]:
-        """As `part`, for a profile: what `submit` has stored needn't be removed any more."""
+    async def submission_part(self) -> AsyncIterator[Path]:
+        """Yield an unused path for a profile that `add` stores; its file is deleted if the block raises."""
         part = self.folder.new_part()
         try:
             yield part
@@ -93,57 +93,57 @@ class Store:
             await asyncio.to_thread(remove_part, part)
             raise
 
-    async def add(self, arrival: Submission) -> Submitted:
-        """Stores a profile that was checked, durably, and counts it, unless it is counted already, together
-        with those that come as it does. If this doesn't raise, the file `part` is gone.
+    async def add(self, submission: Submission) -> Submitted:
+        """Store a validated profile durably and count it, unless it is counted already.
 
-        Raises NotStored.
+        Profiles that are added at the same time share syncs and a transaction. When this returns, the file
+        `part` is gone. Raises NotStored or CatalogFails.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.append((arrival, future))
-        self._writer.submit(self._count_waiting, future.get_loop())
+        self._waiting.append((submission, future))
+        self._writer.submit(self._commit_waiting, future.get_loop())
         try:
             return await future
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("profile", error) from error
 
-    def _count_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Counts those that wait, for which there may be none left of the calls that they made."""
+    def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
         waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
         if not waiting:
             return
-        arrivals, futures = zip(*waiting, strict=True)
+        submissions, futures = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         try:
             self.folder.check_held()
-            results = self.arrivals.count(arrivals)
-        except Exception as error:  # noqa: BLE001 - those who wait are told
+            results = self.group_commit.commit(submissions)
+        except Exception as error:  # noqa: BLE001 - the callers that wait get it
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
-        """Those of the profiles that are counted by a blob that is really there."""
-        owners = self.catalog.owners(names)
-        counting = self.catalog.with_ids(set(owners.values()))
+        """Return the profiles that are counted by a blob whose file is on disk."""
+        ids = self.catalog.counting_ids(names)
+        counting = self.catalog.with_ids(set(ids.values()))
         there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
-        return {name for name, blob in owners.items() if blob in there}
+        return {name for name, id_ in ids.items() if id_ in there}
 
 
 def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
-    """The refusal that tells a client of a failure of disk or catalog."""
+    """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
     if is_damage(error):
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
 
 
 def catalog_fails(error: Exception) -> CatalogFails:
-    """The refusal of a request for which the catalog couldn't be read or written."""
+    """Return the refusal of a request for which the catalog couldn't be read or written."""
     fix = f"; it is damaged: {REINDEX}" if is_damage(error) else ""
     return CatalogFails(f"the catalog fails: {reason_of(error)}{fix}")
 
 
 def reason_of(error: Exception) -> str:
-    """Why something failed, in the system's words; no path is in them."""
+    """Return why something failed, in the system's words and without a path."""
     if isinstance(error, CollectorError | sqlite3.Error):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)

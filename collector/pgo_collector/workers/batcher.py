@@ -71,18 +71,18 @@ class SubmitBatcher:
             bodies = [waiting.body for waiting in batch]
             outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
         except (WorkerUnavailable, TaskOutOfMemory) as error:
-            if len(batch) > 1:  # one body mustn't be the others' end
+            if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:
                     await self._validate_batch([waiting])
                 return
             outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - those who wait are told
+        except Exception as error:  # noqa: BLE001 - the callers that wait get it
             outcomes = [error] * len(batch)
         settle([waiting.future for waiting in batch], outcomes)
 
 
 def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
-    """Give each future its outcome, unless nobody waits for it any more."""
+    """Give each future its outcome, unless it was cancelled."""
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue
