@@ -209,7 +209,7 @@ def test_a_series_has_a_bounded_number_of_steps(server: Server) -> None:
     assert len(asked(server, "/v1/series", function="f", step="day")["points"]) == 1000
     assert "23,977 hours" in refused(server, "/v1/series", 400, function="f")
     store(server, profile_of("f", time_nanos=MIDNIGHT + 1000 * DAY))
-    assert "1,001 days, and 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
+    assert "1,001 days, and at most 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
     assert len(asked(server, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
 
 

@@ -1,4 +1,4 @@
-"""The page of all metrics, from what a collector says to Prometheus."""
+"""The page of all metrics, made from what a collector answers to a scrape."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-What `/metrics` has. [Metrics](../metrics.md) says who may ask, and what the labels mean."""
+All metrics at `/metrics`. [Metrics](../metrics.md) explains access and labels."""
 
 
 def metrics_page(exposition: str) -> str:
-    """It, of a text in Prometheus's format 0.0.4 in which every metric has a sample."""
+    """Return the page for a text in Prometheus's format 0.0.4 in which every metric has a sample."""
     meanings = dict(re.findall(r"^# HELP (\w+) (.*)$", exposition, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (.*)$", exposition, re.MULTILINE))
     samples = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", exposition, re.MULTILINE)

@@ -9,14 +9,13 @@ from typing import Any
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-What `/v1/openapi.json` says of a collector: each route with its parameters and answers. `HEAD` goes wherever
-`GET` does. [API](../api.md) says what they mean, which key each takes, what headers there are, and what to do
-about an error; [In place of profefe](../profefe.md) says it of `/api/0`. The pages have routes of
-[their own](../ui.md)."""
+Each route of a collector with its parameters and answers, from `/v1/openapi.json`. Every route with `GET`
+also has `HEAD`. The [API](../api.md) page explains the routes: their keys, headers and errors.
+[In place of profefe](../profefe.md) explains `/api/0`, and [the pages](../ui.md) have routes of their own."""
 
 
 def routes_page(document: dict[str, Any]) -> str:
-    """It, of an OpenAPI document."""
+    """Return the page for an OpenAPI document."""
     return page("Routes", _INTRODUCTION, *(_section(*found) for found in document["paths"].items()))
 
 
@@ -47,7 +46,7 @@ def _of_path(parameter: dict[str, Any]) -> str:
 
 
 def _values(schema: dict[str, Any]) -> tuple[str, str]:
-    """What may be given, and what is meant where nothing is."""
+    """Return the allowed values of a parameter, and its default."""
     if "enum" in schema:
         allowed = ", ".join(code(word) for word in schema["enum"])
     elif "maximum" in schema:
@@ -60,7 +59,7 @@ def _values(schema: dict[str, Any]) -> tuple[str, str]:
 
 
 def _answers(responses: dict[str, Any]) -> Iterator[str]:
-    """A line for each that succeeds, and one for all that don't."""
+    """Yield a line for each successful answer, and one for all problems."""
     for status, answer in responses.items():
         if not _is_problem(answer):
             media = ", ".join(code(media) for media in answer.get("content", {}))

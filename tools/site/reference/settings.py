@@ -9,13 +9,13 @@ from pgo_collector.settings import PREFIX, Settings
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-`pgo-collector` is configured by its environment alone. [Operations](../operations.md) says what goes with
-what. The agent's settings are arguments of its [constructors](../agent.md#settings) and of its
+Configure `pgo-collector` by environment variables. [Operations](../operations.md) explains which belong
+together. The agent's settings are arguments of its [constructors](../agent.md#settings) and
 [commands](commands.md)."""
 
 
 def settings_page() -> str:
-    """It."""
+    """Return the page."""
     rows = (
         [
             code(PREFIX + name.upper()),
