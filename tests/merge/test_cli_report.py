@@ -1,4 +1,4 @@
-"""`pprof-merge --report`: what is written where, and what is refused."""
+"""`pprof-merge --report`: what it writes where, and what it refuses."""
 
 from __future__ import annotations
 

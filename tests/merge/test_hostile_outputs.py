@@ -1,7 +1,7 @@
-"""What would be enormous is refused before it is made, and costs little; what fits is written as ever.
+"""An enormous output is refused early and cheaply; an output within its budget is written.
 
-Each input has a process of its own, which may take no more memory than three times the budget of an output,
-and what a profile of 8 MiB takes.
+Each input runs in a process of its own. It may use three times the budget of an output, and the memory that a
+profile of 8 MiB needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIB = 1 << 20
 BUDGET = 32 * MIB
 ROOM = 3 * BUDGET + 160 * MIB
 
-# Of each input, what is more than the budget; what isn't named is written, or can't be for another reason.
+# The outputs of each input that exceed the budget; others are written, or refused for another reason.
 ENORMOUS = {
     "long names in deep stacks": {"folded"},
     "names of 4,000 letters in deep stacks": {"folded"},
@@ -80,10 +80,10 @@ def test_what_fits_is_written_and_one_byte_less_is_too_little(name: str, seed: i
     try:
         content = FORMATS[name].write(profile)
     except ValueError:
-        return  # unfit for the format
+        return  # the profile isn't fit for the format
     if FORMATS[name].binary:
-        return  # what counts is the protobuf, before gzip
-    # Besides the text, functions and stacks take some of the budget.
+        return  # the size that counts is that before gzip
+    # Functions and stacks take some of the budget, too.
     fits = Budget(len(content) + (1 << 16))
     assert FORMATS[name].write(profile, fits) == content == b"".join(FORMATS[name].pieces(profile, fits))
     with pytest.raises(OutputTooLarge) as refused:
@@ -115,7 +115,7 @@ def test_suffixes_of_clones_are_cut_as_by_an_expression(name: bytes) -> None:
 
 
 def test_no_name_or_list_of_symbols_makes_a_search_quadratic() -> None:
-    # Each of these took minutes or more.
+    # Without a bound, each of these takes minutes or more.
     assert package_of(Frame("<" * (1 << 18), "", 0)) == "<unknown>"
     assert base_name(b".cold" * (1 << 16) + b"x") == b".cold" * (1 << 16) + b"x"
     assert parse_symbols(b" " * (1 << 20) + b"\n 4d53a0 T main.run") == {b"main.run"}
