@@ -72,8 +72,9 @@ lint: setup ## Check style, types and generated files
 	$(BIN)/mypy merge collector agent deploy tests tools
 
 .PHONY: docs
-docs: setup ## Write the pages that are made from the code, and build the site in .dev/site
+docs: setup ## Write the pages and the chart that are made from other files, and build the site in .dev/site
 	$(BIN)/python -m tools.site.reference
+	$(BIN)/python -m tools.site.chart
 	$(BIN)/python -m tools.site.build .dev/site
 
 .PHONY: bench

@@ -1,6 +1,6 @@
-"""The start of the command `pprof-merge`, which takes longer than merging ten profiles: what makes it short.
+"""The entry point of the command `pprof-merge`, which sets up the process so that it starts and ends fast.
 
-It is not a part of `pprof_merge`, since it has to come before all imports of that package.
+It is not in the package `pprof_merge`, because it must run before that package imports NumPy.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import sys
 
 
 def main() -> None:
-    """Runs the command, and ends the process with its exit status."""
+    """Run the command, and end the process with its exit status."""
     # NumPy's linear algebra, which nothing here uses, would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # What is imported stays, and what the command makes is freed without it: a search for garbage finds none.
+    # The command makes no reference cycles worth collecting, so searching for them only takes time.
     gc.disable()
     from pprof_merge.command.cli import main as run  # noqa: PLC0415 - see above
 
     status = run()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # what the interpreter would clear away, object by object, goes with the process
+    os._exit(status)  # skips freeing objects one by one, which the end of the process does at once

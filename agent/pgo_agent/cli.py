@@ -25,14 +25,20 @@ _INTERRUPTED = 130  # what shells give for SIGINT
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     described = argparse.ArgumentParser(
-        prog="pgo-agent", description="Takes profiles of programs, and submits them."
+        prog="pgo-agent", description="Take profiles of programs, and send them to a collector."
     )
     commands = described.add_subparsers(required=True, metavar="COMMAND")
-    add_capture(commands.add_parser("capture", help="write a pprof profile of what runs on this machine"))
-    _add_convert(commands.add_parser("convert", help="write a pprof profile of what perf recorded"))
-    add_doctor(commands.add_parser("doctor", help="say what works on this machine, and how to mend the rest"))
-    add_scrape(commands.add_parser("scrape", help="pull profiles from /debug/pprof, and send them"))
-    add_serve(commands.add_parser("serve", help="give profiles of what runs on this machine over HTTP"))
+    add_capture(
+        commands.add_parser("capture", help="profile programs on this machine, and write a pprof profile")
+    )
+    _add_convert(commands.add_parser("convert", help="convert a recording of perf to a pprof profile"))
+    add_doctor(
+        commands.add_parser("doctor", help="check what works on this machine, and say how to fix the rest")
+    )
+    add_scrape(
+        commands.add_parser("scrape", help="pull profiles from /debug/pprof, and send them to a collector")
+    )
+    add_serve(commands.add_parser("serve", help="serve profiles of programs on this machine over HTTP"))
     _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
     return described
 
@@ -52,12 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add_convert(convert: argparse.ArgumentParser) -> None:
     convert.description = (
-        "Writes a pprof profile of what perf record -e cpu-clock -g --buildid-mmap recorded."
+        "Convert what `perf record -e cpu-clock -g --buildid-mmap` recorded to a pprof profile."
     )
     convert.add_argument(
-        "recording", metavar="RECORDING", type=Path, help="what perf record wrote: perf.data"
+        "recording", metavar="RECORDING", type=Path, help="the file that perf record wrote: perf.data"
     )
-    convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
+    convert.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
     convert.set_defaults(run=_convert)
 
 
@@ -70,13 +76,17 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _add_submit(submit: argparse.ArgumentParser) -> None:
-    submit.description = "Sends pprof profiles to a collector; the rest goes on if one is refused."
-    submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
-    submit.add_argument("--url", required=True, help="the collector, as http://host:8080")
-    submit.add_argument("--key-file", type=Path, required=True, help="its first line is the submit key")
+    submit.description = "Send pprof profiles to a collector. If one is refused, the others are still sent."
+    submit.add_argument(
+        "files", metavar="FILE", type=Path, nargs="+", help="a pprof profile, gzipped or bare"
+    )
+    submit.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
+    submit.add_argument(
+        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
+    )
     add_series(submit)
-    submit.add_argument("--type", help="what was measured, as heap; cpu unless it is said")
-    submit.add_argument("--json", action="store_true", help="say what became of each file as JSON")
+    submit.add_argument("--type", help="the type of the profiles, such as heap (default: cpu)")
+    submit.add_argument("--json", action="store_true", help="print the result for each file as JSON")
     submit.set_defaults(run=_submit)
 
 

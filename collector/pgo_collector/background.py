@@ -1,4 +1,4 @@
-"""Background tasks: what the server does besides answering requests, started again when it fails."""
+"""Background tasks: what the server does besides answering requests. A task that fails is started again."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from typing import Protocol
 
 import structlog
 
-# The pause before a task is started again; it doubles with each failure of one that didn't run for long.
+# The pause before a failed task is started again. It doubles with each failure, and is short again after the
+# task has run for _LONGEST_SECONDS.
 _SHORTEST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
 _log = structlog.get_logger()
 
 
 class BackgroundTask(Protocol):
-    """Something that goes on in the background. It handles the failures that it knows."""
+    """A task that runs in the background. It handles the failures that it expects."""
 
-    async def follow(self) -> None:
-        """Run until there is nothing more to do, or this is cancelled. It may be called again."""
+    async def run(self) -> None:
+        """Run until there is nothing more to do or the call is cancelled. It may be called again."""
 
 
 class BackgroundTasks:
-    """Tasks by name. A failure that a task doesn't handle itself is logged, and the task started again."""
+    """The background tasks by name. A task that raises is logged and started again."""
 
     def __init__(self, tasks: Mapping[str, BackgroundTask]) -> None:
         self._tasks = tasks
-        # Of each that waits to be started again, why it failed.
+        # Why each task failed that now waits to be started again.
         self.failing: dict[str, str] = {}
         self.restarts: Counter[str] = Counter(dict.fromkeys(tasks, 0))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run all of them meanwhile."""
+        """Run all tasks until the block ends."""
         running = [asyncio.create_task(self._supervise(name, task)) for name, task in self._tasks.items()]
         try:
             yield
@@ -49,7 +50,7 @@ class BackgroundTasks:
         while True:
             begin = time.monotonic()
             try:
-                await task.follow()
+                await task.run()
             except Exception as error:  # noqa: BLE001 - whatever it is, the task has to go on
                 if time.monotonic() - begin > _LONGEST_SECONDS:
                     pause = _SHORTEST_SECONDS

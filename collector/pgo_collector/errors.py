@@ -1,9 +1,10 @@
-"""What can go wrong in the collector. One tree; a refusal carries the status that a client sees:
+"""The collector's errors, in one tree. A refusal carries the HTTP status that the client gets:
 
     CollectorError
     ├── Refusal                 answered with `status` and the message as problem details
     │   ├── NotACPUProfile      400
     │   ├── EmptyBody           400
+    │   ├── EmptyProfile        400
     │   ├── ParameterUnknown    400
     │   ├── ParameterInvalid    400
     │   │   └── LabelsInvalid
@@ -36,10 +37,10 @@
     │       ├── WorkerLost
     │       ├── TaskTooSlow
     │       └── WorkersBusy
-    ├── InputsDamaged           which profiles are inside a combined blob can't be known
-    ├── MergeDamaged            the file of a merge isn't what was written
-    ├── CopyDamaged             a file that is to be copied isn't what it was
-    └── CannotStart             ends the process, with the message and without a traceback
+    ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
+    ├── MergeDamaged            the file of a merge is damaged
+    ├── CopyDamaged             a file to copy is damaged
+    └── CannotStart             ends the process with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
         ├── KeyMalformed
@@ -49,7 +50,7 @@
         ├── BackupUnusable
         └── AddressUnusable
 
-A profile that can't be decoded is a `pprof_merge.ProfileError`; `problems` gives it its status.
+A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
 """
 
 from __future__ import annotations
@@ -63,121 +64,129 @@ class CollectorError(Exception):
 
 
 class Refusal(CollectorError):
-    """A request is not done; the message tells the client why."""
+    """A request is refused; the message tells the client why."""
 
     status: ClassVar[HTTPStatus]
     _headers: ClassVar[dict[str, str]] = {}
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the answer has besides."""
+        """Return the headers that the answer has besides the usual ones."""
         return self._headers
 
 
 class NotACPUProfile(Refusal):
-    """A profile, but not of what a Go CPU profile measures."""
+    """The body is a profile, but doesn't measure what a Go CPU profile measures."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class EmptyBody(Refusal):
-    """A request without the body that it is about."""
+    """The request needs a body and has none."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class EmptyProfile(Refusal):
+    """A profile without samples, where the API that it came by takes none."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class ParameterUnknown(Refusal):
-    """A parameter of the query that the route doesn't have."""
+    """The query has a parameter that the route doesn't know."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class ParameterInvalid(Refusal):
-    """A parameter of the query has a value that it doesn't take, or more of them than it takes."""
+    """A parameter of the query has an invalid value, or too many values."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class LabelsInvalid(ParameterInvalid):
-    """Not labels, or too many."""
+    """The text isn't labels, or has too many of them."""
 
 
 class UnknownFormat(Refusal):
-    """Not a name of a format."""
+    """No format has this name."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class NoSuchWeighting(Refusal):
-    """Not a name of a weight, or not a half-life."""
+    """No weighting has this name, or the half-life is invalid."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class CombineWeighted(Refusal):
-    """What a combine stores has to be the sum, or the next merge would weigh what is weighted already."""
+    """The request is for a combine with weights. A combine stores the plain sum, since a weighted one would
+    be weighted again in the next merge.
+    """
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class SymbolsUnreadable(Refusal):
-    """A program's symbols in which there is no function."""
+    """The symbols of a program can't be read, or have no function."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
 class KeyRefused(Refusal):
-    """No key, or none of those that the route takes. Never 401: pgo-fleet's clients know only 403."""
+    """The request has no key that the route accepts. Never 401: pgo-fleet's clients know only 403."""
 
     status = HTTPStatus.FORBIDDEN
 
 
 class KeyOutOfScope(Refusal):
-    """A key that the route takes, but not for the service that the request is about."""
+    """The route accepts the key, but not for the service in the request."""
 
     status = HTTPStatus.FORBIDDEN
 
 
 class FromAnotherSite(Refusal):
-    """A form of another site, which a browser was made to send."""
+    """A browser sent a form of another site."""
 
     status = HTTPStatus.FORBIDDEN
 
 
 class NothingToMerge(Refusal):
-    """No profile is stored, or none that can be read."""
+    """No profile in the selection is stored, or none can be read."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class NothingSelected(NothingToMerge):
-    """No profile that is stored fits the selection."""
+    """No stored profile is in the selection."""
 
     def __init__(self) -> None:
-        super().__init__("no such profile is stored")
+        super().__init__("no stored profile matches the selection")
 
 
 class NoSuchProfile(Refusal):
-    """No profile has that id, or can be had by itself any more."""
+    """No profile has this id, or it is inside a combined one and can't be had by itself any more."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class NoSuchRelease(Refusal):
-    """No release has that number, or has it any more."""
+    """No release has this number, or it was deleted."""
 
     status = HTTPStatus.NOT_FOUND
 
 
 class CombineNeedsPost(Refusal):
-    """A combine changes what is stored, which GET and HEAD must not."""
+    """A combine changes what is stored, which GET and HEAD must not do."""
 
     status = HTTPStatus.METHOD_NOT_ALLOWED
     _headers: ClassVar = {"Allow": "POST"}
 
 
 class BodyTooSlow(Refusal):
-    """The body did not arrive in time; what is left of it isn't waited for."""
+    """The body didn't arrive in time; the connection is closed without waiting for the rest."""
 
     status = HTTPStatus.REQUEST_TIMEOUT
     _headers: ClassVar = {"Connection": "close"}
@@ -190,25 +199,25 @@ class BodyTooLarge(Refusal):
 
 
 class NotOfThisProfile(Refusal):
-    """The merge lacks what the format can't do without."""
+    """The merge lacks something that the format needs."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class AnswerTooLarge(Refusal):
-    """The answer, or what it is made from, would take more memory than the settings allow."""
+    """The answer, or the intermediate result behind it, would be larger than the settings allow."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class NotComparable(Refusal):
-    """Two selections that measure different things."""
+    """The two selections measure different things."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class QuotaUsedUp(Refusal):
-    """So many profiles of the service came today, or so much of it is stored, as the settings allow."""
+    """The service has reached its quota of profiles a day, or of stored bytes."""
 
     status = HTTPStatus.TOO_MANY_REQUESTS
 
@@ -218,36 +227,36 @@ class QuotaUsedUp(Refusal):
 
     @property
     def headers(self) -> dict[str, str]:
-        """When to come again."""
+        """Return the Retry-After header, in seconds."""
         return {"Retry-After": str(self._retry_seconds)}
 
 
 class NotStored(Refusal):
-    """Disk or catalog failed; nothing of the profile is kept."""
+    """The disk or the catalog failed; nothing of the profile is kept."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class RulesUnreadable(Refusal):
-    """A rules file can't be read, or has a line that is none."""
+    """A rules file can't be read, or has a line that isn't a rule."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class ReleaseDamaged(Refusal):
-    """A file of a release isn't what was written, and nobody is to build with another."""
+    """A file of a release isn't what was written, and a build must not use another one in its place."""
 
     status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class TaskOutOfMemory(Refusal):
-    """A task needs more memory than its worker process may have. It isn't tried again."""
+    """A task needs more memory than its worker process may use. It isn't tried again."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
     @classmethod
     def over(cls, memory_bytes: int) -> Self:
-        """Return the refusal of a task that needs more than so many bytes."""
+        """Return the refusal of a task that needs more than `memory_bytes`."""
         return cls(
             f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
             " it (PGOF_WORKER_MEGABYTES); send or select less"
@@ -255,88 +264,88 @@ class TaskOutOfMemory(Refusal):
 
 
 class CatalogFails(Refusal):
-    """The catalog can't be read or written; the message says why, and what to do if it is damaged."""
+    """The catalog can't be read or written. The message says why, and what to do if it is damaged."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "30"}
 
 
 class IncomingFull(Refusal):
-    """The bodies that are arriving take as much of the disk as they may."""
+    """The bodies that are being received take up all the disk space that they may."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
 
 
 class NotReady(Refusal):
-    """The server has started, and still compares its catalog with what is on disk."""
+    """The server has started, and is still comparing its catalog with the blobs on disk."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
 
 
 class WorkerUnavailable(Refusal):
-    """No worker process did the task; a later attempt may succeed."""
+    """No worker process did the task. A later attempt may succeed."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
 
 
 class WorkerLost(WorkerUnavailable):
-    """Each worker process that got the task died under it, or hung."""
+    """Each worker process that got the task died or hung."""
 
 
 class TaskTooSlow(WorkerUnavailable):
-    """A task took longer than PGOF_TASK_SECONDS, and its worker process was replaced."""
+    """The task took longer than PGOF_TASK_SECONDS, and its worker process was replaced."""
 
 
 class WorkersBusy(WorkerUnavailable):
-    """A task waited longer than PGOF_TASK_SECONDS for its turn."""
+    """The task waited longer than PGOF_TASK_SECONDS for a worker process."""
 
 
 class InputsDamaged(CollectorError):
-    """An .inputs file doesn't say what it said when it was written."""
+    """An .inputs file isn't what was written."""
 
 
 class MergeDamaged(CollectorError):
-    """A file of merged/ isn't what was written there."""
+    """A file in merged/ isn't what was written."""
 
 
 class CopyDamaged(CollectorError):
-    """A file of a data folder or a backup isn't what was written there."""
+    """A file of a data folder or a backup isn't what was written."""
 
 
 class CannotStart(CollectorError):
-    """What the process needs is missing or unusable."""
+    """Something that the process needs is missing or unusable."""
 
 
 class SettingsInvalid(CannotStart):
-    """An environment variable has a value that its setting doesn't take."""
+    """An environment variable has a value that is invalid for its setting."""
 
 
 class KeysUnreadable(CannotStart):
-    """A keys file is missing, or can't be read or added to."""
+    """A keys file is missing, or can't be read or written."""
 
 
 class KeyMalformed(CannotStart):
-    """A line of a keys file, or what is to become one, isn't a key and its fields."""
+    """A line of a keys file, or a line to add to one, isn't a key and its fields."""
 
 
 class SecretUnusable(CannotStart):
-    """The file of the webhook's secrets is missing, can't be read, or has a line that is no secret."""
+    """The file of the webhook's secrets is missing, can't be read, or has a line that isn't a secret."""
 
 
 class FolderUnusable(CannotStart):
-    """The data folder can't be made or written, or another process uses it."""
+    """The data folder can't be made, written or locked, or another process uses it."""
 
 
 class CatalogUnreadable(CannotStart):
-    """The catalog's file is damaged or not a catalog; `reindex` makes it anew."""
+    """The catalog's file is damaged or not a catalog; `reindex` rebuilds it."""
 
 
 class BackupUnusable(CannotStart):
-    """A target has no whole backup, or can't become one, or of what is to be backed up none can be made."""
+    """A target has no complete backup or can't take one, or the data folder can't be backed up."""
 
 
 class AddressUnusable(CannotStart):
-    """The address can't be listened on."""
+    """The server can't listen on the address."""

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error, for our own events and those of the libraries."""
+"""Logs: one JSON object a line on standard error, for the collector's events and those of its libraries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import structlog
 
 
 class _Lines(structlog.WriteLogger):
-    """Writes lines; whoever read them may be gone, and requests are answered all the same."""
+    """Writes log lines. Requests are answered even if standard error is closed or full."""
 
     def msg(self, message: str) -> None:
-        """Writes one."""
+        """Write a line, if that is possible."""
         with suppress(OSError):
             super().msg(message)
 
@@ -21,14 +21,14 @@ class _Lines(structlog.WriteLogger):
 
 
 def set_up_logs(level: str) -> None:
-    """Sends everything of that level and above, a name like `info`, to standard error."""
+    """Log everything of a level and above, a name such as `info`, to standard error."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper("iso", utc=True),
         structlog.processors.format_exc_info,
     ]
     renderer = structlog.processors.JSONRenderer()
-    # Ours don't go by way of `logging`, which costs several times what a line does.
+    # The collector's own events bypass `logging`, which costs several times as much as writing the line.
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -43,7 +43,7 @@ def set_up_logs(level: str) -> None:
         )
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # What uvicorn says at info, the access log and `serve` say better.
+    # The access log and `serve` already log what uvicorn logs at info.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    # Its line of each request has the webhook's URL, in which there may be a secret.
+    # httpx logs the webhook's URL with each request, and there may be a secret in it.
     logging.getLogger("httpx").setLevel(logging.WARNING)

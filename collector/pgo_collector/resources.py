@@ -1,6 +1,6 @@
-"""What the kernel says of this machine and its processes: memory limits, process states, OOM kills.
+"""Linux's view of this machine and its processes: memory limits, process states, OOM kills.
 
-All of it is Linux's. Elsewhere the functions return what stands for "unknown", and bound nothing.
+On other systems the functions return the value for "unknown", and set no limit.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
-# cgroup v1 says "no limit" with a number close to 2^63.
+# cgroup v1 writes a number close to 2^63 for "no limit".
 _NO_LIMIT = 1 << 60
 
 
 class ProcessStatus(NamedTuple):
-    """A process as /proc/PID/stat has it: the letter of its state, and the CPU time it has used, in ticks."""
+    """A process in /proc/PID/stat: the letter of its state, and the CPU time that it has used, in ticks."""
 
     state: str
     cpu_ticks: int
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal or a debugger has stopped it."""
+        """Return whether a signal or a debugger has stopped it."""
         return self.state in {"T", "t"}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for something other than a CPU or a disk."""
+        """Return whether it waits for something other than a CPU or a disk."""
         return self.state == "S"
 
 
 def process_status(pid: int) -> ProcessStatus | None:
-    """Return the status of a process, None if there is no such process or no /proc."""
+    """Return the status of a process; None if there is no such process or no /proc."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+    fields = text[text.rindex(")") + 2 :].split()  # the name before may have blanks and brackets in it
     return ProcessStatus(fields[0], int(fields[11]) + int(fields[12]))
 
 
 def memory_bytes() -> int:
-    """Return how much memory this process's control groups let it have, or else the machine's, in bytes."""
+    """Return how much memory this process may use, in bytes: its control groups' limit or the machine's."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *_cgroup_limits()])
 
 
 def limit_data(extra_bytes: int) -> None:
-    """Let this process allocate so many more bytes than it has now; beyond that it gets a MemoryError.
+    """Let this process allocate `extra_bytes` more than it has now; beyond that it gets a MemoryError.
 
-    RLIMIT_DATA counts private writable memory, and not files that are mapped to be read.
+    The limit is RLIMIT_DATA, which counts private writable memory and not files that are mapped for reading.
     """
     with suppress(OSError):
         found = re.search(r"^VmData:\s*(\d+) kB", (_PROC / "self/status").read_text(), re.MULTILINE)
@@ -67,13 +67,13 @@ def limit_data(extra_bytes: int) -> None:
 
 
 def prefer_oom_kill() -> None:
-    """Have the kernel end this process, rather than one that it serves, where memory runs short."""
+    """Have the kernel end this process, rather than the server that it works for, when memory runs short."""
     with suppress(OSError):
         (_PROC / "self/oom_score_adj").write_text("500")
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has ended for want of memory, as far as this process may know."""
+    """Return how many processes the kernel has ended for lack of memory, as far as this process can see."""
     count = 0
     for file in (_PROC / "vmstat", *(folder / "memory.events" for folder in _cgroup_folders())):
         with suppress(OSError):
@@ -86,13 +86,13 @@ def _cgroup_limits() -> list[int]:
     limits = []
     for folder in _cgroup_folders():
         for name in ("memory.max", "memory.limit_in_bytes"):
-            with suppress(OSError, ValueError):  # `max` is no number
+            with suppress(OSError, ValueError):  # it may be `max`, for no limit
                 limits.append(int((folder / name).read_text()))
     return [limit for limit in limits if limit < _NO_LIMIT]
 
 
 def _cgroup_folders() -> list[Path]:
-    """Return the folders of this process's memory control groups, v1 and v2, from its own to the root's."""
+    """Return the folders of this process's memory control groups, v1 and v2, from its own up to the root."""
     try:
         lines = (_PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -103,7 +103,7 @@ def _cgroup_folders() -> list[Path]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = _CGROUPS / "memory" if controllers else _CGROUPS
-        # In a container the path may be that of outside; its own group is then the root.
+        # In a container the path may be the one outside; the process's own group is then the root.
         group = Path(path.lstrip("/"))
         folders += [root / group, *(root / above for above in group.parents)]
     return folders

@@ -71,113 +71,139 @@ class Settings(BaseSettings):
 
     bind_address: Annotated[str, AfterValidator(_check_address)] = Field(
         default="127.0.0.1:8080",
-        description="Where to listen: host:port, :port for every interface, port 0 for any free one.",
+        description=(
+            "The address to listen on: host:port, or :port for every interface. Port 0 picks a free one."
+        ),
     )
     directory: Path = Field(
         default=Path("./profiles"),
-        description="The data folder; made if it is missing. One server at a time uses it.",
+        description="The data folder. It is created if missing. Only one server at a time can use it.",
     )
     submit_auth_keys_file: Path = Field(
         default=Path("/secret/submit_keys"),
-        description="Keys that may submit, one a line. Read again when it changes.",
+        description="The file of keys that may submit, one per line. It is read again when it changes.",
     )
     merge_auth_keys_file: Path = Field(
         default=Path("/secret/merge_keys"),
-        description="Keys that may merge and combine, one a line. Read again when it changes.",
+        description=(
+            "The file of keys that may read, merge and combine, one per line. It is read again when"
+            " it changes."
+        ),
     )
     default_service: str = Field(
         default="default",
         pattern=rf"^{SERVICE_PATTERN}$",
-        description="The service of profiles from clients that name none.",
+        description="The service for requests that name none, unless their key is for just one.",
     )
     profefe_open: bool = Field(
         default=False,
-        description="Whether profefe's API, /api/0, takes requests without a key. For trusted networks.",
+        description=(
+            "Whether profefe's API, /api/0, accepts requests without a key. Only for trusted networks."
+        ),
     )
     metrics_auth_keys_file: Path | None = Field(
         default=None,
-        description="Keys that may scrape /metrics, one a line. Read again when it changes.",
+        description=(
+            "The file of keys that may scrape /metrics, one per line. It is read again when it changes."
+        ),
     )
     metrics_open: bool = Field(
-        default=False, description="Whether /metrics takes requests without a key. For trusted networks."
+        default=False,
+        description="Whether /metrics accepts requests without a key. Only for trusted networks.",
     )
     session_hours: float = Field(
         default=12,
         gt=0,
         le=8760,
-        description="How long who signs in to the pages at `/ui` stays so, in hours.",
+        description="How long a sign-in to the pages at `/ui` lasts, in hours.",
     )
     sign_in_attempts: float = Field(
         default=10,
         gt=0,
-        description="After how many wrong keys an address that signs in at `/ui` has to wait; inf for never.",
+        description=(
+            "How many wrong keys an address may try at `/ui` before it has to wait; inf for any number."
+        ),
     )
     sign_in_wait: float = Field(
         default=300,
         ge=1,
         le=86400,
-        description="How long that wait gets at most, in seconds; it begins with 1 and doubles.",
+        description=(
+            "The longest wait after wrong keys, in seconds. The first wait is 1 second, and each next"
+            " one twice as long."
+        ),
     )
     rules_dir: Path = Field(
         default=Path("./rules"),
-        description="The folder of rules, `<service>.rules` for each service that has any.",
+        description="The folder of rules files, named `<service>.rules`.",
     )
     release_overlap: float = Field(
         default=0.85,
         ge=0,
         le=1,
-        description="A release is replaced when its overlap with the merge falls below this; 0 for never.",
+        description=(
+            "Replace the release when its overlap with the merge falls below this, from 0 to 1; 0 for never."
+        ),
     )
     release_days: float = Field(
         default=30,
         ge=0,
-        description="A release is replaced when it is older than this, in days; inf for never.",
+        description="Replace the release when it is older than this, in days; inf for never.",
     )
     release_check_seconds: float = Field(
         default=60,
         ge=0,
-        description="How long the merge isn't compared again with the release after it was, in seconds.",
+        description="The least time between two comparisons of the release with the merge, in seconds.",
     )
     releases_kept: int = Field(
-        default=20, gt=0, description="How many releases are kept, the newest; the current one always is."
+        default=20,
+        gt=0,
+        description="How many of the newest releases to keep. The current one is always kept.",
     )
     max_compressed_bytes: int = Field(
-        default=8 << 20, gt=0, le=_MOST, description="The largest gzip body that a submit may have."
+        default=8 << 20, gt=0, le=_MOST, description="The largest gzip body that a submit may have, in bytes."
     )
     max_inflated_bytes: int = Field(
         default=8 << 20,
         gt=0,
         le=_MOST,
-        description="The largest protobuf, bare or inflated; the largest list of symbols.",
+        description=(
+            "The largest uncompressed profile (sent bare or inflated) and the largest list of"
+            " symbols, in bytes."
+        ),
     )
     max_name_bytes: int = Field(
         default=32 << 10,
         gt=0,
         le=_MOST,
-        description="The longest name, or other text, that a submitted profile may have in it.",
+        description="The longest name or other string in a submitted profile, in bytes.",
     )
     max_output_bytes: int = Field(
         default_factory=default_output_bytes,
         gt=0,
         le=_MOST,
         description=(
-            "The largest answer that is made of profiles, as a merge in some format, a table or a report, in"
-            " bytes. What is larger is refused before it is made. A worker may take three times that for one."
-            " Default: 256 MiB, or a third of the default of `PGOF_WORKER_MEGABYTES` if that is less."
+            "The largest answer made from profiles, such as a merge in any format, a table or a"
+            " report, in bytes. A larger one is refused before it is made. A worker may use three"
+            " times this much memory for one answer. Default: 256 MiB, or a third of the default of"
+            " `PGOF_WORKER_MEGABYTES` if that is less."
         ),
     )
     workers: int = Field(
         default_factory=default_workers,
         gt=0,
-        description="Processes that decode and merge. Default: the number of cores, at least 2.",
+        description=(
+            "The number of worker processes, which decode and merge profiles. Default: the number of"
+            " cores, at least 2."
+        ),
     )
     rows_megabytes: int = Field(
         default_factory=default_rows_megabytes,
         gt=0,
         le=1 << 30,
         description=(
-            "How much memory the workers may use, together, between merges to keep what they have decoded, in"
-            " MiB. What it bounds, and what not: docs/capacity.md. Default: 1024, or a quarter of the memory"
+            "How much memory all workers together may use to keep decoded profiles between merges, in"
+            " MiB. docs/capacity.md says what this covers. Default: 1024, or a quarter of the memory"
             " if that is less."
         ),
     )
@@ -186,8 +212,9 @@ class Settings(BaseSettings):
         gt=0,
         le=1 << 30,
         description=(
-            "How much memory one worker may use for a task, besides its rows, in MiB; a task that needs more"
-            " is refused. Default: what four fifths of the memory leave for each worker, from 64 to 4096."
+            "How much memory one worker may use for a task, besides the decoded profiles it keeps, in"
+            " MiB. A task that needs more is refused. Default: each worker's share of four fifths of"
+            " the memory, less what idle processes and kept profiles take; from 64 to 4096."
         ),
     )
     task_seconds: float = Field(
@@ -195,102 +222,133 @@ class Settings(BaseSettings):
         gt=0,
         le=86_400,
         description=(
-            "How long a worker may take for one task, and a task may wait for its turn, in seconds; a worker"
-            " that takes longer is replaced, and the request refused."
+            "How long a task may run in a worker, and how long it may wait for one, in seconds. A"
+            " worker that takes longer is replaced, and the request is refused."
         ),
     )
     min_free_megabytes: float = Field(
         default=64,
         ge=0,
-        description="`/readyz` fails while less is free on the data folder's disk, in MiB.",
+        description="`/readyz` fails while the data folder's disk has less free space than this, in MiB.",
     )
     merges_kept: int = Field(
         default=500,
         gt=0,
         le=_MOST,
-        description="How many merges are kept on disk, in all their forms; the newest are.",
+        description=(
+            "How many finished merges to keep on disk; each format and weighting counts. The newest are kept."
+        ),
     )
     rollup_days: float = Field(
         default=inf,
         gt=0,
-        description="Older profiles of one series and day become one, in days; inf for never.",
+        description=(
+            "Combine the profiles of one series and day into one when the day is this old, in days;"
+            " inf for never."
+        ),
     )
     rollup_labels: str = Field(
-        default="*", description="The labels that stay in roll-ups, with commas between; * for all."
+        default="*", description="The labels that roll-ups keep, comma-separated; * for all."
     )
     keep_days: float = Field(
-        default=inf, gt=0, description="Profiles that are older are deleted, in days; inf for never."
+        default=inf,
+        gt=0,
+        description="Delete single profiles that are older than this, in days; inf for never.",
     )
     keep_megabytes: float = Field(
-        default=inf, gt=0, description="The oldest profiles are deleted while all take more, in MiB."
+        default=inf,
+        gt=0,
+        description=(
+            "Delete the oldest single profiles while all of them take more than this, in MiB; inf for never."
+        ),
     )
     keep_combined_days: float = Field(
-        default=inf, gt=0, description="As `PGOF_KEEP_DAYS`, for combined and rolled-up profiles."
+        default=inf, gt=0, description="Like `PGOF_KEEP_DAYS`, for combined and rolled-up profiles."
     )
     keep_combined_megabytes: float = Field(
-        default=inf, gt=0, description="As `PGOF_KEEP_MEGABYTES`, for combined and rolled-up profiles."
+        default=inf, gt=0, description="Like `PGOF_KEEP_MEGABYTES`, for combined and rolled-up profiles."
     )
     upkeep_seconds: float = Field(
-        default=3600, gt=0, description="The pause after each run of roll-ups and deletions, in seconds."
+        default=3600, gt=0, description="The pause between two runs of retention and roll-ups, in seconds."
     )
     quota_profiles: float = Field(
-        default=inf, gt=0, description="How many profiles of one service are taken a day (UTC); inf for any."
+        default=inf,
+        gt=0,
+        description="How many profiles of one service to accept per day (UTC); inf for any number.",
     )
     quota_megabytes: float = Field(
-        default=inf, gt=0, description="How much of one service is stored, in MiB; inf for any."
+        default=inf, gt=0, description="How much one service may store, in MiB; inf for any amount."
     )
     webhook_url: HttpUrl | None = Field(
-        default=None, description="Where an event is posted for each profile that is stored."
+        default=None,
+        description="The URL to post an event to for each stored profile. Without it there are no events.",
     )
     webhook_secret_file: Path = Field(
         default=Path("/secret/webhook_secret"),
-        description="What these events are signed with: `whsec_…`, one secret a line. Read at each attempt.",
+        description=(
+            "The file of secrets that sign events: `whsec_…`, one per line. It is read at each attempt."
+        ),
     )
     webhook_timeout: float = Field(
         default=15, gt=0, description="How long the receiver of an event may take to answer, in seconds."
     )
     webhook_days: float = Field(
-        default=3, gt=0, description="How long an event is tried again before it is dropped, in days."
+        default=3, gt=0, description="How long to retry an event before dropping it, in days."
     )
     webhook_events_kept: int = Field(
-        default=10_000, gt=0, le=_MOST, description="How many events wait at most; the oldest are dropped."
+        default=10_000,
+        gt=0,
+        le=_MOST,
+        description="How many events may wait. Beyond this, the oldest are dropped.",
     )
     max_header_bytes: int = Field(
         default=64 << 10,
         gt=0,
         le=1 << 30,
-        description="How large all headers of one request may be, in bytes; or its trailers; 431 beyond.",
+        description=(
+            "The largest total size of a request's headers, or of its trailers, in bytes. Beyond it,"
+            " the answer is 431."
+        ),
     )
     max_headers: int = Field(
-        default=100, gt=0, le=_MOST, description="How many headers one request may have; 431 beyond."
+        default=100,
+        gt=0,
+        le=_MOST,
+        description="The largest number of headers in a request. Beyond it, the answer is 431.",
     )
     max_url_bytes: int = Field(
         default=16 << 10,
         gt=0,
         le=_MOST,
-        description="How long the path and query of a URL may be, in bytes; 414 beyond.",
+        description="The longest path and query of a URL, in bytes. Beyond it, the answer is 414.",
     )
     head_timeout: float = Field(
         default=10,
         gt=0,
-        description="How long a request's line and headers may take to arrive, in seconds; 408 beyond.",
+        description=(
+            "How long a request's first line and headers may take to arrive, in seconds. Beyond it,"
+            " the answer is 408."
+        ),
     )
     idle_timeout: float = Field(
         default=75,
         gt=0,
-        description="How long a connection stays open between two requests, in seconds.",
+        description="How long a connection may stay open between two requests, in seconds.",
     )
     answer_timeout: float = Field(
         default=60,
         gt=0,
-        description="How long a client may read nothing of its answer before it is cut off, in seconds.",
+        description=(
+            "How long a client may read nothing of its answer before the connection is closed, in seconds."
+        ),
     )
     max_connections: int = Field(
         default=4096,
         gt=0,
         le=_MOST,
         description=(
-            "How many connections there may be; beyond, those that wait make way, and then 503. Fewer if the"
+            "The largest number of open connections. Beyond it, a connection that waits for a request"
+            " is closed to make room; if there is none, the answer is 503. The limit is lower if the"
             " process can't have as many file descriptors."
         ),
     )
@@ -298,8 +356,9 @@ class Settings(BaseSettings):
         default=inf,
         gt=0,
         description=(
-            "How many of them may come from one address (IPv6: from one /64), 503 beyond; inf for any number,"
-            " as behind a proxy, whose address all have."
+            "The largest number of open connections from one address (for IPv6, one /64). Beyond it,"
+            " the answer is 503. Use inf, for any number, behind a proxy, where all connections have"
+            " one address."
         ),
     )
     body_memory_bytes: int = Field(
@@ -307,23 +366,28 @@ class Settings(BaseSettings):
         gt=0,
         le=_MOST,
         description=(
-            "How much memory the bodies that are arriving may take, together, in bytes; beyond, they are"
-            " written to disk piece by piece."
+            "How much memory all arriving bodies together may take, in bytes. Beyond it, they are"
+            " written to disk as they arrive."
         ),
     )
     incoming_megabytes: float = Field(
         default=1024,
         gt=0,
         description=(
-            "How much disk the bodies that are arriving may take, together, in MiB; one that needs more is"
+            "How much disk all arriving bodies together may take, in MiB. A body that needs more is"
             " refused with 503."
         ),
     )
     body_timeout: float = Field(
-        default=60, gt=0, description="How long one request body may take to arrive, in seconds."
+        default=60,
+        gt=0,
+        description=("How long a request body may take to arrive, in seconds. Beyond it, the answer is 408."),
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least level that is logged; the line of each request is info."
+        default="info",
+        description=(
+            "The lowest level to log: debug, info, warning or error. Each request is logged at info."
+        ),
     )
 
     @property

@@ -137,21 +137,23 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"exit code{codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("url", metavar="URL", type=_url, help="a release or a merge, with its parameters")
-    parser.add_argument("file", metavar="FILE", type=Path, help="where the profile belongs")
     parser.add_argument(
-        "--key-file", metavar="FILE", type=Path, help="has the merge key, instead of $PGO_KEY"
+        "url", metavar="URL", type=_url, help="the URL of a release or a merge, with its parameters"
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="where to put the profile")
+    parser.add_argument(
+        "--key-file", metavar="FILE", type=Path, help="a file with the merge key, in place of $PGO_KEY"
     )
     parser.add_argument(
         "--max-age",
         metavar="AGE",
         type=_age,
         default=0.0,
-        help="12h, 7d: where the collector can't be asked, FILE will do if it was up to date so recently",
+        help=("accept FILE if it was up to date this recently, when the collector can't be asked: 12h, 7d"),
     )
-    parser.add_argument("--tries", type=int, default=5, help="how often to ask (default: 5)")
+    parser.add_argument("--tries", type=int, default=5, help="how many times to ask (default: 5)")
     parser.add_argument(
-        "--timeout", type=float, default=300, help="seconds that an answer may pause (default: 300)"
+        "--timeout", type=float, default=300, help="how long an answer may pause, in seconds (default: 300)"
     )
     return parser
 

@@ -1,7 +1,7 @@
 # noqa: INP001 - a script, run as it stands
-"""A receiver of pgo-collector's events: at each one it prints the share of a function in that hour.
+"""Receive pgo-collector's events, and print the share of a function in the hour of each profile.
 
-It is an example to start from, of the standard library alone: docs/hooks.md.
+An example to start from, with the standard library alone. docs/hooks.md explains it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE_SECONDS = 300
 
 
 def is_genuine(headers: Message, body: bytes, secrets: list[bytes]) -> bool:
-    """Whether one of the secrets signed it, and lately: https://www.standardwebhooks.com/."""
+    """Return whether one of the secrets signed the event recently: https://www.standardwebhooks.com/."""
     sent = headers["webhook-timestamp"] or ""
     if not sent.isdecimal() or abs(time.time() - int(sent)) > TOLERANCE_SECONDS:
         return False
@@ -38,7 +38,7 @@ def is_genuine(headers: Message, body: bytes, secrets: list[bytes]) -> bool:
 
 
 def share(collector: str, key: str, function: str, profile: dict[str, Any]) -> dict[str, Any]:
-    """The point of /v1/series for the hour in which the profile was taken."""
+    """Return the point of /v1/series for the hour in which the profile was taken."""
     hour = datetime.fromisoformat(profile["time"][:19]).replace(minute=0, second=0)
     bounds = [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (hour, hour + timedelta(hours=1))]
     asked = {"service": profile["service"], "type": profile["type"], "function": function}
@@ -51,9 +51,9 @@ def share(collector: str, key: str, function: str, profile: dict[str, Any]) -> d
 
 
 def main() -> None:
-    """Receives until Ctrl-C."""
+    """Receive events until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("function", help="the whole name, as /v1/top has it")
+    parser.add_argument("function", help="the full name of a function, as in /v1/top")
     parser.add_argument("--port", type=int, default=8090)
     parser.add_argument("--collector", default="http://127.0.0.1:8080")
     parser.add_argument("--key-file", type=Path, default=Path(".dev/merge_keys"))
@@ -70,7 +70,7 @@ def main() -> None:
             self.end_headers()
 
         def taken(self, body: bytes) -> HTTPStatus:
-            """Anything but a 2xx has the collector send the event again."""
+            """Return the status to answer; after anything but a 2xx, the collector sends the event again."""
             if not is_genuine(self.headers, body, secrets):
                 return HTTPStatus.UNAUTHORIZED
             profile = json.loads(body)["data"]
@@ -79,7 +79,7 @@ def main() -> None:
             except urllib.error.URLError as error:
                 sys.stderr.write(f"{error}\n")
                 return HTTPStatus.BAD_GATEWAY
-            # To be put in the place of what is known of that hour: the next profile of it changes it.
+            # A later profile of the same hour changes the share: keep the last line for each hour.
             sys.stdout.write(
                 f"{point['time']} {profile['service']} {given.function} {point['cum_share']:.4f}\n"
             )
@@ -87,7 +87,7 @@ def main() -> None:
             return HTTPStatus.NO_CONTENT
 
         def log_message(self, *_: object) -> None:
-            """Nothing; what is printed is the series."""
+            """Print nothing: standard output is for the series."""
 
     HTTPServer(("127.0.0.1", given.port), Receiver).serve_forever()
 

@@ -3,12 +3,12 @@
     from pprof_merge import FORMATS, decode, merge
 
     merged = merge(map(decode, bodies))  # bodies: bytes of pprof profiles, gzip or bare protobuf
-    FORMATS["go"].write(merged)          # what `go build -pgo` takes
+    FORMATS["go"].write(merged)          # bytes for `go build -pgo`
 
-The names in `__all__` are what is published; everything else may change. The rooms, from the ground up:
-`columns` (flat arrays), `codec` (bytes ↔ columns), `merging` (dictionary, sums, weights), `analysis` (top
-table, flame graph, diff, report, rules), `formats` (what a profile is written as) and `command`
-(`pprof-merge`).
+The names in `__all__` are the public API; everything else may change. The folders, each of which imports
+only from those before it: `columns` (flat arrays), `codec` (bytes ↔ columns), `merging` (dictionary, sums,
+weights), `analysis` (top table, flame graph, diff, report, rules), `formats` (output formats) and `command`
+(the command `pprof-merge`).
 """
 
 from importlib import import_module
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
 
-# These are imported on first use: the start of the command already takes as long as merging ten profiles.
+# Names that are imported on first use, with their modules in `analysis`: the command starts faster without.
 _ANALYSIS = {
     "FlameGraph": "flame_graph",
     "FlameView": "flame_graph",
@@ -158,7 +158,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of `analysis` on its first use."""
+    """Import a name from `analysis` on its first use, and return it."""
     module = _ANALYSIS.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

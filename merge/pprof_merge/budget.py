@@ -1,8 +1,8 @@
-"""Budgets: how many bytes an output may have, checked before the memory for it is taken.
+"""Budgets: how many bytes an output may have, checked before its memory is allocated.
 
-A profile of a kilobyte can stand for gigabytes of text: a name of 32 KiB in stacks of 1,000 calls, or a
-location with 250 inlined calls in each of them. So whoever writes an output computes from lengths and counts
-how large it becomes, and is refused by `OutputTooLarge` before anything is joined.
+A profile of a kilobyte can expand to gigabytes of text: a name of 32 KiB in stacks of 1,000 calls, or a
+location with 250 inlined calls in each of them. So each writer computes the size of its output from lengths
+and counts, and raises `OutputTooLarge` before it joins anything.
 """
 
 from __future__ import annotations
@@ -15,31 +15,34 @@ import numpy as np
 from pprof_merge.errors import OutputTooLarge
 from pprof_merge.profile import Int64s
 
-# Text is handed on in pieces of this size or more.
+# Every piece of an output but the last has at least this size.
 _PIECE_BYTES = 1 << 20
-_LARGEST = 1 << 62
+_NO_BOUND = 1 << 62
 _POWERS_OF_TEN = np.array([10**power for power in range(1, 20)], np.uint64)
 
 
 class Budget(NamedTuple):
-    """How many bytes one output may have, and, in arrays, what it is made from. There is no bound by default.
+    """The bytes that one output may have, and that the arrays it is made from may take; by default unbounded.
 
-    What is made besides, on the way, stays within three times as much.
+    Temporary memory besides these stays within three times `most_bytes`.
     """
 
-    most_bytes: int = _LARGEST
+    most_bytes: int = _NO_BOUND
 
     def check(self, size: int, advice: str = "ask for less") -> None:
-        """Raises OutputTooLarge, which gives the advice, if so many bytes are more than this."""
+        """Raise OutputTooLarge, with the advice, if `size` bytes are more than the budget."""
         if size > self.most_bytes:
             raise OutputTooLarge(size, self.most_bytes, advice)
 
     def check_rows(self, count: int, row_bytes: int, advice: str = "ask for less") -> None:
-        """Raises OutputTooLarge if so many rows, each of so many bytes in memory, are more than this."""
+        """Raise OutputTooLarge if `count` rows of `row_bytes` bytes each are more than the budget."""
         self.check(count * row_bytes, advice)
 
     def within(self, pieces: Iterable[bytes], advice: str = "ask for less") -> Iterator[bytes]:
-        """Hands on pieces of an output, as few large ones. Raises OutputTooLarge before they are too many."""
+        """Yield the pieces of an output, joined into fewer and larger ones of about 1 MiB.
+
+        Raises OutputTooLarge as soon as the pieces read so far exceed the budget.
+        """
         size, waiting, waiting_size = 0, list[bytes](), 0
         for piece in pieces:
             size += len(piece)
@@ -57,6 +60,6 @@ UNBOUNDED = Budget()
 
 
 def digits(values: Int64s) -> Int64s:
-    """Return how many characters each number has in decimal, its minus sign included: (n,)."""
-    magnitudes = np.abs(values).view(np.uint64)  # also that of -2^63 is right
+    """Return how many characters each number has in decimal, including a minus sign: (n,)."""
+    magnitudes = np.abs(values).view(np.uint64)  # correct for -2^63 too
     return np.searchsorted(_POWERS_OF_TEN, magnitudes, side="right") + 1 + (values < 0)

@@ -1,24 +1,24 @@
-"""What can be wrong with a profile, in one tree, and with what comes beside it. Nothing else comes out of
-this package:
+"""The errors that this package raises on purpose: one tree for profiles, and one error for each other input.
 
 ProfileError                what, where
-├── MalformedProfile        the bytes are not a pprof profile
-├── LimitExceeded           they are more than the caller allows
-├── IncompatibleProfiles    each is a profile, but their values can't be added up
-├── UnfitForFormat          it is a profile, but lacks what the format asked for is made of
-├── UnfitForWeight          it is a profile, but lacks what it is to be weighed by
-└── OutputTooLarge          what is asked of it has more bytes than the caller allows
+├── MalformedProfile        the bytes are not a valid pprof profile
+├── LimitExceeded           the profile is larger than the caller's `Limits` allow
+├── IncompatibleProfiles    each profile is valid, but their values can't be added up
+├── UnfitForFormat          the profile is valid, but lacks something that the output format needs
+├── UnfitForWeight          the profile is valid, but lacks something that the weight needs
+└── OutputTooLarge          the output would have more bytes than the caller's `Budget` allows
 
-RulesInvalid                what, line
-SymbolsInvalid              what
-WeightingInvalid            what
+RulesInvalid                a file of rules: what, line
+SymbolsInvalid              a list of symbols: what
+WeightingInvalid            a weight or a half-life: what
 """
 
 
 class ProfileError(ValueError):
-    """A profile can't be taken.
+    """A profile, or a set of profiles, that can't be read, merged or written.
 
-    `what` is wrong, in words, and `where`: a part of the profile ("sample 17"), empty if it is the whole.
+    `what` says in words what is wrong. `where` names the part of the profile ("sample 17"), and is empty if
+    the error is about the whole.
     """
 
     def __init__(self, what: str, where: str = "") -> None:
@@ -31,11 +31,11 @@ class ProfileError(ValueError):
 
 
 class MalformedProfile(ProfileError):
-    """The bytes are not a pprof profile, or one that contradicts itself."""
+    """Bytes that are not a pprof profile, or a profile that contradicts itself."""
 
 
 class LimitExceeded(ProfileError):
-    """A profile is larger than the limit whose name is `limit` (a field of `Limits`) allows."""
+    """A profile that exceeds a limit: `limit` is the name of a field of `Limits`, `allowed` is its value."""
 
     def __init__(self, limit: str, allowed: int, where: str = "") -> None:
         super().__init__(f"more than {allowed:,} {limit.replace('_', ' ')}", where)
@@ -45,19 +45,19 @@ class LimitExceeded(ProfileError):
 
 
 class IncompatibleProfiles(ProfileError):
-    """The profiles measure different things: their sample types or period types differ."""
+    """Profiles that measure different things: their sample types or period types differ."""
 
 
 class UnfitForFormat(ProfileError):
-    """A profile without what a format needs: the compiler or viewer could make nothing of it."""
+    """A profile that lacks something that the output format needs, so that its reader could not use it."""
 
 
 class UnfitForWeight(ProfileError):
-    """A profile without what it is to be weighed by."""
+    """A profile that lacks something that the weight needs, such as a duration."""
 
 
 class OutputTooLarge(ProfileError):
-    """An output would take more than its budget: `size` bytes or more, of which so many are `allowed`.
+    """An output larger than its budget: it would take `size` bytes or more, and `allowed` bytes are allowed.
 
     `advice` says what to ask for instead.
     """
@@ -71,7 +71,7 @@ class OutputTooLarge(ProfileError):
 
 
 class RulesInvalid(ValueError):
-    """A file of rules has a line, counted from 1, that is none: `what` is wrong with it, in words."""
+    """A file of rules with an invalid line: `what` says what is wrong with it, `line` counts from 1."""
 
     def __init__(self, what: str, line: int) -> None:
         super().__init__(what, line)
@@ -83,8 +83,8 @@ class RulesInvalid(ValueError):
 
 
 class SymbolsInvalid(ValueError):
-    """A list of symbols names no function."""
+    """A list of symbols that names no function."""
 
 
 class WeightingInvalid(ValueError):
-    """Not a weight, or not a half-life; the message says what there is."""
+    """Text that is not a weight or not a half-life; the message says what is accepted."""

@@ -1,6 +1,6 @@
-"""The heap of a process that merges: within a merge its pages stay, and after it they go.
+"""Settings of glibc's heap: keep freed pages during a merge, and give them back after it.
 
-Only glibc needs to be told. Another C library has none of this, and is left alone.
+With another C library these functions change nothing.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ import numpy as np
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# glibc heeds no larger one (DEFAULT_MMAP_THRESHOLD_MAX).
+# Just below DEFAULT_MMAP_THRESHOLD_MAX: glibc ignores larger blocks when it adapts its threshold.
 _LARGEST_BLOCK = (32 << 20) - (1 << 13)
-# How many heaps there are for threads (M_ARENA_MAX in malloc.h).
+# M_ARENA_MAX in malloc.h: the option that sets how many heaps threads may have.
 _ARENA_MAX = -8
 _LIBC = ctypes.CDLL(None)
 
 
 def keep_heap() -> None:
-    """For the rest of the process, up to 64 MiB that are free stay with it until they are trimmed.
+    """Let the process keep up to 64 MiB of free memory until `trim_heap` gives it back.
 
-    glibc gives free memory back once it is twice as much as the largest block that was ever mapped by itself
-    and freed (M_MMAP_THRESHOLD in mallopt(3)), and pages that are asked for anew are slow: they took up to
-    a seventh of a merge. A block that nobody writes to has no pages, so that this one costs nothing.
+    glibc returns free memory to the system once there is twice as much as the largest block that was mapped
+    separately and then freed (M_MMAP_THRESHOLD in mallopt(3)). Fetching those pages again took up to a
+    seventh of a merge's time. So this allocates and frees one block of 32 MiB; nothing is written to it, so
+    it never occupies any pages.
     """
     np.empty(_LARGEST_BLOCK, np.uint8)
 
 
 def trim_heap() -> None:
-    """Gives back all pages that are free now."""
+    """Return all pages that are free now to the system."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
 
 def trim_after(task: Callable[P, T]) -> Callable[P, T]:
-    """Has a task that takes much memory for a moment give back all that is free when it ends."""
+    """Return `task` wrapped so that it trims the heap when it ends, whether it returns or raises."""
 
     @wraps(task)
     def trimming(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,6 +53,6 @@ def trim_after(task: Callable[P, T]) -> Callable[P, T]:
 
 
 def share_heap() -> None:
-    """From now on all threads share one heap, rather than each keep pages of its own."""
+    """Make all threads share one heap from now on, so that they do not each keep free pages of their own."""
     if hasattr(_LIBC, "mallopt"):
         _LIBC.mallopt(_ARENA_MAX, 1)

@@ -1,4 +1,4 @@
-"""How large a profile may be: every limit, in one place."""
+"""Every limit on the size of one profile, in one place; `decode` enforces them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pprof_merge.errors import LimitExceeded
 
 
 class Limits(NamedTuple):
-    """Upper bounds on one profile; what exceeds one is refused with `LimitExceeded` by its name.
+    """Upper bounds on one profile. A profile over a bound raises `LimitExceeded`, which names the field.
 
-    The defaults leave an order of magnitude above what large Go services send (Go's own default.pgo
-    inflates to 1.1 MB with 17,000 samples), and bound the memory and time that a hostile input costs.
+    The defaults are about ten times what large Go services send (the default.pgo of Go's compiler inflates
+    to 1.1 MB with 17,000 samples), and bound the memory and time that a hostile input can cost.
     """
 
     compressed_bytes: int = 8 << 20
@@ -23,26 +23,27 @@ class Limits(NamedTuple):
     functions: int = 500_000
     mappings: int = 10_000
     strings: int = 500_000
-    # Of one string, whatever it names: outputs repeat names as often as they are met.
+    # The length of any one string: outputs repeat a name for each frame that has it.
     name_bytes: int = 32 << 10
-    # Of all samples: their labels, and the locations of their stacks.
+    # Over all samples: labels, and locations in stacks.
     labels: int = 500_000
     frames: int = 2_000_000
-    # Of all locations.
+    # Over all locations.
     lines: int = 1_000_000
+    # Locations in one sample's stack.
     stack_depth: int = 10_000
-    # Messages within one record: the labels of a sample, the lines of a location.
+    # Messages within one record: the labels of a sample, or the lines of a location.
     nested_messages: int = 250
-    # Fields that are unknown, or in a layout that no known profiler writes: each is read by itself.
+    # Fields that are unknown, or in a layout that no known profiler writes. They are read one by one.
     irregular_fields: int = 100_000
 
     def check(self, limit: str, actual: int, where: str = "") -> None:
-        """Raises LimitExceeded if `actual` is over the limit of that name."""
+        """Raise LimitExceeded if `actual` is over the limit named `limit`."""
         allowed: int = getattr(self, limit)
         if actual > allowed:
             raise LimitExceeded(limit, allowed, where)
 
     @classmethod
     def none(cls) -> Limits:
-        """No bounds, for profiles that one has made oneself."""
+        """Return limits without bounds, for profiles from a trusted source."""
         return cls._make([1 << 62] * len(cls._fields))

@@ -1,8 +1,8 @@
-"""A profile as columns: the value that `decode` makes, `merge` returns and `encode` takes.
+"""A profile as columns: `decode` returns it, `merge` takes and returns it, and `encode` writes it.
 
-Rows refer to one another by row number, from 0; the ids of the wire format exist only there. Strings
-are row numbers of `strings`. Ragged columns (the locations of a sample, the lines of a location) are
-one flat column and offsets: row i owns flat[offsets[i]:offsets[i + 1]].
+Tables refer to each other by row number, counted from 0; the ids of the wire format do not appear here. A
+string is a row number in `strings`. A ragged column (the locations of a sample, the lines of a location) is
+one flat array and offsets: row i has the entries flat[offsets[i]:offsets[i + 1]].
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     UInt64s = NDArray[np.uint64]
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
-    # Row numbers: columns of them are as wide as their maker found right.
+    # Row numbers, in 32 or 64 bits.
     Ints = NDArray[np.signedinteger[Any]]
     Integers = NDArray[np.integer[Any]]
-else:  # numpy.typing takes longer to import than a profile to merge
+else:  # importing numpy.typing takes longer than merging a profile
     Bytes = Int32s = Int64s = UInt32s = UInt64s = Floats = Bools = Ints = Integers = np.ndarray
 
 
-# Types and units are words; those of a hostile profile may be of any length.
+# Messages show at most so many bytes of a type or unit: a hostile profile may have long ones.
 _LONGEST_PART = 100
 
 
@@ -40,13 +40,13 @@ class ValueType(NamedTuple):
     unit: bytes
 
     def __str__(self) -> str:
-        """As messages have it: what is long is cut."""
+        """Return `type/unit` for messages; long parts are cut."""
         return "/".join(part[:_LONGEST_PART].decode(errors="replace") for part in self)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """All of a profile that isn't a table. Times in ns; `period` in units of `period_type`."""
+    """The fields of a profile that are not tables. Times are in ns, `period` is in units of `period_type`."""
 
     sample_types: tuple[ValueType, ...]
     period_type: ValueType = ValueType(b"", b"")
@@ -62,7 +62,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """One row a sample; `values` is (n_samples, n_types), `locations` ragged with the leaf first."""
+    """The samples, one a row: `values` is (n_samples, n_types), `locations` is ragged with the leaf first."""
 
     values: Int64s
     locations: Ints
@@ -75,10 +75,10 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """Labels of all samples, ragged by `offsets` (n_samples + 1).
+    """The labels of all samples, ragged by `offsets` (n_samples + 1).
 
-    `text` is the string row of a string label and -1 where the label is a number; a number's `unit`
-    is string row 0, the empty string, where it has none.
+    `key`, `text` and `unit` are row numbers of strings. `text` is -1 for a label that is a number. `unit` is
+    0, the empty string, for a number without a unit.
     """
 
     key: Ints
@@ -93,7 +93,10 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mappings:
-    """One row a mapping, the main binary first. `flags` is (n, 4): functions, filenames, lines, inlines."""
+    """The mappings, one a row, the main binary first.
+
+    `flags` is (n_mappings, 4): has_functions, has_filenames, has_line_numbers, has_inline_frames.
+    """
 
     start: UInt64s
     limit: UInt64s
@@ -108,7 +111,7 @@ class Mappings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Locations:
-    """One row a location. `mapping` is -1 where it is unknown; `lines` are ragged, the innermost first."""
+    """The locations, one a row. `mapping` is -1 if unknown; `lines` are ragged, the innermost call first."""
 
     mapping: Ints
     address: UInt64s
@@ -121,7 +124,7 @@ class Locations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Source lines of all locations, ragged by `offsets` (n_locations + 1)."""
+    """The source lines of all locations, ragged by `offsets` (n_locations + 1)."""
 
     function: Ints
     line: Int64s
@@ -134,7 +137,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Functions:
-    """One row a function; names are string rows."""
+    """The functions, one a row; names are row numbers of strings."""
 
     name: Ints
     system_name: Ints
@@ -147,7 +150,11 @@ class Functions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """A whole profile. `strings[0]` is empty; `digest` (32 bytes) identifies the bytes it came from."""
+    """A whole profile: a header and tables of columns.
+
+    `strings[0]` is the empty string. `digest` (32 bytes) is the SHA-256 of the bare protobuf for a decoded
+    profile, and the SHA-256 of its inputs' digests, in order, for a merged one.
+    """
 
     header: Header
     samples: Samples

@@ -17,7 +17,7 @@ WIDTHS = {"desktop": 1180, "phone": 390}
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
     "services": ("light", "desktop", 380, 0, "/ui/"),
-    "flame": ("light", "desktop", 640, 0, SERVICE),
+    "flame": ("light", "desktop", 880, 0, f"{SERVICE}?labels=version%3D1.5.0"),
     "search": ("dark", "desktop", 600, 0, "/ui/services/compiler?search=regalloc"),
     "diff": (
         "dark",

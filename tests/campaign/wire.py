@@ -7,6 +7,7 @@ answer /healthz or a submit, or that takes more than `MOST_MEMORY`.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -38,6 +39,8 @@ _FINE = {"501", "503"}
 _PROBE_SECONDS = 0.5
 _REQUEST_SECONDS = 60.0
 _RAW_SECONDS = 0.3
+# An error's detail may name "HTTP/1.1" too, without a status after it.
+_STATUS_LINE = re.compile(rb"HTTP/1\.1 (?=\d{3} )")
 _FLOOD_BYTES = 48 << 20
 _FLOOD_SECONDS = 6.0
 _FLOODERS = 4
@@ -227,7 +230,7 @@ class Attack:
             connection.settimeout(_RAW_SECONDS)
             while part := connection.recv(1 << 16):
                 received += part
-        return received.split(b"HTTP/1.1 ")[1:]
+        return _STATUS_LINE.split(received)[1:]
 
     def header_flood(self) -> None:
         """Send endless headers on several connections."""

@@ -18,7 +18,7 @@ class Failing:
         self.left = times
         self.runs = 0
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         self.runs += 1
         if self.left:
             self.left -= 1
@@ -29,7 +29,7 @@ class Failing:
 class Ending:
     runs = 0
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         self.runs += 1
 
 
@@ -38,7 +38,7 @@ class Lasting:
         self.steps = 0
         self.is_cancelled = False
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         try:
             while True:
                 self.steps += 1

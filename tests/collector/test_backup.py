@@ -277,13 +277,13 @@ def test_what_is_no_backup_is_refused(filled: Server) -> None:
     for path, reason in (
         (filled.home / "nowhere", "there is none"),
         (empty, "there is none"),
-        (begun, "no backup was ever finished there"),
+        (begun, "no backup was ever completed there"),
     ):
         finished = filled.run("restore", str(path))
         assert (finished.returncode, reason in finished.stderr) == (2, True)
     finished = filled.run("backup", str(filled.home))
     assert finished.returncode == 2
-    assert "is no part of a backup" in finished.stderr
+    assert "isn't part of a backup" in finished.stderr
     filled.environment["PGOF_DIRECTORY"] = str(empty)
     finished = filled.run("backup", str(filled.home / "backup"))
     assert finished.returncode == 2

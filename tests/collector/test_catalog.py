@@ -71,8 +71,7 @@ def test_a_day_costs_the_same_however_many_there_are(
     def cost(begin: int, end: int) -> int:
         before = steps.count
         selection = Selection("default", "cpu", matchers, EPOCH + begin * DAY, EPOCH + end * DAY)
-        catalog.fingerprint(selection)
-        assert not catalog.coarse(selection).blobs
+        assert not catalog.state(selection).coarse.blobs
         return steps.count - before
 
     first, last = cost(0, 1), cost(DAYS - 1, DAYS)
@@ -105,10 +104,10 @@ def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Ca
     rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))
     facts = Facts(EPOCH, 1, "f" * 64, 1, 1)
     catalog.replace(rolled_up, facts, 1, [blob.name for blob in of_pod], [blob.id for blob in of_pod])
-    catalog.forget(of_pod)
+    catalog.drop_retired(of_pod)
     assert counts(catalog)["series"] == PODS + 1
-    assert catalog.counting(first) is not None
-    catalog.drop([catalog.counting(first)])  # type: ignore[list-item] # it was there just now
+    assert catalog.counting_blob(first) is not None
+    catalog.drop([catalog.counting_blob(first)])  # type: ignore[list-item] # it was there just now
     assert counts(catalog) == {"series": PODS - 1, "labels": 2 * PODS - 2}
 
 

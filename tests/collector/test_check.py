@@ -83,7 +83,7 @@ def test_all_is_well_before_the_first_start_and_after_it(stopped: Server) -> Non
     found = checked(stopped)
     assert {*found} == PARTS
     assert {state for state, *_ in found.values()} == {"ok"}
-    assert found["catalog"][1] == "1 profiles, and the blobs of them"
+    assert found["catalog"][1] == "1 profiles, and all their blobs"
 
 
 def test_a_person_reads_it_line_by_line(filled: Server) -> None:
@@ -106,7 +106,7 @@ def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> N
             assert states(filled) == {}
         assert {answer.status_code for answer in answers} == {204}
     before = tree(filled.data)
-    assert checked(filled)["catalog"][1] == "62 profiles, and the blobs of them"
+    assert checked(filled)["catalog"][1] == "62 profiles, and all their blobs"
     assert tree(filled.data) == before
 
 
@@ -188,7 +188,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
     "misspelled": (setting(PGOF_KEEP_DAY="3"), {"settings": "warning"}, "PGOF_KEEP_DAYS?"),
     "not a number": (setting(PGOF_WORKERS="many"), {"settings": "fails"}, "PGOF_WORKERS"),
     "no keys file": (lambda server: server.submit_keys.unlink(), {"submit keys": "fails"}, "keys new"),
-    "no key": (submit_keys("\n"), {"submit keys": "warning"}, "lets nobody in"),
+    "no key": (submit_keys("\n"), {"submit keys": "warning"}, "every request is refused"),
     "malformed": (submit_keys("key name=a b\n"), {"submit keys": "fails"}, "line 1"),
     "blanks": (submit_keys("key nam=a\n"), {"submit keys": "warning"}, "misspelled"),
     "readable by all": (submit_keys("key\n", 0o644), {"submit keys": "warning"}, "chmod"),

@@ -19,7 +19,7 @@ def test_nothing_stored_is_404_with_a_reason(server: Server) -> None:
     for method in ("GET", "POST"):
         answer = server.merge(method)
         assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
-        assert answer.json()["detail"] == "no such profile is stored"
+        assert answer.json()["detail"] == "no stored profile matches the selection"
     assert server.merge("HEAD").status_code == 404
 
 

@@ -49,7 +49,10 @@ def test_what_a_roll_up_leaves_is_a_series_of_its_own() -> None:
     assert left != Series("default", "cpu", (("version", "1"),))
     assert left.rolled_up(["version"]) == left
     assert left.rolled_up(["zone"]) == Series("default", "cpu", (), ("pod", "version"))
-    assert left.joined(Series("default", "cpu", (("version", "1"),), ("zone",))).dropped == ("pod", "zone")
+    assert left.merged_with(Series("default", "cpu", (("version", "1"),), ("zone",))).dropped == (
+        "pod",
+        "zone",
+    )
     assert sent.rolled_up([]) == sent.rolled_up(["pod", "version", "zone"]) == sent
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.collector.edits import edited
 from tests.collector.profefe import MERGE, PROFILES, TYPES, assert_error, get, listed, merged, post, stored
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
 from tests.server import Server, bearer
@@ -39,7 +40,7 @@ def test_every_type_of_profefe_is_taken_and_listed(server: Server) -> None:
     for number, type_ in enumerate(TYPES):
         stored(server, profile_of("a", time_nanos=EPOCH - number * DAY), type=type_)
     assert [profile["type"] for profile in listed(server)] == TYPES[::-1]
-    assert [profile["type"] for profile in listed(server, limit="3")] == TYPES[:-4:-1]
+    assert [profile["type"] for profile in listed(server, limit="3")] == TYPES[2::-1]
     for type_ in TYPES:
         assert [profile["type"] for profile in listed(server, type=type_)] == [type_]
         assert merged(server, type=type_) == {"a": 1}
@@ -90,13 +91,31 @@ def test_the_last_days(shared: Server) -> None:
     assert_error(get(shared, MERGE, service="lately", type="cpu", last="1h"), 404, "nothing found")
 
 
-def test_a_limit_takes_the_first(shared: Server) -> None:
+def test_a_limit_takes_the_newest(shared: Server) -> None:
     for number, stack in enumerate("cab"):
         stored(shared, profile_of(stack, time_nanos=EPOCH + number * SECOND), service="limited")
     every = listed(shared, service="limited")
-    for limit, stacks in (("1", "c"), ("2", "ca"), ("3", "cab"), ("1000000000", "cab"), ("0", "cab")):
-        assert listed(shared, service="limited", limit=limit) == every[: len(stacks)]
+    limits = ("1", "b"), ("+2", "ab"), ("3", "cab"), ("1000000000", "cab"), ("0", "cab"), ("-1", "cab")
+    for limit, stacks in limits:
+        assert listed(shared, service="limited", limit=limit) == every[-len(stacks) :]
         assert merged(shared, service="limited", limit=limit) == dict.fromkeys(stacks, 1)
+    before = {"service": "limited", "to": "2023-11-14T22:13:21", "limit": "1"}
+    assert listed(shared, **before) == [every[1]]
+    assert merged(shared, **before) == {"a": 1}
+
+
+def test_a_label_may_lack_its_equals_sign(shared: Server) -> None:
+    plain = stored(shared, profile_of("a", time_nanos=EPOCH), service="bare", labels="region")
+    assert "labels" not in plain
+    other = stored(shared, profile_of("b"), service="bare", labels="region=eu,=nothing, =,zone")
+    assert other["labels"] == [{"key": "region", "value": "eu"}]
+    for labels in ("region", "region=", "zone,region"):
+        assert listed(shared, service="bare", labels=labels) == [plain]
+        assert merged(shared, service="bare", labels=labels) == {"a": 1}
+    assert listed(shared, service="bare", labels="zone,=x") == [plain, other]
+    share = stored(shared, profile_of("c"), service="share", labels="share=100%")
+    assert share["labels"] == [{"key": "share", "value": "100%"}]
+    assert listed(shared, service="share", labels="share=100%25") == [share]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +123,13 @@ def test_a_limit_takes_the_first(shared: Server) -> None:
     [
         ({"service": ""}, "service: it is missing"),
         ({"service": "a/b"}, "a name has letters"),
-        ({"labels": "region"}, "key=value"),
         ({"labels": "a=1,a=2"}, "two values"),
         ({"from": "yesterday"}, "not a time"),
         ({"from": "2023-01-02T00:00:00", "to": "2023-01-01T00:00:00"}, "after to"),
         ({"to": "9999-12-31T23:59:59"}, "profiles have times"),
         ({"last": "7"}, "no age"),
         ({"last": "7d", "from": "2023-01-02T00:00:00"}, "not both"),
-        ({"limit": "-1"}, "not a whole number"),
+        ({"limit": "1.5"}, "not a whole number"),
         ({"limit": "all"}, "not a whole number"),
     ],
 )
@@ -130,6 +148,16 @@ def test_what_is_no_profile_is_refused(shared: Server) -> None:
     assert_error(post(shared, b"hello"), 400, "not a profile")
     assert_error(post(shared, b""), 400, "empty")
     assert_error(post(shared, profile_of("a", type_="wall")), 400)
+    assert_error(post(shared, b"heap profile: 1: 2 [3: 4] @ heap/1"), 400, "go tool pprof -proto")
+
+
+def test_a_profile_without_samples_is_refused(shared: Server) -> None:
+    empty = edited(profile_of("a"), lambda parsed: parsed.ClearField("sample"))
+    for type_ in ("cpu", "heap"):
+        assert_error(post(shared, empty, service="empty", type=type_), 400, "no samples")
+    assert listed(shared, service="empty") == []
+    stored(shared, profile_of("a"), service="empty")
+    assert shared.submit(empty, query={"service": "empty"}).status_code == 204
 
 
 def test_a_merge_is_that_of_v1(shared: Server, go_profiles: list[bytes]) -> None:
@@ -170,9 +198,32 @@ def test_there_is_a_version(shared: Server) -> None:
     assert get(shared, "/api/0/version", "HEAD").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/api/0/", "/api/0/nothing", f"{PROFILES}/", f"{PROFILES}/a/b"])
+OTHER_PATHS = ["/api/0/", "/api/0/nothing", "/api/0/services/", "/api/0/version/", f"{PROFILES}/a/b"]
+
+
+@pytest.mark.parametrize("path", OTHER_PATHS)
 def test_other_paths_are_not_found(shared: Server, path: str) -> None:
-    assert_error(get(shared, path), 404, "Not Found")
+    assert_error(get(shared, path), 404, "nothing found")
+
+
+def test_paths_of_profiles_may_end_in_a_slash(shared: Server) -> None:
+    query = {"service": "slashes", "type": "cpu"}
+    posted = shared.client.post(
+        f"{PROFILES}/", content=profile_of("a"), params=query, headers=bearer(shared.submit_key)
+    )
+    profile = posted.json()["body"]
+    assert get(shared, f"{PROFILES}/", **query).json()["body"] == [profile]
+    for path in (f"{MERGE}/", f"{PROFILES}/{profile['id']}/"):
+        assert tally(get(shared, path, **query).content) == {"a": 1}
+        assert get(shared, path, "HEAD", **query).status_code == 200
+    assert shared.client.get(f"{PROFILES}/", params=query).status_code == 403
+    assert shared.client.post(f"{PROFILES}/", params=query).status_code == 403
+
+
+def test_an_answer_is_a_line(shared: Server) -> None:
+    for path, status in (("/api/0/version", 200), (f"{PROFILES}/x", 404)):
+        answer = get(shared, path)
+        assert (answer.status_code, answer.text.count("\n"), answer.text[-1]) == (status, 1, "\n")
 
 
 @pytest.mark.parametrize("path", [PROFILES, MERGE, "/api/0/services", "/api/0/version"])

@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:
     for path, query in {"top": {}, "series": {"function": "f"}, "diff": {"base_labels": "a="}}.items():
         detail = refused(server, f"/v1/{path}", 404, service="shop", **query)
         assert detail.startswith("none of the 2 stored profiles can be taken: ")
-    assert refused(server, "/v1/top", 404, service="cart") == "no such profile is stored"
+    assert refused(server, "/v1/top", 404, service="cart") == "no stored profile matches the selection"
 
 
 @pytest.mark.parametrize(("step", "width"), [("hour", HOUR), ("day", DAY)])

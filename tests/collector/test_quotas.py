@@ -35,7 +35,10 @@ def test_so_many_profiles_of_a_service_are_taken_a_day(three_a_day: Server) -> N
     for _ in range(2):
         answer = send(three_a_day, 3)
         assert (answer.status_code, answer.headers["Content-Type"]) == (429, "application/problem+json")
-        assert answer.json()["detail"] == "service a: 3 profiles have come today"
+        assert answer.json()["detail"] == (
+            "service a has submitted its 3 profiles of today (PGOF_QUOTA_PROFILES): "
+            "submit again after midnight UTC"
+        )
         assert 0 < int(answer.headers["Retry-After"]) <= 86_400
     assert send(three_a_day, 3, "b").status_code == 204
     three_a_day.restart()

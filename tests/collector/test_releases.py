@@ -46,7 +46,7 @@ def drifting(stopped: Server) -> Server:
 def test_nothing_stored_is_404_and_makes_no_release(server: Server) -> None:
     for answer in (server.release(), server.releases(method="POST")):
         assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
-        assert answer.json()["detail"] == "no such profile is stored"
+        assert answer.json()["detail"] == "no stored profile matches the selection"
     assert server.release(method="HEAD").status_code == 404
     assert listed(server) == []
 

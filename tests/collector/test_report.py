@@ -127,7 +127,7 @@ def assert_problem(answer: httpx.Response, status: int, detail: str) -> None:
 
 def test_nothing_stored_is_404(server: Server) -> None:
     for answer in (ask(server), ask(server, "POST", content=SYMBOLS)):
-        assert_problem(answer, 404, "no such profile is stored")
+        assert_problem(answer, 404, "no stored profile matches the selection")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])

@@ -52,7 +52,7 @@ def stored(folder: Path, paths: list[Path]) -> BlobColumns:
 
 def take_in(rows: Rows, folder: Path, paths: list[Path]) -> dict[int, str]:
     blobs = stored(folder, paths)
-    return rows.take_in(blobs, rows.new(blobs))
+    return rows.load(blobs, rows.missing(blobs))
 
 
 def merged(rows: Rows) -> bytes:
@@ -71,15 +71,15 @@ def test_blobs_are_taken_in_segment_by_segment(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     for module in (row_cache,):
-        monkeypatch.setattr(module, "SEGMENT", size)
+        monkeypatch.setattr(module, "SEGMENT_PROFILES", size)
     paths = [path for path in PROFILES if path.name.startswith("apisvc")]
     assert len(paths) > 2 * size + 1
     for count in (0, 1, size - 1, size, size + 1, 2 * size, 2 * size + 1):
         kept = RowCache(STORED_LIMITS, "1")
         kept.folder, kept.most_bytes = tmp_path / str(count), 1 << 30
         kept.folder.mkdir(exist_ok=True)
-        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
-        assert kept.take_in("x/cpu", stored(folder, paths[:count])) == {}
+        assert kept.load("x/cpu", stored(folder, paths[:count])) == {}
+        assert kept.load("x/cpu", stored(folder, paths[:count])) == {}
         numbers = kept.rows("x/cpu").numbers(stored(folder, paths[:count])).tolist()
         assert numbers == [*range(count)]
         if count:
@@ -90,7 +90,7 @@ def test_blobs_are_taken_in_segment_by_segment(
 def test_a_file_has_all_that_a_merge_needs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_cache, "SEGMENT", 3)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 3)
     paths = [path for path in PROFILES if path.name.startswith(("etl", "apisvc", "lintd"))]
     assert len(paths) > 8
     for count in range(1, 1 + len(paths)):
@@ -110,7 +110,7 @@ def test_a_file_has_all_that_a_merge_needs(
 def test_a_file_that_is_damaged_is_good_up_to_there(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_cache, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     sizes = [0]
     for count in (2, 4, 6, 7):
@@ -135,7 +135,7 @@ def test_a_file_that_is_damaged_is_good_up_to_there(
 def test_a_tail_of_other_segments_plays_no_part(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_cache, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:2])
     file.save()
@@ -176,7 +176,7 @@ def test_another_versions_file_is_none(folder: Path, tmp_path: Path) -> None:
 def test_what_there_is_no_room_for_leaves_the_file_as_it_was(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_cache, "SEGMENT", 2)
+    monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:2])
     file.save()
@@ -257,18 +257,18 @@ def test_a_cache_keeps_what_has_room_and_takes_the_rest_from_disk(folder: Path, 
     cache.folder = tmp_path
     owners = ["a/cpu", "b/cpu", "c.d/heap"]
     for owner, path in zip(owners, PROFILES, strict=False):
-        cache.take_in(owner, stored(folder, [path]))
-        cache.keep(owner)
+        cache.load(owner, stored(folder, [path]))
+        cache.enforce_budget(owner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.cpu.tail", "b.cpu.tail", "c.d.heap.tail"]
     for owner, path in zip(owners, PROFILES, strict=False):
         assert merged(cache.rows(owner)) == encode(merge([decode(path.read_bytes())]))
-    assert cache.taken.value == 0
+    assert cache.used_bytes.value == 0
     cache.most_bytes = 1 << 30
     for owner in owners:
-        cache.keep(owner)
-    taken = cache.taken.value
-    cache.drop("a/cpu")
-    assert 0 < cache.taken.value < taken
+        cache.enforce_budget(owner)
+    taken = cache.used_bytes.value
+    cache.delete("a/cpu")
+    assert 0 < cache.used_bytes.value < taken
     assert not (tmp_path / "a.cpu.tail").exists()
     assert len(cache.rows("a/cpu").collection) == 0
 
@@ -312,7 +312,7 @@ def test_what_is_to_be_read_is_known_before_any_of_it_is(server: Server) -> None
 
 
 def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
-    for number in range(row_cache.SEGMENT + 2):
+    for number in range(row_cache.SEGMENT_PROFILES + 2):
         server.submit(profile_of(f"{number}", time_nanos=EPOCH + number))
     server.merge()
     server.submit(profile_of("late", time_nanos=EPOCH + 1000))
@@ -327,5 +327,5 @@ def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
     server.submit(profile_of("later", time_nanos=EPOCH + 1001))
     answer = server.merge()
     assert "PGO-Left-Out" not in answer.headers
-    expected = [*map(str, range(row_cache.SEGMENT + 2)), "late", "later"]
+    expected = [*map(str, range(row_cache.SEGMENT_PROFILES + 2)), "late", "later"]
     assert tally(answer.content) == dict.fromkeys(expected, 1)

@@ -50,7 +50,9 @@ def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
     """All of its service that is not before it becomes one, without the label."""
     of_service = Selection(name.series.service, "cpu", begin=name.identity.time_nanos)
     blobs = catalog.live(of_service)
-    inside = [each for inputs in catalog.counted_by(blob.id for blob in blobs).values() for each in inputs]
+    inside = [
+        each for inputs in catalog.profiles_counted_by(blob.id for blob in blobs).values() for each in inputs
+    ]
     rolled_up = name._replace(series=name.series.rolled_up(["version"]))
     catalog.replace(rolled_up, facts, 1, [*inside, name], [blob.id for blob in blobs])
 
@@ -90,7 +92,8 @@ def test_a_state_is_what_it_would_be_if_it_were_read_anew(
 
 
 def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
-    return catalog.fingerprint(selection), catalog.coarse(selection)
+    state = catalog.state(selection)
+    return state.fingerprint, state.coarse
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:

@@ -102,7 +102,7 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
     for part, profile in zip(parts, profiles, strict=True):
         part.write_bytes(profile)
     tasks = [asyncio.create_task(stored(part)) for part in parts]
-    await store.workers.answer()
+    await store.workers.ping()
     while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
         await asyncio.sleep(0.01)
     may_go_on.set()

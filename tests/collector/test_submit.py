@@ -5,7 +5,7 @@ import hashlib
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -164,6 +164,21 @@ def test_what_is_no_cpu_profile_is_refused_and_leaves_nothing(shared: Server, bo
     assert answer.json()["detail"]
     assert shared.blobs() == blobs
     assert not open_files(shared)
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["bare", "gzip"])
+def test_a_body_in_another_format_is_told_what_it_is(
+    shared: Server, packed: Callable[[bytes], bytes]
+) -> None:
+    answer = shared.submit(packed(b"goroutine profile: total 1\n1 @ 0x401000\n"))
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert answer.json() == {
+        "type": "about:blank",
+        "title": "Bad Request",
+        "status": 400,
+        "detail": "not a profile: this is a profile in pprof's old text format; convert it with "
+        "`go tool pprof -proto PROGRAM FILE > profile.pb.gz`, or fetch it without `debug=1`",
+    }
 
 
 @pytest.fixture(scope="module")

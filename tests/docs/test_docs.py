@@ -169,6 +169,16 @@ def test_every_event_of_the_log_is_in_operations() -> None:
     assert documented == events
 
 
+def test_every_page_of_the_navigation_is_linked_and_described_on_the_first() -> None:
+    page = (DOCS / "index.md").read_text()
+    blocks = re.findall(r"^```{toctree}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    pages = {line for block in blocks for line in block.splitlines() if line and not line.startswith(":")}
+    rows = re.findall(r"^\| (\[.*\)) \| .+ \|$", page, flags=re.MULTILINE)
+    linked = [link for row in rows for link in re.findall(r"\]\((\S+)\.md\)", row)]
+    assert len(pages) > 20
+    assert sorted(linked) == sorted(pages)
+
+
 def anchors(page: Path) -> set[str]:
     """The fragments that a page's headings can be linked by."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)

@@ -128,7 +128,7 @@ def test_a_restore(commands: Commands, folders: list[Path], tmp_path: Path) -> N
         at = commands.killer.operations[number - 1]
         is_done = files(there) == files(folders[1]) and not (there / "restoring").exists()
         if any(there.glob("*")) and not is_done:
-            with pytest.raises(FolderUnusable, match="cut off"):
+            with pytest.raises(FolderUnusable, match="interrupted"):
                 DataFolder(there)
             refused += 1
         if not is_done:

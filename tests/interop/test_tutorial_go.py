@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pprof_merge import Limits, decode
 
-from tests.interop.shell import pasted
-from tests.oracle.oracle import GO, go_environment
+from tests.interop.tutorial import DOCS, Clone, commands
 from tests.server import Server
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "tutorial-go.md").read_text()
-SAID = re.findall(r"^\./main\.go:.*", PAGE, flags=re.MULTILINE)
+SAID = re.findall(r"^\./main\.go:.*", (DOCS / "tutorial-go.md").read_text(), flags=re.MULTILINE)
 INSTANCES = 3
 # With less work for an instance, some more of them may have to run until enough was sampled.
 MOST_ROUNDS = 50
+SHORTER = {r"(pb\.gz|\$build) \d00\b": r"\1 60", "seq 21": "seq 3"}
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -31,65 +29,62 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def steps() -> dict[str, str]:
-    """The commands of each numbered heading."""
-    found = re.findall(r"^## \d\. (.*?)$.*?^```sh\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
-    return dict(found)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
-    """Where a reader would stand: the program, and the keys that `make serve` makes."""
-    folder = tmp_path_factory.mktemp("clone")
-    shutil.copytree(DOCS / "tutorial-go", folder / "docs" / "tutorial-go")
-    (folder / ".dev").mkdir()
-    for keys in (server.submit_keys, server.merge_keys):
-        shutil.copy(keys, folder / ".dev")
-    return folder
-
-
-def followed(commands: str, folder: Path, server: Server) -> str:
-    """What they print, at the server's address and with less work for each instance; fails if one does."""
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
-    here = commands.replace("http://127.0.0.1:8080", server.base_url)
-    shorter = re.sub(r"(pb\.gz|\$build) \d00\b", r"\1 60", here).replace("seq 21", "seq 3")
-    return pasted(shorter, folder, go_environment() | {"PATH": f"{Path(GO).parent}:{os.environ['PATH']}"})
+def clone(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Clone:
+    """A clone in which the quick start was done."""
+    clone = Clone(tmp_path_factory.mktemp("clone"), server)
+    serve, submit, fetch, _, without_a_server = commands("quickstart.md")
+    assert serve == "make serve\n"
+    assert clone.paste(submit) == ""
+    for fetched in (fetch, without_a_server):
+        assert clone.paste(fetched) == ""
+        merge = clone.folder / "default.pgo"
+        assert decode(merge.read_bytes(), Limits.none()).samples.values.sum() > 0
+        merge.unlink()
+    return clone
 
 
 def taken_by(server: Server, function: str) -> int:
-    """The CPU time (ns) that was sampled in a function: a hundredth of all, where it is a short one."""
-    rows = server.ask("/v1/top", n="1000").json()["rows"]
+    """Return the CPU time (ns) that was sampled in a function of the program."""
+    rows = server.ask("/v1/top", service="logsum", n="1000").json()["rows"]
     return sum(row["cum"] for row in rows if row["name"] == function)
 
 
-def test_the_compiler_says_what_the_page_says(steps: dict[str, str], folder: Path, server: Server) -> None:
+def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> None:
     """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew.
 
     It devirtualizes to the type whose method was sampled most, of two that are both quick.
     """
-    build, submit, fetch, guide, measure = steps.values()
-    followed(build, folder, server)
-    assert followed(submit, folder, server).count("40000 lines\n") == INSTANCES
-    assert len(server.blobs()) == INSTANCES
+    path, build, submit, fetch, guide, measure = commands("tutorial-go.md")
+
+    def paste(commands: str) -> str:
+        return clone.paste(path + commands, SHORTER)
+
+    before = len(server.blobs())
+    paste(build)
+    assert paste(submit).count("40000 lines\n") == INSTANCES
+    assert len(server.blobs()) == before + INSTANCES
+    answer = server.ask("/v1/profiles", service="logsum")
+    assert len(answer.json()["profiles"]) == INSTANCES
     for _ in range(MOST_ROUNDS):
         if taken_by(server, "main.(*numbers).add") > taken_by(server, "main.(*words).add"):
             break
-        followed(submit, folder, server)
-    followed(fetch, folder, server)
-    merge = decode((folder / "default.pgo").read_bytes(), Limits.none())
+        paste(submit)
+    paste(fetch)
+    made = clone.folder / ".dev" / "tutorial-go"
+    merge = decode((made / "default.pgo").read_bytes(), Limits.none())
     assert merge.samples.values.sum() > 0
+    assert not any(b"apisvc" in name for name in merge.strings)
 
     assert len(SAID) == 5
-    assert followed(guide, folder, server).splitlines() == SAID
+    assert paste(guide).splitlines() == SAID
     plain, guided = (
-        subprocess.run([folder / name, "1"], check=True, capture_output=True, text=True).stdout
+        subprocess.run([made / name, "1"], check=True, capture_output=True, text=True).stdout
         for name in ("logsum", "logsum-guided")
     )
     assert plain == guided
 
     assert re.fullmatch(
-        r"logsum: median [\d.]+, from .*\nlogsum-guided: median [\d.]+, from .*\n",
-        followed(measure, folder, server),
+        r"logsum: median [\d.]+, from .*\nlogsum-guided: median [\d.]+, from .*\n", paste(measure)
     )
-    assert len((folder / "times").read_text().splitlines()) == 6
+    assert len((made / "times").read_text().splitlines()) == 6
+    assert clone.untracked() == []

@@ -139,9 +139,15 @@ MALFORMED = [
     Malformed("cut in a tag", WHOLE + b"\x80", ("truncated",)),
     Malformed("cut in a number", WHOLE + tag(12, 0) + b"\x80\x80", ("truncated",)),
     Malformed("cut in a length", WHOLE + tag(6, BYTES) + b"\x80", ("truncated",)),
-    Malformed("cut in 8 bytes", WHOLE + tag(99, FIXED64) + bytes(7), ("longer than what is left",)),
-    Malformed("cut in 4 bytes", WHOLE + tag(99, FIXED32) + bytes(3), ("longer than what is left",)),
-    Malformed("cut in a string", WHOLE + tag(6, BYTES) + b"\x05abcd", ("longer than what is left",)),
+    Malformed(
+        "cut in 8 bytes", WHOLE + tag(99, FIXED64) + bytes(7), ("longer than the bytes that are left",)
+    ),
+    Malformed(
+        "cut in 4 bytes", WHOLE + tag(99, FIXED32) + bytes(3), ("longer than the bytes that are left",)
+    ),
+    Malformed(
+        "cut in a string", WHOLE + tag(6, BYTES) + b"\x05abcd", ("longer than the bytes that are left",)
+    ),
     Malformed(
         "a length past the end of a sample", WHOLE + record(2, tag(1, BYTES) + b"\x09\x01"), ("sample 1",)
     ),
@@ -150,7 +156,9 @@ MALFORMED = [
         WHOLE + record(2, record(3, tag(1, BYTES) + b"\x09")),
         ("sample 1",),
     ),
-    Malformed("a length of 2^63", WHOLE + tag(6, BYTES) + varint(1 << 63), ("longer than what is left",)),
+    Malformed(
+        "a length of 2^63", WHOLE + tag(6, BYTES) + varint(1 << 63), ("longer than the bytes that are left",)
+    ),
     Malformed("a number of 11 bytes", WHOLE + tag(12, 0) + b"\xff" * 10 + b"\x01", ("varint",)),
     Malformed("a tag of 11 bytes", WHOLE + b"\xff" * 10 + b"\x01", ("varint",)),
     Malformed(

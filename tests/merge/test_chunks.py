@@ -1,4 +1,4 @@
-"""A loop over chunks gives the same whatever a chunk's size, and with no, one, or one more or less to do."""
+"""Work done in chunks gives the same result for every chunk size, and for 0, 1 or n ± 1 items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pprof_merge import Collection, ProfileError, encode
 from pprof_merge.analysis.call_edges import traced_edges
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
-from pprof_merge.columns.ragged import newly_appearing, parts_of_spans, renumber, spans
+from pprof_merge.columns.ragged import first_positions, renumber, span_chunks, spans
 from pprof_merge.columns.row_table import Rows, RowTable
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.merging.weights import Weighting
@@ -25,7 +25,7 @@ from pprof_proto.profile_pb2 import Profile
 from tests.merge.stacked import stacked
 from tests.oracle.builder import World, seeded
 
-# Every constant that says how much a loop takes at once.
+# Every constant that sets how much a loop handles at a time.
 CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
@@ -35,7 +35,7 @@ CHUNKED = (
     "pprof_merge.codec.message_rows:_CHUNK_ROWS",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.columns.ragged:_CHUNK_ROWS",
-    "pprof_merge.columns.row_table:_PART_WORDS",
+    "pprof_merge.columns.row_table:_CHUNK_VALUES",
     "pprof_merge.merging.selection:_PART_TRACES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
 )
@@ -141,19 +141,19 @@ def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPa
     for size in range(1, count + 3):
         patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK", size)
         patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK_ROWS", size)
-        patch_size(monkeypatch, "pprof_merge.columns.row_table:_PART_WORDS", size)
+        patch_size(monkeypatch, "pprof_merge.columns.row_table:_CHUNK_VALUES", size)
         renumbered = numbers.copy()
         renumber(renumbered, 10 - np.arange(6))
         assert renumbered.tolist() == (10 - numbers).tolist()
         first = [numbers.tolist().index(number) for number in dict.fromkeys(numbers.tolist())]
-        assert newly_appearing(numbers, np.zeros(6, np.bool_)).tolist() == first
-        parts = [*parts_of_spans(words[:count], numbers)]
+        assert first_positions(numbers, np.zeros(6, np.bool_)).tolist() == first
+        parts = [*span_chunks(words[:count], numbers)]
         joined = [index for _, part in parts for index in part.tolist()]
         assert joined == spans(words[:count], numbers).tolist()
         assert [part.stop - part.start for part, _ in parts] == [len(part) for _, part in parts]
         rows = Rows([], [words[: numbers.sum()]], np.append(0, np.cumsum(numbers)))
         table = RowTable([], [np.int64])
         interned = table.intern(rows)
-        assert (table.take(interned).ragged[0] == rows.ragged[0]).all()
-        assert (table.take(interned).offsets == rows.offsets).all()
+        assert (table.rows.take(interned).ragged[0] == rows.ragged[0]).all()
+        assert (table.rows.take(interned).offsets == rows.offsets).all()
         assert (table.intern(rows) == interned).all()

@@ -1,4 +1,4 @@
-"""A table of rows knows each row again, also where hashes meet."""
+"""A row table gives equal rows one number, and different rows different ones, even where hashes collide."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def columns(chosen: Sequence[Row]) -> Rows:
 
 
 def taken(table: RowTable, numbers: Sequence[int]) -> list[Row]:
-    (first, second), (words,), offsets = table.take(np.array(numbers, np.int64))
+    (first, second), (words,), offsets = table.rows.take(np.array(numbers, np.int64))
     return [
         (int(first[i]), int(second[i]), tuple(words[offsets[i] : offsets[i + 1]].tolist()))
         for i in range(len(numbers))
@@ -45,8 +45,8 @@ def taken(table: RowTable, numbers: Sequence[int]) -> list[Row]:
 @given(batches=st.lists(st.lists(rows, max_size=40), max_size=6), reload=st.integers(0, 5))
 def test_equal_rows_and_only_they_have_one_number(steps: int, batches: list[list[Row]], reload: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_table, "_MOST_STEPS", steps)  # fewer than that, and rows lie too far to be found
-        patch.setattr(row_table, "_FEWEST_SLOTS", 2)
+        patch.setattr(row_table, "_MAX_PROBES", steps)  # with few, rows find no slot
+        patch.setattr(row_table, "_MIN_SLOTS", 2)
         table = RowTable([np.int32, np.int64], [np.int32])
         known: dict[Row, int] = {}
         for index, batch in enumerate(batches):
@@ -57,8 +57,8 @@ def test_equal_rows_and_only_they_have_one_number(steps: int, batches: list[list
             if index == reload:
                 again = RowTable([np.int32, np.int64], [np.int32])
                 half = len(table) // 2
-                again.grow(table.take(np.arange(half)))
-                again.grow(table.since(half))
+                again.append(table.rows.take(np.arange(half)))
+                again.append(table.since(half))
                 table = again
         assert sorted(known.values()) == list(range(len(table)))
 
@@ -71,7 +71,7 @@ def test_many_rows_grow_the_table() -> None:
         table.intern(Rows([part], [], np.zeros(len(part) + 1, np.int64)))
     numbers = table.intern(Rows([every[::-1]], [], np.zeros(len(every) + 1, np.int64)))
     assert len(table) == len(every)
-    assert np.array_equal(table.take(numbers).fixed[0], every[::-1])
+    assert np.array_equal(table.rows.take(numbers).fixed[0], every[::-1])
     assert table.intern(Rows([none], [], np.zeros(1, np.int64))).tolist() == []
 
 

@@ -17,7 +17,7 @@ def add_executables(command: argparse.ArgumentParser) -> None:
         "--executable",
         metavar="NAME",
         action="append",
-        help="a program to profile, by the name of its executable; may be repeated (default: postgres)",
+        help="the executable name of a program to profile; may be repeated (default: postgres)",
     )
 
 
@@ -25,23 +25,23 @@ def add_sampling(command: argparse.ArgumentParser) -> None:
     """What is sampled, how often, and by what."""
     add_executables(command)
     command.add_argument(
-        "--frequency", metavar="HZ", type=int, default=99, help="samples a second (default: %(default)s)"
+        "--frequency", metavar="HZ", type=int, default=99, help="samples per second (default: %(default)s)"
     )
     command.add_argument(
-        "--profiler", choices=[*backends()], help="by what (default: the first of them that works here)"
+        "--profiler", choices=[*backends()], help="the profiler to use (default: the first that works here)"
     )
 
 
 def add_series(command: argparse._ActionsContainer) -> None:
     """What the collector is told of the profiles."""
-    command.add_argument("--service", help="the program that these are profiles of")
+    command.add_argument("--service", help="the service that the profiles belong to")
     command.add_argument(
         "--label",
         metavar="NAME=VALUE",
         type=label,
         action="append",
         default=[],
-        help="a label of these profiles; may be repeated",
+        help="a label of the profiles; may be repeated",
     )
 
 

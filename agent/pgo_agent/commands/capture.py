@@ -21,17 +21,17 @@ _TICK_SECONDS = 0.1
 
 def add_capture(capture: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    capture.description = "Samples the CPU of running programs, and writes a gzipped pprof profile."
-    capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="where to write")
+    capture.description = "Sample the CPU time of running programs, and write a gzipped pprof profile."
+    capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
     add_sampling(capture)
     capture.add_argument(
         "--duration",
         metavar="SECONDS",
         type=seconds,
         default=10.0,
-        help="for how long (default: %(default)s)",
+        help="how long to sample (default: %(default)s)",
     )
-    capture.add_argument("--json", action="store_true", help="say what was sampled as JSON")
+    capture.add_argument("--json", action="store_true", help="print a summary of the profile as JSON")
     capture.set_defaults(run=_capture)
 
 

@@ -33,9 +33,9 @@ class Finding(NamedTuple):
 
 def add_doctor(doctor: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    doctor.description = "Tries all that profiles of native programs need, and says what to do for the rest."
+    doctor.description = "Try everything that profiling native programs needs, and say how to fix what fails."
     add_executables(doctor)
-    doctor.add_argument("--json", action="store_true", help="say it as JSON")
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     doctor.set_defaults(run=_doctor)
 
 

@@ -21,61 +21,97 @@ _ATTEMPTS, _WITHIN = 3, 60.0
 def add_scrape(scrape: argparse.ArgumentParser) -> None:
     """Describes the command."""
     scrape.description = (
-        "Pulls profiles from programs that answer at /debug/pprof, again and again, and sends them."
+        "Pull profiles from programs that serve /debug/pprof, round after round, and send them to"
+        " a collector."
     )
     add = scrape.add_argument
-    add("--url", required=True, help="the collector, as http://host:8080")
-    add("--key-file", type=Path, required=True, help="its first line is the submit key")
+    add("--url", required=True, help="the collector's URL, such as http://host:8080")
+    add("--key-file", type=Path, required=True, help="a file whose first line is the submit key")
     add(
         "--label",
         metavar="NAME=VALUE",
         type=label,
         action="append",
         default=[],
-        help="a label of all profiles; may be repeated",
+        help="a label to add to every profile; may be repeated",
     )
-    add("--targets", metavar="FILE", type=Path, help="what to scrape, as tables [[target]] of TOML")
+    add(
+        "--targets",
+        metavar="FILE",
+        type=Path,
+        help="a TOML file with a [[target]] table for each program to scrape",
+    )
     add("--kubernetes", action="store_true", help="scrape the pods whose annotations ask for it")
-    add("--namespace", action="append", default=[], help="of pods; may be repeated; all unless it is said")
-    add("--selector", help="the labels of pods, as kubectl takes them: app=shop,tier!=test")
+    add(
+        "--namespace",
+        action="append",
+        default=[],
+        help="a namespace of pods; may be repeated (default: all namespaces)",
+    )
+    add("--selector", help="a label selector for pods, as kubectl takes it: app=shop,tier!=test")
     add(
         "--pod-label",
         metavar="NAME=SOURCE",
         type=label,
         action="append",
-        help="a label of profiles, from namespace, pod, node, label:KEY or annotation:KEY of the pod; may be"
-        " repeated (default: namespace=namespace, version=label:app.kubernetes.io/version)",
+        help=(
+            "a label for the profiles of a pod, from its namespace, pod, node, label:KEY or"
+            " annotation:KEY; may be repeated (default: namespace=namespace,"
+            " version=label:app.kubernetes.io/version)"
+        ),
     )
-    add("--types", type=_types, default=("cpu",), help=f"of {','.join(TYPES)} (default: cpu)")
-    add("--seconds", type=_positive, default=30, help="the length of a profile (default: 30)")
-    add("--every", type=_positive, default=600, help="seconds between two scrapes of a target (default: 600)")
-    add("--once", action="store_true", help="scrape all targets now, once, and end")
+    add(
+        "--types",
+        type=_types,
+        default=("cpu",),
+        help=f"the types to pull, comma-separated: {','.join(TYPES)} (default: cpu)",
+    )
+    add("--seconds", type=_positive, default=30, help="the length of a profile, in seconds (default: 30)")
+    add(
+        "--every",
+        type=_positive,
+        default=600,
+        help="the time from one scrape of a target to the next, in seconds (default: 600)",
+    )
+    add("--once", action="store_true", help="scrape all targets once, now, and exit")
     add(
         "--shard",
         metavar="INDEX/COUNT",
         type=_shard,
         default=Shard(0, 1),
-        help="which part of the targets, from 0/COUNT on (default: 0/1)",
+        help="scrape only this part of the targets; the first is 0/COUNT (default: 0/1)",
     )
-    add("--concurrency", type=_positive, default=400, help="targets scraped at once (default: 400)")
+    add(
+        "--concurrency",
+        type=_positive,
+        default=400,
+        help="the largest number of targets to scrape at once (default: 400)",
+    )
     add(
         "--max-megabytes",
         type=_positive,
         default=8,
-        help="of a profile, gzipped and inflated, as the collector's PGOF_MAX_COMPRESSED_BYTES and"
-        " PGOF_MAX_INFLATED_BYTES (default: 8)",
+        help=(
+            "the largest profile, gzipped and inflated, in MiB, like the collector's"
+            " PGOF_MAX_COMPRESSED_BYTES and PGOF_MAX_INFLATED_BYTES (default: 8)"
+        ),
     )
     add(
         "--spool",
         metavar="FOLDER",
         type=Path,
-        help="where profiles wait for the collector, also for the next start",
+        help="a folder in which profiles wait for the collector; they survive a restart",
     )
-    add("--spool-megabytes", type=_positive, default=1024, help="of all that wait (default: 1024)")
+    add(
+        "--spool-megabytes",
+        type=_positive,
+        default=1024,
+        help="the largest total size of waiting profiles, in MiB (default: 1024)",
+    )
     add(
         "--json",
         action="store_true",
-        help="say what came of each round as a line of JSON; with --once, also what each target didn't give",
+        help="print a line of JSON for each round; with --once, also the failures of each target",
     )
     scrape.set_defaults(run=run)
 

@@ -26,42 +26,57 @@ from pgo_agent.spool import DiskSpool, NoSpool
 
 def add_serve(serve: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    serve.description = "Serves profiles of this machine's programs over HTTP until SIGTERM or Ctrl-C."
+    serve.description = "Serve profiles of programs on this machine over HTTP, until SIGTERM or Ctrl-C."
     serve.add_argument(
         "--bind",
         metavar="HOST:PORT",
         default="127.0.0.1:3080",
-        help="where: :PORT for every interface, port 0 for any free one (default: %(default)s)",
+        help=(
+            "the address to listen on; :PORT for every interface, port 0 for a free one (default:"
+            " %(default)s)"
+        ),
     )
     serve.add_argument(
         "--key-file",
         type=Path,
-        help="its first line is the key that requests must have; needed beyond loopback",
+        help=(
+            "a file whose first line is the key that requests must have; required unless listening on"
+            " loopback"
+        ),
     )
     serve.add_argument(
         "--allow-program",
         metavar="PATH",
         action="append",
         default=[],
-        help="a program that requests may name as their profiler; may be repeated",
+        help="the path of a program that requests may name as their profiler; may be repeated",
     )
     add_sampling(serve)
     pushed = serve.add_argument_group("to a collector, on a schedule")
-    pushed.add_argument("--url", help="the collector, as http://host:8080; without it there is no schedule")
-    pushed.add_argument("--submit-key-file", type=Path, help="its first line is the submit key")
+    pushed.add_argument(
+        "--url", help="the collector's URL, such as http://host:8080; without it, nothing is pushed"
+    )
+    pushed.add_argument("--submit-key-file", type=Path, help="a file whose first line is the submit key")
     add_series(pushed)
     pushed.add_argument(
-        "--spool", metavar="FOLDER", type=Path, help="keeps profiles in an outage; without it, they are lost"
+        "--spool",
+        metavar="FOLDER",
+        type=Path,
+        help="a folder that keeps profiles during an outage; without it, they are lost",
     )
     pushed.add_argument(
         "--every",
         metavar="SECONDS",
         type=seconds,
         default=3600.0,
-        help="from one profile to the next (default: %(default)s)",
+        help="the time from one profile to the next (default: %(default)s)",
     )
     pushed.add_argument(
-        "--duration", metavar="SECONDS", type=seconds, default=60.0, help="of each (default: %(default)s)"
+        "--duration",
+        metavar="SECONDS",
+        type=seconds,
+        default=60.0,
+        help="the length of each profile (default: %(default)s)",
     )
     serve.set_defaults(run=_serve)
 

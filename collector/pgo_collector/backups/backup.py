@@ -1,8 +1,8 @@
-"""A backup: the catalog of one moment, and the blobs that it names.
+"""A backup: the catalog as of one moment, and the blobs that it names.
 
-The catalog is copied first. Combines, roll-ups and retention may then delete blobs that it names, since what
-replaces them is in a later one: so if any was gone, it is all done again with the catalog as it then is, for
-which only what is new has to be copied. What is gone twice in a row was missing before.
+The catalog is copied first. Combines, roll-ups and retention may then delete blobs that it names. If any is
+gone, the catalog is copied again, and then the blobs that are new in it. A blob that is gone twice in a row
+was missing before.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.catalog.catalog_file import (
-    Stored,
+    BlobRow,
+    blob_rows,
     copy_catalog,
     counted_profiles,
     made_nanos,
     reading_catalog,
-    stored_blobs,
-    version_of,
+    schema_version,
 )
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.errors import BackupUnusable, CopyDamaged
@@ -35,7 +35,9 @@ _ROUNDS = 20
 
 @dataclass(slots=True)
 class Report:
-    """What became of a backup or a restore; `lost` is what could not be copied, and why."""
+    """The result of a backup or a restore: how many blobs and files of releases it has, the bytes that were
+    copied, and in `lost` a message for each file that could not be copied.
+    """
 
     blobs: int = 0
     releases: int = 0
@@ -44,18 +46,20 @@ class Report:
 
 
 def back_up(directory: Path, path: Path) -> Report:
-    """Copies the data folder `directory` to the target at `path`.
+    """Back the data folder `directory` up to the target at `path`.
 
     Raises BackupUnusable, OSError, and sqlite3.Error if the catalog can't be read.
     """
     if not (directory / CATALOG).exists():
-        raise BackupUnusable(f"data folder {directory}: there is no catalog, and so nothing to be backed up")
+        raise BackupUnusable(
+            f"data folder {directory}: there is no catalog in it; set PGOF_DIRECTORY to a server's folder"
+        )
     with open_target(path) as target, Folder(directory / "blobs") as blobs:
         return _Backup(directory, blobs, target).run()
 
 
 class _Unreadable(Exception):
-    """A file of the data folder can't be read, though it is there."""
+    """A file of the data folder is there and can't be read."""
 
     def __init__(self, name: str, reason: str | None) -> None:
         super().__init__(name, reason)
@@ -81,7 +85,7 @@ class _Backup:
                 break
         else:
             raise BackupUnusable(
-                f"data folder {self._blobs.path.parent}: it changes faster than it can be copied"
+                f"data folder {self._blobs.path.parent}: it changes faster than it is copied; try again later"
             )
         self._report.blobs = len(blobs) - len(gone) - len(damaged)
         self._report.lost = [f"{self._blobs.path / name} is missing" for name in sorted(gone)] + damaged
@@ -99,35 +103,43 @@ class _Backup:
         self._target.sweep({*_paths(blobs)}, {catalog, *releases.values()})
         return self._report
 
-    def _snapshot(self) -> tuple[str, list[Stored]]:
-        """Copies the catalog; its SHA-256, and the live blobs in it."""
+    def _snapshot(self) -> tuple[str, list[BlobRow]]:
+        """Copy the catalog; return its SHA-256 in hex, and the live blobs in it."""
         part = self._target.new_part()
         try:
             copy_catalog(self._catalog, part)
             with reading_catalog(part) as connection:
-                if version_of(connection) != VERSION:
+                if schema_version(connection) != VERSION:
                     raise BackupUnusable(
-                        f"catalog {self._catalog}: it is another version's; use that version"
+                        f"catalog {self._catalog}: another version of pgo-collector made it; use that one"
                     )
                 self._profiles = counted_profiles(connection)
                 self._refuse_another(made_nanos(connection))
-                blobs = [blob for blob in stored_blobs(connection) if blob.live]
+                blobs = [blob for blob in blob_rows(connection) if blob.live]
             return self._target.keep(part), blobs
         finally:
             part.unlink(missing_ok=True)
 
     def _refuse_another(self, made: int) -> None:
-        """A folder that was lost and begun anew is not to take the place of the backup of what was lost."""
+        """Raise BackupUnusable if the data folder seems lost and begun anew, so that the backup isn't
+        replaced.
+
+        This is so if the catalog was made after the last backup, at `made` in ns since 1970, and has less
+        than half of its profiles.
+        """
         last = self._target.manifest()
         if last is None or made < last.time.timestamp() * 10**9 or 2 * self._profiles >= last.profiles:
             return
         raise BackupUnusable(
-            f"backup {self._target.path}: it is of {last.profiles} profiles, and the catalog was made since "
-            f"and has {self._profiles}: restore that backup, or take another folder"
+            f"backup {self._target.path}: it has {last.profiles} profiles, and the catalog was made since and"
+            f" has {self._profiles}: restore that backup, or take another folder"
         )
 
-    def _copy(self, blobs: list[Stored]) -> tuple[set[str], list[str]]:
-        """Copies what the target hasn't yet; the names of those that are gone, and what is damaged."""
+    def _copy(self, blobs: list[BlobRow]) -> tuple[set[str], list[str]]:
+        """Copy the blobs that the target lacks.
+
+        Returns the names of missing blobs, and a message for each damaged one.
+        """
         gone: set[str] = set()
         damaged: list[str] = []
         for blob in blobs:
@@ -141,7 +153,7 @@ class _Backup:
                 damaged.append(str(error))
         return gone, damaged
 
-    def _copy_blob(self, blob: Stored) -> None:
+    def _copy_blob(self, blob: BlobRow) -> None:
         if blob.inputs_size:
             name = inputs_of(blob.name)
             content = checked_inputs(self._read(name), self._blobs.path / name)
@@ -149,7 +161,7 @@ class _Backup:
             if there is None or self._target.blobs.read(name) != content:
                 self._put(content, name)
         there = self._target.blobs.size(blob.name)
-        # A combined blob is written anew when it is sealed, with the same profile.
+        # Sealing writes a combined blob again, with the same profile and another size.
         if there is None or (blob.inputs_size and there != self._blobs.size(blob.name)):
             content = self._read(blob.name)
             self._put(checked_blob(content, self._blobs.path / blob.name, blob.digest), blob.name)
@@ -168,18 +180,18 @@ class _Backup:
         self._report.copied_bytes += len(content)
 
     def _copy_releases(self) -> dict[str, str]:
-        """The SHA-256 of each file of releases/, by its path, as all of them are at one moment."""
+        """Copy the files of releases/ as they are at one moment; return the SHA-256 of each, by its path."""
         while True:
             before = {*self._release_files()}
             try:
                 found = {name: self._target.keep(self._releases / name) for name, *_ in sorted(before)}
-            except (FileNotFoundError, CopyDamaged):  # it was deleted or replaced meanwhile
+            except (FileNotFoundError, CopyDamaged):  # one was deleted or replaced meanwhile
                 continue
             if {*self._release_files()} == before:
                 return found
 
     def _release_files(self) -> Iterator[tuple[str, int, int]]:
-        """Each with what tells it from one that takes its place."""
+        """Yield path, inode and mtime in ns of each file of releases/: a file that replaces it has others."""
         for path in self._releases.glob("*/*/*"):
             try:
                 found = path.stat()
@@ -189,11 +201,11 @@ class _Backup:
 
 
 def inputs_of(blob: str) -> str:
-    """The path of what lies beside a combined blob."""
+    """Return the path of the .inputs of a combined blob, given the blob's."""
     return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX
 
 
-def _paths(blobs: list[Stored]) -> Iterator[str]:
+def _paths(blobs: list[BlobRow]) -> Iterator[str]:
     for blob in blobs:
         yield blob.name
         if blob.inputs_size:

@@ -1,4 +1,4 @@
-"""Copies of single files: whole and durable under their name or not there, and checked against a SHA-256."""
+"""Copies of single files: each is complete and durable or not there, and checked against a SHA-256."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Folder:
-    """A folder in which paths may be longer than the system takes, as a context manager.
+    """An open folder, whose files are named by paths below it, as a context manager.
 
-    The kernel takes 4,095 bytes of a path; here they count from the folder on, not from the root. Names are
-    paths below it. Methods raise OSError.
+    The kernel takes paths of up to 4,095 bytes; here they count from this folder on, not from the root.
+    Methods raise OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,19 +37,19 @@ class Folder:
         os.close(self._descriptor)
 
     def size(self, name: str) -> int | None:
-        """The size of a file in bytes, None if it isn't there."""
+        """Return the size of a file in bytes; None if it isn't there."""
         try:
             return os.stat(name, dir_fd=self._descriptor).st_size
         except FileNotFoundError:
             return None
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=self._descriptor), "rb") as file:
             return file.read()
 
     def put(self, content: bytes, part: Path, name: str) -> None:
-        """Writes a file as `part` and gives it its name. Who calls this syncs the folders."""
+        """Write a file as `part`, then rename it. The caller must sync the folders."""
         _write(content, part)
         try:
             os.replace(part, name, dst_dir_fd=self._descriptor)
@@ -58,17 +58,17 @@ class Folder:
             os.replace(part, name, dst_dir_fd=self._descriptor)
 
     def walk(self) -> Iterator[tuple[str, list[str], int]]:
-        """Each folder, those below it first: its name, the names of the files in it, and its descriptor."""
+        """Yield each folder after the folders in it: its name, the names of its files, and its descriptor."""
         for folder, _, files, descriptor in os.fwalk(".", topdown=False, dir_fd=self._descriptor):
             yield folder.removeprefix(".").removeprefix("/"), files, descriptor
 
     def sync(self) -> None:
-        """Makes durable which names are in the folders."""
+        """Make the names in all folders durable."""
         for _, _, descriptor in self.walk():
             os.fsync(descriptor)
 
     def remove_all_but(self, names: Collection[str]) -> None:
-        """Removes all files but these, and the folders in which then is nothing."""
+        """Delete all files but these, and the folders that are then empty."""
         for folder, files, descriptor in self.walk():
             for file in files:
                 if (f"{folder}/{file}" if folder else file) not in names:
@@ -85,7 +85,7 @@ class Folder:
 
 
 def put(content: bytes, part: Path, path: Path) -> None:
-    """Writes a file as `part` and gives it its name. Who calls this syncs the folder of `path`."""
+    """Write a file as `part`, then rename it to `path`. The caller must sync the folder of `path`."""
     _write(content, part)
     make_folder(path.parent)
     part.replace(path)
@@ -112,22 +112,22 @@ def checked_blob(content: bytes, path: Path, digest: str) -> bytes:
 def checked_inputs(content: bytes, path: Path) -> bytes:
     """Return the content of an .inputs file if its checksum is right. Raises CopyDamaged."""
     if not inputs_are_whole(content):
-        raise CopyDamaged(f"{path} is not as it was written")
+        raise CopyDamaged(f"{path} is damaged: its checksum is wrong")
     return content
 
 
 def sha256_of(path: Path) -> str:
-    """Of the file itself. Raises OSError."""
+    """Return the SHA-256 of a file in hex. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def copy_file(source: Path, part: Path, path: Path, sha256: str) -> None:
-    """Copies a file that has this SHA-256, by way of `part`. Raises CopyDamaged, and OSError."""
+    """Copy `source` to `part`, check its SHA-256, and rename it to `path`. Raises CopyDamaged, OSError."""
     try:
         shutil.copyfile(source, part)
         if sha256_of(part) != sha256:
-            raise CopyDamaged(f"{source} isn't what it was")
+            raise CopyDamaged(f"{source} is damaged: its SHA-256 is another")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         make_folder(path.parent)

@@ -1,6 +1,6 @@
-"""A restore: the last whole backup becomes a data folder. Until it is done, no server starts there.
+"""A restore: the last complete backup becomes a data folder. Until it is done, no server starts there.
 
-What is damaged in the backup is left out and named: the rest is wanted all the more.
+Damaged files of the backup are left out and reported; everything else is restored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ParamSpec
 from pgo_collector.backups.backup import Report, inputs_of
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
-from pgo_collector.catalog.catalog_file import reading_catalog, stored_blobs
+from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog
 from pgo_collector.errors import BackupUnusable, CopyDamaged
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.store.folder import DataFolder, restoring
@@ -22,16 +22,18 @@ P = ParamSpec("P")
 
 
 def restore(path: Path, directory: Path) -> Report:
-    """Copies the target at `path` to the data folder `directory`, which is to be empty.
+    """Restore the target at `path` into the data folder `directory`, which must be empty.
 
-    One that was cut off is continued. Raises BackupUnusable, FolderUnusable, OSError.
+    A restore that was interrupted is continued. Raises BackupUnusable, FolderUnusable and OSError.
     """
     if not (path / "lock").exists():
-        raise BackupUnusable(f"backup {path}: there is none")
+        raise BackupUnusable(
+            f"backup {path}: there is none; name the folder that `pgo-collector backup` wrote"
+        )
     with Target(path, to_read=True) as target:
         manifest = target.manifest()
         if manifest is None:
-            raise BackupUnusable(f"backup {path}: no backup was ever finished there")
+            raise BackupUnusable(f"backup {path}: no backup was ever completed there; run a backup again")
         with restoring(directory) as folder:
             return _Restore(target, manifest, folder).run()
 
@@ -44,7 +46,7 @@ class _Restore:
         self._report = Report()
 
     def run(self) -> Report:
-        """Restores all that can be."""
+        """Restore everything that can be restored."""
         for blob in self._blobs():
             if self._try(self._copy_blob, *blob):
                 self._report.blobs += 1
@@ -54,13 +56,14 @@ class _Restore:
         return self._report
 
     def _blobs(self) -> Iterator[tuple[str, str, bool]]:
-        """Name and digest of each blob that belongs to the backup, and whether it is a combined one.
+        """Yield name and digest of each blob in the backup, and whether it is a combined one.
 
-        Without its catalog these are all there are, and the server makes another catalog of them.
+        If the backup's catalog is damaged, these are all blobs there, and the server rebuilds the catalog
+        from them.
         """
         if self._try(self._copy_file, self._manifest.catalog, self._folder.catalog):
             with reading_catalog(self._folder.catalog) as connection:
-                rows = [row for row in stored_blobs(connection) if row.live]
+                rows = [row for row in blob_rows(connection) if row.live]
             yield from ((row.name, row.digest, row.inputs_size > 0) for row in rows)
             return
         names = {f"{folder}/{file}" for folder, files, _ in self._target.blobs.walk() for file in files}
@@ -70,7 +73,7 @@ class _Restore:
                 yield text, name.identity.digest, inputs_of(text) in names
 
     def _copy_blob(self, name: str, digest: str, is_combined: bool) -> None:
-        """What lies beside it comes first, as in `Blobs.keep`."""
+        """Copy a blob, after its .inputs if it is a combined one, as `Blobs.keep` does."""
         blobs, there = self._target.blobs, self._folder.blobs / name
         if is_combined:
             inputs = inputs_of(name)

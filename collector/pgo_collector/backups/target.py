@@ -1,12 +1,12 @@
-"""The target of backups: a folder that has the last whole one, and what a later one has copied so far.
+"""The target of backups: a folder with the last complete backup, and the files that a later one has copied.
 
-    backup.json      what belongs to the last whole one: see `Manifest`
-    blobs/           as in the data folder; what a backup has in common with the one before is copied once
+    backup.json      the list of the last complete backup's files: see `Manifest`
+    blobs/           as in the data folder; blobs that two backups share are copied once
     files/<sha256>   the catalog, and the files of releases/
-    lock             held with flock by who writes or reads
+    lock             locked with flock by the process that writes or reads
 
-All files are immutable but backup.json, with which a backup takes effect at once, and .inputs, of which any
-that is newer than the catalog is what a crash of the server may leave too.
+All files are immutable but two kinds. Replacing backup.json completes a backup. An .inputs may be newer than
+the catalog, as after a crash of the server, which a start handles.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PART_SUFFIX = ".part"
 
 
 class Manifest(BaseModel):
-    """A whole backup: of when and by which version, and of what.
+    """A complete backup: when it was made, by which version, and what is in it.
 
-    `catalog` is the SHA-256 of the catalog, which names the blobs; `releases` has those of the files of
-    releases/, by their paths below it; `profiles` is how many the catalog counts. `lost` is what could not be
-    copied, and why.
+    `catalog` is the SHA-256 of the catalog, which names the blobs; `releases` has the SHA-256 of each file of
+    releases/, by its path there; `profiles` is how many profiles the catalog counts. `lost` has a message for
+    each file that could not be copied.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,10 +48,13 @@ class Manifest(BaseModel):
 
 
 class Target:
-    """The folder, as a context manager that holds its lock. Methods raise OSError."""
+    """The folder of backups, as a context manager that holds its lock. Methods raise OSError."""
 
     def __init__(self, path: Path, *, to_read: bool = False) -> None:
-        """`to_read` needs no right to write. Raises BackupUnusable if another process uses it."""
+        """Open and lock the folder; `to_read` needs no permission to write.
+
+        Raises BackupUnusable if another process uses it.
+        """
         self.path = path
         self._files = path / "files"
         self._lock = os.open(path / "lock", os.O_RDONLY if to_read else os.O_RDWR | os.O_CREAT, 0o640)
@@ -59,7 +62,9 @@ class Target:
             fcntl.flock(self._lock, (fcntl.LOCK_SH if to_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise BackupUnusable(f"backup {path}: another backup or restore uses it") from None
+            raise BackupUnusable(
+                f"backup {path}: another backup or restore uses it; wait until that has ended"
+            ) from None
         blobs = path / "blobs"
         if not to_read:
             make_folder(blobs)
@@ -73,32 +78,34 @@ class Target:
         os.close(self._lock)
 
     def manifest(self) -> Manifest | None:
-        """The last whole backup, None if there is none. Raises BackupUnusable."""
+        """Return the last complete backup; None if there is none. Raises BackupUnusable."""
         path = self.path / _MANIFEST
         try:
             return Manifest.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except ValidationError as error:
-            raise BackupUnusable(f"backup {path}: it isn't what a backup of this version writes") from error
+            raise BackupUnusable(
+                f"backup {path}: it is damaged or another version's; use the version that wrote it"
+            ) from error
 
     def new_part(self) -> Path:
-        """A name that nothing has, for a file that is being written."""
+        """Return an unused path, for a file that is being written."""
         return self.path / f"{secrets.token_hex(16)}{_PART_SUFFIX}"
 
     def file(self, sha256: str) -> Path:
-        """Where the file with that SHA-256 is."""
+        """Return the path of the file with this SHA-256."""
         return self._files / sha256
 
     def keep(self, source: Path) -> str:
-        """Copies a file into files/, if it isn't there; its SHA-256."""
+        """Copy a file into files/, if it isn't there; return its SHA-256 in hex."""
         sha256 = sha256_of(source)
         if not self.file(sha256).exists():
             copy_file(source, self.new_part(), self.file(sha256), sha256)
         return sha256
 
     def commit(self, manifest: Manifest) -> None:
-        """Makes all that was copied the last whole backup."""
+        """Complete a backup: make all copies durable, then replace backup.json."""
         self.blobs.sync()
         if self._files.is_dir():
             sync_folder(self._files)
@@ -107,7 +114,7 @@ class Target:
         sync_folder(self.path)
 
     def sweep(self, blobs: Collection[str], files: Collection[str]) -> None:
-        """Removes all but these files, by their paths below blobs/ and files/."""
+        """Delete all files but these, given by their paths below blobs/ and files/."""
         self.blobs.remove_all_but(blobs)
         for path in [*self._files.iterdir()]:
             if path.name not in files:
@@ -117,11 +124,15 @@ class Target:
 
 
 def open_target(path: Path) -> Target:
-    """The folder, made if it is missing. Raises BackupUnusable if it has what no backup made, and OSError."""
+    """Open a target; make its folder if it is missing.
+
+    Raises BackupUnusable if the folder has files that no backup made, and OSError.
+    """
     make_folder(path)
-    strangers = {entry.name for entry in path.iterdir() if _PART_SUFFIX not in entry.name}
-    if strangers - {_MANIFEST, "blobs", "files", "lock", "lost+found"}:
+    names = {entry.name for entry in path.iterdir() if _PART_SUFFIX not in entry.name}
+    foreign = names - {_MANIFEST, "blobs", "files", "lock", "lost+found"}
+    if foreign:
         raise BackupUnusable(
-            f"backup {path}: {min(strangers)} is no part of a backup; take a folder of its own"
+            f"backup {path}: {min(foreign)} isn't part of a backup; take a folder for backups alone"
         )
     return Target(path)

@@ -1,8 +1,8 @@
-"""Catalog: which blobs there are, which of them count, and which profiles each one holds, in SQLite.
+"""Catalog: the blobs that there are, which of them count, and which profiles each one counts, in SQLite.
 
-`catalog.Catalog` is the door for what changes it, `inventory` and `summaries` list what is in it, `outbox`
-holds the events that hooks still have to deliver. Inside, `tables` is the schema, `database` opens and checks
-the file, `rows` writes and reads blobs, `selecting` turns a selection into SQL, and `fingerprint_cache`
-remembers which blobs a selection had. `catalog_file` reads the file of a catalog that another process may
-have open.
+Start with `catalog.Catalog`: all changes go through it. `inventory` and `summaries` list what is stored, and
+`outbox` holds the events that hooks still have to deliver. Inside, `tables` is the schema, `database` opens
+and checks the file, `rows` reads and writes the rows of blobs, `selection_sql` turns a selection into SQL,
+and `fingerprint_cache` remembers the fingerprints of selections. `catalog_file` reads the catalog of a data
+folder that another process may have open.
 """

@@ -1,12 +1,12 @@
 """The catalog: which blobs there are, which of them are live, and which profiles each one counts.
 
-Every function is one transaction. It can be lost: `reconcile` rebuilds it from the blobs.
+Every method is one transaction. The catalog may be lost: `reconcile` rebuilds it from the blobs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,38 +16,39 @@ import sqlalchemy as sa
 import structlog
 
 from pgo_collector.catalog.database import REINDEX, check_database, open_database
-from pgo_collector.catalog.fingerprint_cache import FingerprintCache, State, read_fingerprint, read_state
+from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
     add_single_profiles,
-    count_profiles,
+    assign_profiles,
     drop_empty_series,
     put_blob,
     put_profile,
     read_blobs,
     read_counting,
     read_in_order,
+    read_newest,
     series_id,
     series_of,
     series_with,
-    uncount_profiles,
+    unassign_profiles,
 )
-from pgo_collector.catalog.selecting import selected
+from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts, LeftOut
-from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
 
 T = TypeVar("T")
 _log = structlog.get_logger()
 
-# So many values a statement has; there are limits.
+# Values in one statement; SQLite limits them.
 _BATCH = 500
-# Of .inputs: the first line, and each other but its time and labels. See `blobs`.
+# Bytes in .inputs of the first line, and of every other line without its time and labels. See `store.blobs`.
 _CHECKSUM_BYTES = 65
 _LINE_BYTES = 66
 _SERIES_KEY = ("service", "type", "labels")
@@ -57,12 +58,12 @@ _WANTED: tuple[sa.ColumnClause[Any], ...] = (
     sa.column("time_nanos", sa.BigInteger),
     sa.column("digest", sa.Text),
 )
-# No column has such a number.
+# The first number that is too large for an integer column.
 _BEYOND = 1 << 63
 
 
 class Extent(NamedTuple):
-    """How many blobs there are, and the times of the first and the last in ns."""
+    """The number of blobs, and the times of the first and the last of them in ns since 1970."""
 
     blobs: int
     first: int
@@ -70,7 +71,7 @@ class Extent(NamedTuple):
 
 
 class Day(NamedTuple):
-    """A day of a series, in days since 1970 (UTC)."""
+    """A UTC day of a series; `number` is in days since 1970."""
 
     series: Series
     number: int
@@ -78,7 +79,7 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A row of merges; for `etag` see `OpenMerge`, `size` is that of the file in bytes, `sha256` its own."""
+    """A stored merge: `size` in bytes and `sha256` in hex are its file's; for `etag` see `OpenMerge`."""
 
     fingerprint: str
     etag: str
@@ -88,23 +89,23 @@ class Merge:
 
 
 class Catalog:
-    """The rows, in SQLite. Methods block; writes come from one thread at a time."""
+    """The catalog of one data folder. Methods block; only one thread at a time may call those that write."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the catalog, made if it is missing. Raises CatalogUnreadable."""
-        # What SQLite has found to be wrong with the file, which nothing but a reindex mends.
+        """Open the catalog; create it if it is missing. Raises CatalogUnreadable."""
+        # The damage that SQLite has found in the file; only a reindex repairs it.
         self.damage: str | None = None
         self._engine = open_database(path, self._note_damage)
         self._writer = self._engine.connect().execution_options(writes=True)
-        self._states = FingerprintCache()
+        self._fingerprints = FingerprintCache()
 
     def check(self) -> None:
-        """Reads all of the file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
+        """Check the whole file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
         with self._engine.begin() as connection:
             check_database(connection)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._writer.close()
         self._engine.dispose()
 
@@ -114,68 +115,93 @@ class Catalog:
             _log.error("the catalog is damaged", reason=found, fix=REINDEX)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction for those who read the tables in other ways: see `inventory`."""
+        """Return a transaction for other queries on the tables, such as those of `inventory`."""
         return self._engine.begin()
 
     @contextmanager
     def writing(self, *blobs: BlobName) -> Iterator[sa.Connection]:
-        """A transaction on the one connection that writes: for all changes here, for `arrivals` and `outbox`.
+        """Begin a transaction on the one connection that writes, for this class, `GroupCommit` and `Outbox`.
 
-        Those blobs may become live in it, or stop being so.
+        Name the blobs that may become live in it or stop being live: cached fingerprints of their services
+        and types are dropped.
         """
         try:
             with self._writer.begin():
                 yield self._writer
         finally:
             for service, type_ in {name.series[:2] for name in blobs}:
-                self._states.changed(service, type_)
+                self._fingerprints.invalidate(service, type_)
 
     def made_nanos(self) -> int:
-        """When it was made, in ns since 1970; what came before then was taken in from the blobs."""
+        """Return when the tables were made, in ns since 1970.
+
+        Rows of profiles that were stored before then were rebuilt from the blobs.
+        """
         with self._engine.begin() as connection:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
-    def live(self, selection: Selection, most: int | None = None) -> list[Blob]:
-        """The blobs that count, the first `most` in canonical order: by time, then by digest."""
+    def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
+        """Return the blobs that count, or only so many of the `newest`, in canonical order: by time, then by
+        digest.
+        """
         with self._engine.begin() as connection:
-            return [*read_in_order(connection, selected(selection), most)]
+            if newest is None:
+                return [*read_in_order(connection, selected(selection))]
+            return [*read_newest(connection, selected(selection), newest)][::-1]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
-        """The blobs of these ids."""
+        """Return the blobs with these ids."""
         with self._engine.begin() as connection:
             return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
 
     def count(self, selection: Selection) -> int:
-        """How many blobs count."""
+        """Return the number of live blobs in a selection."""
         with self._engine.begin() as connection:
             query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
             return int(connection.execute(query).scalar_one())
 
+    def known_state(self, selection: Selection) -> SelectionState | None:
+        """Return the state of a selection where it is remembered and still holds; nothing is read."""
+        return self._fingerprints.get(selection)
+
+    def state(self, selection: Selection) -> SelectionState:
+        """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
+        return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
+
+    def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[SelectionState, T]:
+        """Return the state of a selection, and what `take` makes of its blobs at the same moment.
+
+        `take` gets the live blobs one by one, in canonical order: by time, then by digest.
+        """
+        with self._resolving(selection) as (state, connection):
+            return state, take(read_in_order(connection, selected(selection)))
+
+    def resolve_newest(self, selection: Selection, most: int) -> tuple[SelectionState, list[Blob]]:
+        """Return the state of a selection and, of the same moment, its newest blobs in canonical order."""
+        with self._resolving(selection) as (state, connection):
+            return state, [*read_newest(connection, selected(selection), most)][::-1]
+
+    def resolve_merge(
+        self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
+    ) -> tuple[SelectionState, Merge | T]:
+        """Return the state of a selection, and the merge kept of it, or else what `take` makes of its blobs.
+
+        As `resolve`; `kept_as` turns the fingerprint of the blobs into that of their merge.
+        """
+        with self._resolving(selection) as (state, connection):
+            merge = _read_merge(connection, kept_as(state.fingerprint))
+            return state, merge or take(read_in_order(connection, selected(selection)))
+
     @contextmanager
-    def state(self, selection: Selection) -> Iterator[tuple[str, Iterator[Blob]]]:
-        """The fingerprint, and the blobs that it is of in canonical order, to be read one after another."""
-        with self._engine.begin() as connection:
-            yield read_fingerprint(connection, selection), read_in_order(connection, selected(selection))
-
-    def fingerprint(self, selection: Selection) -> str:
-        """One text for the same live blobs."""
-        return self._state(selection).fingerprint
-
-    def coarse(self, selection: Selection) -> Coarse:
-        """Where the selection is finer than what is left."""
-        return self._state(selection).coarse
-
-    def _state(self, selection: Selection) -> State:
-        if (known := self._states.find(selection)) is not None:
-            return known
-        changes = self._states.changes(selection)
+    def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
+        generation = self._fingerprints.generation(selection)
         with self._engine.begin() as connection:
             state = read_state(connection, selection)
-        self._states.keep(selection, changes, state)
-        return state
+            self._fingerprints.put(selection, generation, state)
+            yield state, connection
 
     def services(self) -> list[str]:
-        """Those with live blobs, in the order of their names."""
+        """Return the names of the services that have live blobs, sorted."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
         query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
         with self._engine.begin() as connection:
@@ -183,13 +209,15 @@ class Catalog:
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[Blob]]:
-        """Every row, live or not, of one series after another and in order of time, to be read one by one."""
+        """Read every blob's row, live or not, one by one: by series, then by time."""
         with self._engine.begin() as connection:
             yield read_blobs(connection, sa.true(), BLOBS.c.series_id, BLOBS.c.time_nanos)
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
-        """Of the live blobs of either kind those whose last profile was before, and the oldest of the others
-        while all take more, in that order; a time or a size that is beyond 64 bits is no bound.
+        """Return the live blobs, combined or single ones, that retention is to delete, the oldest first.
+
+        These are the blobs whose last profile is from before `before_nanos`, in ns since 1970, and the oldest
+        ones if all together take more than `most_bytes`. A bound that needs more than 64 bits is none.
         """
         of_kind = BLOBS.c.live & (IS_COMBINED if combined else BLOBS.c.inputs_size == 0)
         gone = []
@@ -206,7 +234,10 @@ class Catalog:
             return [*read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)]
 
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
-        """The days that were over by then, in order, and how many live blobs a series has of each."""
+        """Return each series' days that were over at `before_nanos`, and the number of live blobs of each.
+
+        They are sorted by series, then by day.
+        """
         query = (
             sa.select(*NAMED, DAY.label("day"), sa.func.count().label("blobs"))
             .select_from(NAMED_BLOBS)
@@ -221,18 +252,18 @@ class Catalog:
             ]
 
     def live_on(self, day: Day) -> list[Blob]:
-        """The live blobs of a day, by time and digest."""
+        """Return the live blobs of a day, by time and digest."""
         where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
         with self._engine.begin() as connection:
             return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 
     def combined(self) -> list[Blob]:
-        """The combined blobs that count."""
+        """Return the live combined blobs."""
         with self._engine.begin() as connection:
             return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
 
     def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
-        """The blobs that count no more and are still to be deleted, of one service and type or of all."""
+        """Return the blobs that no longer count and wait for deletion, of one service and type or of all."""
         where = ~BLOBS.c.live
         if service is not None:
             where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
@@ -240,7 +271,7 @@ class Catalog:
             return [*read_blobs(connection, where)]
 
     def extents(self, selection: Selection) -> dict[str, Extent]:
-        """Of each service, in the order of their names, how many blobs there are and of when."""
+        """Return the number and the times of the selected blobs of each service; services are sorted."""
         times = (sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.time_nanos))
         query = (
             sa.select(SERIES.c.service, sa.func.count(), *times)
@@ -252,8 +283,8 @@ class Catalog:
         with self._engine.begin() as connection:
             return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
 
-    def owners_of_blobs(self) -> dict[tuple[str, str], int]:
-        """How many live blobs a service and type has; those last that have the newest."""
+    def live_counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of live blobs of each service and type; that with the newest blob comes last."""
         newest = (
             sa.select(SERIES.c.service, SERIES.c.type, sa.func.count().label("blobs"))
             .select_from(NAMED_BLOBS)
@@ -264,19 +295,19 @@ class Catalog:
         with self._engine.begin() as connection:
             return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
 
-    def counting(self, name: BlobName) -> Blob | None:
-        """The blob that counts the profile of that name; None if none does."""
+    def counting_blob(self, name: BlobName) -> Blob | None:
+        """Return the blob that counts the profile with this name; None if none does."""
         with self._engine.begin() as connection:
             return read_counting(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
-        """Of the profiles that are counted, the times of those with that digest."""
+        """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
         where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
         with self._engine.begin() as connection:
             return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
     def owners(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
-        """Of those profiles that are counted, the id of the blob that counts each."""
+        """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
         found: dict[BlobName, int] = {}
         with self._engine.begin() as connection:
             for batch in _batches(names):
@@ -298,10 +329,11 @@ class Catalog:
                 found |= {batch[number]: blob for number, blob in connection.execute(query)}
         return found
 
-    def miscounting(self) -> list[Blob]:
-        """The live blobs that don't count as many profiles as they have, since rows are lost.
+    def inconsistent_blobs(self) -> list[Blob]:
+        """Return the live blobs that don't count as many profiles as they hold, since rows were lost.
 
-        A single one has itself. Of a combined one the size of its .inputs says it, which has a line for each.
+        A single blob holds one profile. A combined one has a line in its .inputs for each, so the size of
+        that file tells.
         """
         line = sa.func.length(sa.cast(PROFILES.c.time_nanos, sa.Text)) + _LINE_BYTES
         others = sa.func.max(sa.func.length(SERIES.c.labels), 1) + 1
@@ -328,8 +360,8 @@ class Catalog:
             ids = list(connection.execute(query).scalars())
         return self.with_ids(ids)
 
-    def counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
-        """The profiles that each of these blobs counts."""
+    def profiles_counted_by(self, ids: Iterable[int]) -> dict[int, list[BlobName]]:
+        """Return the profiles that each of these blobs counts, by the blob's id."""
         query = sa.select(PROFILES.c.blob_id, *NAMED, PROFILES.c.time_nanos, PROFILES.c.digest).join(
             SERIES, PROFILES.c.series_id == SERIES.c.id
         )
@@ -344,19 +376,19 @@ class Catalog:
         return found
 
     def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
-        """Blobs with one profile each are live and count it; and these events are to be delivered."""
+        """Make blobs with one profile each live, have them count it, and put these events into the outbox."""
         with self.writing(*(name for name, _ in blobs)) as connection:
             add_profiles(connection, blobs, events)
 
     def add_singles(self, blobs: Sequence[tuple[BlobName, Facts]], events: Iterable[Event] = ()) -> None:
-        """As `add`, for blobs by the thousand."""
+        """Do the same as `add`, fast for thousands of blobs."""
         with self.writing(*(name for name, _ in blobs)) as connection:
             add_single_profiles(connection, blobs)
             for event in events:
                 connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
 
     def set_size(self, blob: int, size: int) -> None:
-        """A blob has that size now, in bytes."""
+        """Set the size of a blob's file, in bytes."""
         with self.writing() as connection:
             connection.execute(sa.update(BLOBS).where(BLOBS.c.id == blob).values(size=size))
 
@@ -368,36 +400,36 @@ class Catalog:
         inputs: Iterable[BlobName],
         retired: Iterable[int],
     ) -> None:
-        """A combined blob goes live in the moment in which those that it replaces, by id, stop being so.
+        """Make a combined blob live and retire the blobs that it replaces, given by id, in one transaction.
 
-        `inputs` are the profiles that it counts from now on: its own, and all that the retired ones
-        counted. It may itself have been live, with fewer.
+        `inputs` are the profiles that it counts from now on: its own, and all that the retired blobs counted.
+        The blob may already be live, with fewer profiles.
         """
         inputs = list(inputs)
         end = max(each.identity.time_nanos for each in (*inputs, name))
         with self.writing(name) as connection:
             new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
-            uncount_profiles(connection, [row["blob"] for row in every])
+            unassign_profiles(connection, [row["blob"] for row in every])
             connection.execute(
                 sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=BLOBS.c.id == new),
                 every,
             )
-            count_profiles(connection, new, name, inputs)
+            assign_profiles(connection, new, name, inputs)
 
     def drop(self, blobs: Iterable[Blob]) -> None:
-        """Drops rows of live blobs, and of all that they count."""
+        """Drop the rows of live blobs, and of the profiles that they count."""
         dropped = [*blobs]
         ids = [blob.id for blob in dropped]
         if ids:
             with self.writing(*(blob.name for blob in dropped)) as connection:
                 series = series_with(connection, ids)
-                uncount_profiles(connection, ids)
+                unassign_profiles(connection, ids)
                 _delete(connection, ids)
                 drop_empty_series(connection, series)
 
-    def forget(self, blobs: Iterable[Blob]) -> None:
-        """Drops rows of retired blobs, whose files are gone."""
+    def drop_retired(self, blobs: Iterable[Blob]) -> None:
+        """Drop the rows of retired blobs whose files are deleted."""
         ids = [blob.id for blob in blobs]
         if ids:
             with self.writing() as connection:
@@ -406,26 +438,22 @@ class Catalog:
                 drop_empty_series(connection, series)
 
     def drop_empty_series(self) -> None:
-        """Drop the series that have no profile, which earlier versions left."""
+        """Drop the series without a profile, which earlier versions left behind."""
         with self.writing() as connection:
             drop_empty_series(connection)
 
     def merge(self, fingerprint: str) -> Merge | None:
-        """The merge of that fingerprint, if it is kept."""
+        """Return the stored merge with this fingerprint; None if there is none."""
         with self._engine.begin() as connection:
-            query = sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            return None
-        return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+            return _read_merge(connection, fingerprint)
 
-    def merges(self) -> set[str]:
-        """The fingerprints of all that are kept."""
+    def merge_fingerprints(self) -> set[str]:
+        """Return the fingerprints of all stored merges."""
         with self._engine.begin() as connection:
             return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
-    def remember(self, merge: Merge, most: int) -> set[str]:
-        """Keeps a merge, in place of the oldest where there are more than so many; returns what goes."""
+    def keep_merge(self, merge: Merge, most: int) -> set[str]:
+        """Store a merge and drop the oldest ones beyond `most`; return the fingerprints of those."""
         newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
         gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
         row = {**asdict(merge), "left_out": _listed(merge.left_out)}
@@ -435,10 +463,17 @@ class Catalog:
             return set(connection.execute(gone).scalars())
 
 
+def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
+    row = connection.execute(sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)).one_or_none()
+    if row is None:
+        return None
+    return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+
+
 def add_profiles(
     connection: sa.Connection, profiles: Iterable[tuple[BlobName, Facts]], events: Iterable[Event]
 ) -> None:
-    """As `Catalog.add`, in a transaction that does more."""
+    """Do the same as `Catalog.add` inside a transaction of the caller's."""
     for name, facts in profiles:
         put_profile(connection, name, facts)
     for event in events:
@@ -446,7 +481,7 @@ def add_profiles(
 
 
 def _named(name: BlobName) -> tuple[str | int, ...]:
-    """The columns of `_WANTED` after the number."""
+    """Return a profile's values of the columns of `_WANTED` after the number."""
     series, (time_nanos, digest) = name
     return series.service, series.type, series.labels_text, time_nanos, digest
 

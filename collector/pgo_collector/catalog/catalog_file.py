@@ -1,4 +1,4 @@
-"""The catalog's file as it is now, read apart from the server that may be running on it."""
+"""Read-only access to the catalog's file while a server may use it, for backups, checks and /readyz."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _STORED = """
 """
 
 
-class Stored(NamedTuple):
-    """A row of blobs; `name` is its path below blobs/."""
+class BlobRow(NamedTuple):
+    """A blob's row; `name` is its path below blobs/, `digest` in hex, `inputs_size` in bytes."""
 
     name: str
     digest: str
@@ -28,37 +28,37 @@ class Stored(NamedTuple):
 
 @contextmanager
 def reading_catalog(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that changes nothing. Raises sqlite3.Error, as all that is done with it may."""
+    """Open a read-only connection. Raises sqlite3.Error, as may everything that is done with it."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         yield connection
 
 
 def copy_catalog(path: Path, copy: Path) -> None:
-    """Makes the file `copy`, which is what the catalog is at one moment. Raises sqlite3.Error."""
+    """Copy the catalog as it is at one moment to the file `copy`. Raises sqlite3.Error."""
     with reading_catalog(path) as source, closing(sqlite3.connect(copy)) as destination:
         source.backup(destination)
-        destination.execute("PRAGMA journal_mode=DELETE")  # so that it is one file
+        destination.execute("PRAGMA journal_mode=DELETE")  # so that the copy is one file
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """Of its tables; 0 where there are none."""
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the schema; 0 if there are no tables."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def made_nanos(connection: sqlite3.Connection) -> int:
-    """See `Catalog.made_nanos`."""
+    """Return what `Catalog.made_nanos` returns."""
     return int(connection.execute("SELECT at_nanos FROM made").fetchone()[0])
 
 
 def counted_profiles(connection: sqlite3.Connection) -> int:
-    """How many profiles are counted, by whichever blobs."""
+    """Return the number of counted profiles."""
     return int(connection.execute("SELECT count(*) FROM profiles").fetchone()[0])
 
 
-def stored_blobs(connection: sqlite3.Connection) -> Iterator[Stored]:
-    """Every row of blobs, as of one moment."""
+def blob_rows(connection: sqlite3.Connection) -> Iterator[BlobRow]:
+    """Yield every blob's row, as of one moment."""
     for service, type_, labels, time_nanos, digest, inputs_size, live in connection.execute(
         _STORED
     ).fetchall():
         name = BlobName(Series.parse(service, type_, labels), Identity(time_nanos, digest))
-        yield Stored(str(name), digest, inputs_size, bool(live))
+        yield BlobRow(str(name), digest, inputs_size, bool(live))

@@ -1,4 +1,4 @@
-"""The catalog's file: opened, with the tables of this version; or cleared, to be filled from the blobs."""
+"""The catalog's database file: opened with this version's tables, checked, or cleared for a rebuild."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sqlalchemy import event
 from pgo_collector.catalog.tables import CHANGED_SINCE_4, MADE, METADATA, OUTBOX, VERSION
 from pgo_collector.errors import CatalogUnreadable
 
-REINDEX = "stop the server; `pgo-collector reindex` makes it anew from the blobs"
-# What SQLite says of a file that isn't as it wrote it.
+REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
+# The error codes with which SQLite reports a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BEFORE = 4
 _log = structlog.get_logger()
 
 
 def open_database(path: Path, damaged: Callable[[str], None]) -> sa.Engine:
-    """The database, made if it is missing; its transactions with the option `writes` are for one thread.
+    """Open the database; create it if it is missing. Raises CatalogUnreadable.
 
-    Later, `damaged` is told when SQLite finds that the file isn't as it was written. Raises
-    CatalogUnreadable.
+    Use transactions with the option `writes` from one thread only. If SQLite later finds the file damaged,
+    `damaged` is called with its message.
     """
     engine = _engine(path)
     try:
@@ -45,7 +45,7 @@ def open_database(path: Path, damaged: Callable[[str], None]) -> sa.Engine:
 
 
 def check_database(connection: sa.Connection) -> None:
-    """Raises CatalogUnreadable if the file isn't as SQLite wrote it."""
+    """Raise CatalogUnreadable if the file isn't as SQLite wrote it."""
     path = connection.engine.url.database
     try:
         found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
@@ -56,7 +56,7 @@ def check_database(connection: sa.Connection) -> None:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether an error, SQLite's or SQLAlchemy's, says that the file isn't as it was written."""
+    """Return whether an error of SQLite or SQLAlchemy says that the file is damaged."""
     if isinstance(error, sa.exc.DBAPIError):
         error = error.orig
     code = getattr(error, "sqlite_errorcode", None)
@@ -64,7 +64,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def clear_database(path: Path) -> None:
-    """Drops all but the events that wait, which nothing else tells. Raises CatalogUnreadable."""
+    """Drop all tables but the outbox, which can't be rebuilt from the blobs. Raises CatalogUnreadable."""
     engine = _engine(path)
     try:
         with engine.execution_options(writes=True).begin() as connection:
@@ -79,7 +79,7 @@ def clear_database(path: Path) -> None:
 
 
 def _engine(path: Path) -> sa.Engine:
-    # Whoever begins a transaction ends it; the pool needn't see to it.
+    # Every transaction is ended by the code that begins it, so the pool needn't roll back.
     engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
@@ -87,7 +87,7 @@ def _engine(path: Path) -> sa.Engine:
 
 
 def _make_tables(connection: sa.Connection) -> None:
-    """Makes what is missing; what another version made goes, and `reconcile` fills it again."""
+    """Create missing tables; drop those of another version, which `reconcile` fills again."""
     version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
     if version == _BEFORE:
         for table in CHANGED_SINCE_4:
@@ -103,7 +103,7 @@ def _make_tables(connection: sa.Connection) -> None:
 
 
 def _drop_tables(connection: sa.Connection) -> bool:
-    """Drops all tables but the outbox; whether there were any."""
+    """Drop all tables but the outbox; return whether there were any."""
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     old = sa.MetaData()
     old.reflect(connection, only=lambda name, _: name != OUTBOX.name)
@@ -112,7 +112,7 @@ def _drop_tables(connection: sa.Connection) -> bool:
 
 
 def _set_up(connection: Any, _: object) -> None:
-    """FULL: a commit is on disk before the client hears of it."""
+    """Set a connection up. `synchronous=FULL`: a commit is on disk before the client gets its answer."""
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -120,6 +120,8 @@ def _set_up(connection: Any, _: object) -> None:
 
 
 def _begin(connection: sa.Connection) -> None:
-    """The driver would begin only at the first change; this way what is read before belongs to it too."""
+    """Begin the transaction now. The driver would do so only at the first change, and reads before that
+    change would be outside it.
+    """
     writes = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,8 +1,8 @@
-"""States of selections, as the catalog last told them, for as long as they hold.
+"""A cache of selections' fingerprints and coarse flags, as the catalog last read them.
 
-That is until a blob of the service and type comes or goes, and all of that goes through this process: no
-other one changes a catalog that is being served. A selection that begins later, as `last=7d` does with every
-request, is in the same state as long as no blob lies in between.
+An entry is valid until a blob of its service and type comes or goes. This process makes all such changes: no
+other process writes a catalog that is being served. A selection that begins later, as `last=7d` does with
+every request, has the same state as long as no blob lies between the two begins.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.selecting import mixes, reaches_over, selected, straddles
+from pgo_collector.catalog.selection_sql import has_others_than, is_coarse, selected, straddles_begin
 from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
 
-# Selections that differ in when they begin, or in more than that.
+# Entries for selections that differ in their begin only, and selections apart from that.
 _MOST_BEGINS = 4
 _MOST_SELECTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What is selected: one text for the same live blobs, and where the selection is finer than they are.
+class SelectionState:
+    """What a selection has selected: the fingerprint of the live blobs, and how it is finer than they are.
 
-    It is the same for every later begin up to `until`, in ns since 1970.
+    The state is the same for every later begin up to `until`, in ns since 1970.
     """
 
     fingerprint: str
@@ -36,55 +36,57 @@ class State:
     until: float = inf
 
 
-class _Kept(NamedTuple):
-    changes: int
+class _Entry(NamedTuple):
+    generation: int
     begin: int | None
-    state: State
+    state: SelectionState
 
 
 class FingerprintCache:
-    """Those that were read last. Whoever reads one asks first how often there was a change: if there is
-    another one meanwhile, what was read is never found.
+    """The states that were read last, valid for one generation of their service and type.
+
+    Ask for the `generation` before you read a state, and `put` it with that. If a blob comes or goes
+    meanwhile, the entry is of an old generation, and `get` never returns it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._changes: Counter[tuple[str, str]] = Counter()
-        self._kept: dict[Selection, tuple[_Kept, ...]] = {}
+        self._generations: Counter[tuple[str, str]] = Counter()
+        self._entries: dict[Selection, tuple[_Entry, ...]] = {}
 
-    def changes(self, selection: Selection) -> int:
-        """How often what is stored of its service and type has changed."""
-        return self._changes[selection.service, selection.type]
+    def generation(self, selection: Selection) -> int:
+        """Return how often the blobs of the selection's service and type have changed."""
+        return self._generations[selection.service, selection.type]
 
-    def changed(self, service: str, type_: str) -> None:
-        """Blobs of these have come or gone, or may have: to be told before anybody may rely on it."""
+    def invalidate(self, service: str, type_: str) -> None:
+        """Drop what is known of a service and type; call it before anyone can rely on their changed blobs."""
         with self._lock:
-            self._changes[service, type_] += 1
+            self._generations[service, type_] += 1
 
-    def find(self, selection: Selection) -> State | None:
-        """The state that it has now, if it is known."""
-        changes, begin = self.changes(selection), selection.begin
-        for kept in self._kept.get(_beginless(selection), ()):
-            if kept.changes == changes and _is_between(begin, kept.begin, kept.state.until):
+    def get(self, selection: Selection) -> SelectionState | None:
+        """Return the present state of a selection; None if it isn't cached."""
+        generation, begin = self.generation(selection), selection.begin
+        for kept in self._entries.get(_beginless(selection), ()):
+            if kept.generation == generation and _is_between(begin, kept.begin, kept.state.until):
                 return kept.state
         return None
 
-    def keep(self, selection: Selection, changes: int, state: State) -> None:
-        """The state was read after so many changes."""
-        if selection.service == EVERY_SERVICE:  # whose changes nobody counts
+    def put(self, selection: Selection, generation: int, state: SelectionState) -> None:
+        """Cache a state that was read after `generation` was asked for."""
+        if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
-        key, kept = _beginless(selection), _Kept(changes, selection.begin, state)
+        key, kept = _beginless(selection), _Entry(generation, selection.begin, state)
         with self._lock:
-            others = self._kept.pop(key, ())
-            current = [other for other in others if other.changes == changes]
-            self._kept[key] = (kept, *current[: _MOST_BEGINS - 1])
-            if len(self._kept) > _MOST_SELECTIONS:
-                del self._kept[next(iter(self._kept))]
+            others = self._entries.pop(key, ())
+            current = [other for other in others if other.generation == generation]
+            self._entries[key] = (kept, *current[: _MOST_BEGINS - 1])
+            if len(self._entries) > _MOST_SELECTIONS:
+                del self._entries[next(iter(self._entries))]
 
 
-def read_state(connection: sa.Connection, selection: Selection) -> State:
-    """The state as of a transaction."""
-    return State(
+def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
+    """Return the state of a selection in this transaction."""
+    return SelectionState(
         read_fingerprint(connection, selection),
         _coarse(connection, selection),
         _holds_until(connection, selection),
@@ -92,30 +94,32 @@ def read_state(connection: sa.Connection, selection: Selection) -> State:
 
 
 def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    """That of the state."""
+    """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks."""
     sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
     return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
 
 
 def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
-    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(reaches_over(selection))).scalars())
+    found = frozenset(connection.execute(sa.select(BLOBS.c.id).where(is_coarse(selection))).scalars())
     keys = {
         matcher.key
         for matcher in (selection.matchers if found else ())
-        if connection.execute(sa.select(sa.exists().where(mixes(selection, matcher)))).scalar_one()
+        if connection.execute(sa.select(sa.exists().where(has_others_than(selection, matcher)))).scalar_one()
     }
     return Coarse(found, tuple(sorted(keys)))
 
 
 def _holds_until(connection: sa.Connection, selection: Selection) -> float:
-    """The latest begin with which the same blobs are selected, and the same ones reach over it: where the
-    first begins of those that don't, or the first ends of those that do.
+    """Return the latest begin with which the state is the same, in ns since 1970; inf if there is no bound.
+
+    It is the earliest of two times: when the first selected blob begins that begins with the selection or
+    after it, and when the first combined blob ends that began before it.
     """
     begin = selection.begin
     if begin is None:
         return inf
     first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
-    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles(selection, begin))
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, begin))
     bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
     return min((bound for bound in bounds if bound is not None), default=inf)
 

@@ -1,4 +1,4 @@
-"""The inventory: what is stored, as people ask for it, a page at a time."""
+"""The inventory: lists of the stored services and profiles, page by page, and how much is stored."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import series_of
-from pgo_collector.catalog.selecting import of_service, selected
+from pgo_collector.catalog.selection_sql import of_service, selected
 from pgo_collector.catalog.tables import BLOBS, LABELS, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.selection import Selection
 
-# Labels are anybody's to make up; of a service so many keys are told.
+# Label keys that are listed for a service. Clients make labels up, so there may be any number.
 MOST_KEYS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StoredType:
-    """The live blobs of one type of a service: how many, and how many of them combined; the times of the
-    first and the last profile in ns; and the bytes on disk.
+    """The live blobs of one type of a service.
+
+    `profiles` is their number, `combined` the number of combined ones among them, `begin_nanos` and
+    `end_nanos` the times of the first and the last profile in ns since 1970, and `size` their bytes on disk.
     """
 
     type: str
@@ -35,7 +37,7 @@ class StoredType:
 
 @dataclass(frozen=True, slots=True)
 class StoredService:
-    """A service with live blobs; `labels` has the number of values of each key, MOST_KEYS at most."""
+    """A service with live blobs; `labels` has the number of values of each of up to MOST_KEYS keys."""
 
     service: str
     types: tuple[StoredType, ...]
@@ -43,14 +45,14 @@ class StoredService:
 
 
 class Totals(NamedTuple):
-    """Live blobs: how many, and their bytes on disk."""
+    """The number of live blobs, and their bytes on disk."""
 
     profiles: int
     size: int
 
 
 class Position(NamedTuple):
-    """A place in the order in which profiles are listed; it stays the same whatever else comes or goes."""
+    """A profile's place in the list. It stays valid when other profiles come or go."""
 
     time_nanos: int
     digest: str
@@ -59,7 +61,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A live blob; times and duration in ns, `size` in bytes."""
+    """A live blob in the list; times and duration in ns, `size` in bytes."""
 
     position: Position
     name: BlobName
@@ -71,13 +73,16 @@ class StoredProfile:
 
 
 class Inventory:
-    """Reads the catalog; methods block, and each is one transaction."""
+    """Queries on the catalog for lists. Methods block, and each is one transaction."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def usage(self, service: str, since_nanos: int) -> tuple[int, int]:
-        """How many profiles of a service are live that were taken since then, and the bytes of all."""
+        """Return how many live profiles a service has from `since_nanos` on, and the bytes of all of them.
+
+        The bytes include profiles from before `since_nanos`.
+        """
         recent = sa.func.count().filter(BLOBS.c.time_nanos >= since_nanos)
         size = sa.func.coalesce(sa.func.sum(BLOBS.c.size + BLOBS.c.inputs_size), 0)
         series = sa.select(SERIES.c.id).where(SERIES.c.service == service)
@@ -87,7 +92,7 @@ class Inventory:
         return int(count), int(total)
 
     def totals(self) -> dict[str, Totals]:
-        """All that is stored, `single` profiles and `combined` ones. Reads every row of blobs."""
+        """Return the totals of `single` and of `combined` profiles. Reads every blob's row."""
         combined = sa.func.count().filter(BLOBS.c.inputs_size > 0), _size(BLOBS.c.inputs_size > 0)
         single = sa.func.count().filter(BLOBS.c.inputs_size == 0), _size(BLOBS.c.inputs_size == 0)
         with self._catalog.reading() as connection:
@@ -95,7 +100,10 @@ class Inventory:
         return {"single": Totals(*row[:2]), "combined": Totals(*row[2:])}
 
     def services(self, service: str, most: int, after: str = "") -> list[StoredService]:
-        """One service or EVERY_SERVICE, as far as they have live blobs, by name: so many after that name."""
+        """Return services that have live blobs, sorted: up to `most` that come after the name `after`.
+
+        `service` is one name or EVERY_SERVICE.
+        """
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
         page = (
             sa.select(SERIES.c.service)
@@ -110,7 +118,7 @@ class Inventory:
         return [StoredService(name, tuple(types[name]), labels[name]) for name in names]
 
     def profiles(self, selection: Selection, most: int, after: Position | None = None) -> list[StoredProfile]:
-        """Live blobs of a selection, the latest first: so many of those that come after a position."""
+        """Return the live blobs of a selection, the latest first: up to `most` that come after a position."""
         place = (BLOBS.c.time_nanos, BLOBS.c.digest, BLOBS.c.series_id)
         query = (
             sa.select(BLOBS, SERIES.c.service, SERIES.c.type, SERIES.c.labels)
@@ -150,7 +158,7 @@ def _types(connection: sa.Connection, services: list[str]) -> dict[str, list[Sto
 
 
 def _labels(connection: sa.Connection, services: list[str]) -> dict[str, dict[str, int]]:
-    """The number of values of the first keys of each service."""
+    """Return the number of values of each label key, for the first MOST_KEYS keys of each service."""
     has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
     rank = sa.func.row_number().over(partition_by=SERIES.c.service, order_by=LABELS.c.key)
     ranked = (

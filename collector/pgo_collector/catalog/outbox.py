@@ -1,5 +1,7 @@
-"""The outbox: events that wait to be delivered. They are in the catalog's database, where `Catalog.add` puts
-them in the transaction that counts the profile, and so there is one if, and only if, the profile is stored.
+"""The outbox: events that wait to be delivered.
+
+It is a table in the catalog's database. `Catalog.add` writes the event in the transaction that counts the
+profile, so there is an event if, and only if, the profile is stored.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.tables import OUTBOX
 
 
-class Waiting(NamedTuple):
-    """An event that waits, and how often it was tried in vain."""
+class WaitingEvent(NamedTuple):
+    """An event that waits; `attempts` is how often its delivery has failed."""
 
     number: int
     id: str
@@ -23,33 +25,36 @@ class Waiting(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """How many events wait, and since when the oldest, in ns since 1970; None if there is none."""
+    """The number of waiting events, and when the oldest was made, in ns since 1970; None if there is none."""
 
     events: int
     oldest_nanos: int | None
 
 
-class Failed(NamedTuple):
-    """An event that was tried in vain, and when it is due again, in ns since 1970."""
+class FailedEvent(NamedTuple):
+    """An event whose delivery has failed, and when it is due again, in ns since 1970."""
 
     number: int
     due_nanos: int
 
 
 class Outbox:
-    """Methods block, and each is one transaction. Those that write are for the thread of `Store.write`."""
+    """The waiting events. Methods block, and each is one transaction.
+
+    Call those that write with `Store.write`, on its thread.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     def backlog(self) -> Backlog:
-        """What waits."""
+        """Return how much waits."""
         query = sa.select(sa.func.count(), sa.func.min(OUTBOX.c.created_nanos))
         with self._catalog.reading() as connection:
             return Backlog(*connection.execute(query).one())
 
-    def due(self, now_nanos: int, most: int) -> list[Waiting]:
-        """The events that are to be tried now, the longest due first."""
+    def due(self, now_nanos: int, most: int) -> list[WaitingEvent]:
+        """Return up to `most` events that are due at `now_nanos`, the longest due first."""
         columns = (OUTBOX.c.number, OUTBOX.c.event, OUTBOX.c.body, OUTBOX.c.attempts)
         query = (
             sa.select(*columns)
@@ -58,10 +63,10 @@ class Outbox:
             .limit(most)
         )
         with self._catalog.reading() as connection:
-            return [Waiting(*row) for row in connection.execute(query)]
+            return [WaitingEvent(*row) for row in connection.execute(query)]
 
-    def settle(self, delivered: Sequence[int], failed: Sequence[Failed]) -> None:
-        """Drops events that were delivered, by number, and puts off others."""
+    def record_attempts(self, delivered: Sequence[int], failed: Sequence[FailedEvent]) -> None:
+        """Drop the delivered events, given by number, and postpone the failed ones."""
         number: sa.BindParameter[int] = sa.bindparam("_number")
         with self._catalog.writing() as connection:
             if delivered:
@@ -77,12 +82,12 @@ class Outbox:
                 connection.execute(later, rows)
 
     def drop_older(self, than_nanos: int) -> int:
-        """Drops events that were made before then; how many."""
+        """Drop the events that were made before `than_nanos`; return how many."""
         with self._catalog.writing() as connection:
             return connection.execute(sa.delete(OUTBOX).where(OUTBOX.c.created_nanos < than_nanos)).rowcount
 
     def drop_all_but(self, most: int) -> int:
-        """Drops all but the newest events; how many."""
+        """Drop all but the newest `most` events; return how many."""
         newest = sa.select(OUTBOX.c.number).order_by(OUTBOX.c.number.desc()).limit(most)
         with self._catalog.writing() as connection:
             return connection.execute(sa.delete(OUTBOX).where(OUTBOX.c.number.not_in(newest))).rowcount

@@ -1,6 +1,6 @@
-"""Rows of blobs, and of the series and profiles that belong to them: how they are read and written.
+"""Reading and writing the rows of blobs, and of the series and profiles that belong to them.
 
-The statements of a submit are made once: to make one takes longer than to run it.
+The statements of a submit are built once: building one takes longer than running it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARK_BITS = 40
 
 
 class Blob(NamedTuple):
-    """A row of blobs: `size` in bytes, with what lies beside it, `end_nanos` the time of its last profile."""
+    """A blob's row. `size` is in bytes, with the .inputs; `end_nanos` is the time of its last profile."""
 
     id: int
     name: BlobName
@@ -35,7 +35,7 @@ class Blob(NamedTuple):
 
 NAMED_BLOBS = BLOBS.join(SERIES, BLOBS.c.series_id == SERIES.c.id)
 NAMED = (SERIES.c.service, SERIES.c.type, SERIES.c.labels)
-# What `_blob` takes.
+# The arguments of `_blob`.
 _BLOB_COLUMNS = (
     BLOBS.c.id, *NAMED, BLOBS.c.time_nanos, BLOBS.c.digest,
     BLOBS.c.inputs_size, BLOBS.c.live, BLOBS.c.size + BLOBS.c.inputs_size, BLOBS.c.end_nanos,
@@ -86,7 +86,7 @@ _COUNTING = (
 
 
 def read_counting(connection: sa.Connection, profile: BlobName) -> Blob | None:
-    """The row of the blob that counts the profile of that name, if one does."""
+    """Return the blob that counts the profile with this name; None if none does."""
     row = connection.execute(_COUNTING, _key(profile.series) | profile.identity._asdict()).one_or_none()
     return None if row is None else _blob(*row)
 
@@ -97,26 +97,29 @@ def read_blobs(
     *order: sa.ColumnElement[Any],
     most: int | None = None,
 ) -> Iterator[Blob]:
-    """The rows that fit, the first `most` in that order, read as they are taken."""
+    """Yield the first `most` matching blobs in this order, read one by one."""
     query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(most)
     return starmap(_blob, connection.execute(query))
 
 
-def read_in_order(
-    connection: sa.Connection, where: sa.ColumnElement[bool], most: int | None = None
-) -> Iterator[Blob]:
-    """As `read_blobs`, in canonical order: by time, then by digest."""
-    return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest, most=most)
+def read_in_order(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Iterator[Blob]:
+    """Yield the matching blobs in canonical order: by time, then by digest."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
+
+
+def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], most: int) -> Iterator[Blob]:
+    """Yield the last `most` matching blobs in the reverse of canonical order."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), most=most)
 
 
 @lru_cache(maxsize=1 << 14)
 def series_of(service: str, type_: str, labels: str) -> Series:
-    """The series that such a row of SERIES is of."""
+    """Return the series with these columns in SERIES."""
     return Series.parse(service, type_, labels)
 
 
 def series_id(series: Series) -> sa.ScalarSelect[int]:
-    """The id of the row of a series."""
+    """Return the query for the id of a series."""
     return (
         sa.select(SERIES.c.id)
         .where(
@@ -131,13 +134,13 @@ def series_id(series: Series) -> sa.ScalarSelect[int]:
 def put_blob(
     connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
 ) -> int:
-    """The id of the row of that name, made or made live."""
+    """Insert a live blob, or make its row live; return the row's id."""
     series = _put_series(connection, name.series)
     return _put_blob(connection, series, name, facts, end_nanos, inputs_size)
 
 
 def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None:
-    """A blob with one profile is live and counts it."""
+    """Insert a live blob with one profile, which it counts."""
     series = _put_series(connection, name.series)
     blob = _put_blob(connection, series, name, facts, name.identity.time_nanos, 0)
     row = {"series_id": series, "blob_id": blob, **name.identity._asdict()}
@@ -145,7 +148,7 @@ def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None
 
 
 def add_single_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
-    """As `put_profile` for each, by the thousand: in a tenth of the time."""
+    """Do the same as `put_profile` for thousands of profiles, in a tenth of the time."""
     every = {name.series for name, _ in entries}
     series = [{**_key(each), "rolled_up": bool(each.dropped)} for each in every]
     connection.execute(insert(SERIES).on_conflict_do_nothing(), series)
@@ -185,8 +188,8 @@ def _blob_row(
     }
 
 
-def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:
-    """The blob, which has that name, counts these profiles."""
+def assign_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs: Iterable[BlobName]) -> None:
+    """Have the blob with this id and name count the profiles `inputs`."""
     by_series: dict[Series, list[Identity]] = {}
     for each in inputs:
         by_series.setdefault(each.series, []).append(each.identity)
@@ -197,21 +200,22 @@ def count_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs:
         for identity in identities
     ]
     connection.execute(_NEW_PROFILES, rows)
-    # Of what was rolled up before it isn't known in which series it was, but by what was inside it.
+    # An input from an earlier roll-up has lost labels. The profiles inside it have theirs, and are inputs
+    # too.
     origins = [{"blob_id": blob, "series_id": id_} for series, id_ in ids.items() if not series.dropped]
     if name.series.dropped and origins:
         connection.execute(sa.insert(ORIGINS), origins)
 
 
-def uncount_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
-    """These blobs count no profiles."""
+def unassign_profiles(connection: sa.Connection, blobs: Sequence[int]) -> None:
+    """Have these blobs count no profiles."""
     every = [{"blob": blob} for blob in blobs]
     for table in (PROFILES, ORIGINS):
         connection.execute(sa.delete(table).where(table.c.blob_id == sa.bindparam("blob")), every)
 
 
 def series_with(connection: sa.Connection, blobs: Sequence[int]) -> set[int]:
-    """Return the ids of the series that these blobs are in, and of those of the profiles that they count."""
+    """Return the ids of the series of these blobs, and of the profiles that they count."""
     found: set[int] = set()
     for blob in blobs:
         for query in _SERIES_WITH:
@@ -220,7 +224,7 @@ def series_with(connection: sa.Connection, blobs: Sequence[int]) -> set[int]:
 
 
 def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = None) -> None:
-    """Drop the rows of those series, or of all, in which neither a blob nor a profile is any more."""
+    """Drop the rows of those series, of the given or of all, that have neither a blob nor a profile."""
     if series is None:
         found = list(connection.execute(_EMPTY_SERIES).scalars())
     else:
@@ -233,7 +237,7 @@ def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = 
 
 
 def _put_series(connection: sa.Connection, series: Series) -> int:
-    """The id of the row of a series, made if it is missing."""
+    """Return the id of a series; insert its row if it is missing."""
     known = connection.execute(_KNOWN_SERIES, _key(series)).scalar_one_or_none()
     if known is not None:
         return int(known)
@@ -246,18 +250,18 @@ def _put_series(connection: sa.Connection, series: Series) -> int:
 
 
 def _key(series: Series) -> dict[str, str]:
-    """The columns by which a series is known."""
+    """Return the columns that identify a series."""
     return {"service": series.service, "type": series.type, "labels": series.labels_text}
 
 
 def _marks(name: BlobName) -> tuple[int, int]:
-    """Two random numbers, the same ones for the same name; millions of them add up within 63 bits."""
+    """Return two numbers of 40 bits, hashed from a name; their sums over millions of blobs fit 63 bits."""
     number = int.from_bytes(hashlib.sha256(str(name).encode()).digest())
     mask = (1 << _MARK_BITS) - 1
     return number & mask, number >> _MARK_BITS & mask
 
 
-def _blob(  # noqa: PLR0917 - a row, of which there are thousands
+def _blob(  # noqa: PLR0917 - called with thousands of rows
     id_: int, service: str, type_: str, labels: str, time_nanos: int, digest: str, *others: Any
 ) -> Blob:
     name = BlobName(series_of(service, type_, labels), Identity(time_nanos, digest))

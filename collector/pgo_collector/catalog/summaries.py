@@ -1,4 +1,4 @@
-"""Summaries: how much of what is selected there is, how fresh it is, and where it comes from."""
+"""Summaries of selections for the pages: number and age of profiles, their versions and instances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.selecting import selected
+from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.times import DAY_NANOS
@@ -20,7 +20,7 @@ _MOST_VALUES = 12
 
 @dataclass(frozen=True, slots=True)
 class LabelValue:
-    """A value of a label, the number of its profiles, and when the last of them was taken, in ns."""
+    """A value of a label, the number of its profiles, and the time of the last of them, in ns since 1970."""
 
     text: str
     profiles: int
@@ -29,7 +29,7 @@ class LabelValue:
 
 @dataclass(frozen=True, slots=True)
 class LabelValues:
-    """How many values of a label there are, and the latest of them."""
+    """The number of values of a label, and the values with the latest profiles."""
 
     count: int
     latest: tuple[LabelValue, ...]
@@ -37,10 +37,12 @@ class LabelValues:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The live blobs of a selection: how many, and how many of them combined; the times of the first and the
-    last profile, and the sum of their durations, in ns; the bytes on disk; the samples in all of them.
+    """The live blobs of a selection.
 
-    `instances` and `versions` are the values of these labels.
+    `profiles` is their number, `combined` the number of combined ones among them, `begin_nanos` and
+    `end_nanos` the times of the first and the last profile in ns since 1970, `duration_nanos` the sum of the
+    durations, `size` their bytes on disk, and `samples` the sum of their samples. `instances` and `versions`
+    are the values of the labels `instance` and `version`.
     """
 
     profiles: int
@@ -55,14 +57,16 @@ class Summary:
 
 
 class Summaries:
-    """Reads the catalog; methods block, and each is one transaction."""
+    """Queries on the catalog for summaries. Methods block, and each is one transaction."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def of(self, selection: Selection) -> Summary | None:
-        """Of a selection; None if there is nothing in it."""
-        duration = sa.cast(BLOBS.c.duration_nanos, sa.Float)  # two that clients made up may be over 64 bits
+    def summary(self, selection: Selection) -> Summary | None:
+        """Return the summary of a selection; None if it has no blobs."""
+        duration = sa.cast(
+            BLOBS.c.duration_nanos, sa.Float
+        )  # the sum of two hostile ones may overflow 64 bits
         blobs = sa.select(
             sa.func.count().label("profiles"),
             sa.func.count().filter(IS_COMBINED).label("combined"),
@@ -89,7 +93,7 @@ class Summaries:
             )
 
     def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
-        """How many live blobs of each service were taken on each UTC day, by its number, from `first` on."""
+        """Return how many live blobs each service has of each UTC day from `first` on, in days since 1970."""
         query = (
             sa.select(SERIES.c.service, DAY, sa.func.count())
             .join(BLOBS, BLOBS.c.series_id == SERIES.c.id)
@@ -104,7 +108,7 @@ class Summaries:
 
 
 def _values(connection: sa.Connection, selection: Selection, key: str) -> LabelValues:
-    """Those of the blobs' own series, and of the series from which roll-ups made some of them."""
+    """Return the values of a label in the series of the blobs, and in those from which roll-ups made them."""
     own = sa.select(BLOBS.c.id, BLOBS.c.end_nanos, BLOBS.c.series_id).where(selected(selection))
     origins = (
         sa.select(BLOBS.c.id, BLOBS.c.end_nanos, ORIGINS.c.series_id)

@@ -1,4 +1,4 @@
-"""The tables of the catalog."""
+"""The schema of the catalog: its tables, indexes and version."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SERIES = sa.Table(
     sa.Column("service", sa.Text, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("labels", sa.Text, nullable=False),
-    # Whether a roll-up dropped labels, so that only ORIGINS tell which there were.
+    # Whether a roll-up dropped labels; ORIGINS then has the series with all of them.
     sa.Column("rolled_up", sa.Boolean, nullable=False),
     sa.UniqueConstraint("service", "type", "labels"),
 )
 
-# The labels again, one a row, to be looked for.
+# The labels of SERIES once more, one a row, for searching.
 LABELS = sa.Table(
     "labels",
     METADATA,
@@ -37,15 +37,15 @@ BLOBS = sa.Table(
     sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
     sa.Column("time_nanos", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
-    # The time of the last profile inside; of a blob that isn't a combined one, its own.
+    # The time of the last profile inside a combined blob; of another blob, its own time.
     sa.Column("end_nanos", sa.BigInteger, nullable=False),
     sa.Column("duration_nanos", sa.BigInteger, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("samples", sa.BigInteger, nullable=False),
-    # The size of the .inputs beside it, and so 0 unless the blob is a combined one.
+    # The size of the .inputs file; 0 unless the blob is a combined one.
     sa.Column("inputs_size", sa.BigInteger, nullable=False),
     sa.Column("live", sa.Boolean, nullable=False),
-    # Sums of these tell sets of blobs apart: see `Catalog.fingerprint`.
+    # Their sums tell sets of blobs apart: see `read_fingerprint`.
     sa.Column("mark", sa.BigInteger, nullable=False),
     sa.Column("second_mark", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("series_id", "time_nanos", "digest"),
@@ -61,17 +61,17 @@ BLOBS = sa.Table(
     sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
-# With the value spelled out, SQLite looks for it in the index, and for the time that comes after it there.
+# Written with the value, so that SQLite searches the index by it, and by the time, the next column there.
 IS_LIVE = BLOBS.c.live == sa.true()
 
-# As the index has it: SQLite takes one for a part of the rows only where it reads the same words.
+# Written as in the partial index: SQLite uses one only where the query has the same words.
 IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
 
-# The number of a blob's day. SQLite rounds a quotient towards 0, which is up before 1970.
+# The day of a blob in days since 1970. SQLite rounds a quotient towards 0, which would be up before 1970.
 _IN_DAY = (BLOBS.c.time_nanos % DAY_NANOS + DAY_NANOS) % DAY_NANOS
 DAY = (BLOBS.c.time_nanos - _IN_DAY) // sa.literal(DAY_NANOS)
 
-# Of a blob that a roll-up made of several series, dropping labels: the series that its profiles were sent to.
+# For a blob from a roll-up that dropped labels: the series to which the profiles inside were submitted.
 ORIGINS = sa.Table(
     "origins",
     METADATA,
@@ -80,7 +80,7 @@ ORIGINS = sa.Table(
     sa.Index("origins_series", "series_id", "blob_id"),
 )
 
-# Every profile that was ever answered for, by its name, and the one live blob that counts it now.
+# Every counted profile by its name, and the one live blob that counts it now.
 PROFILES = sa.Table(
     "profiles",
     METADATA,
@@ -90,7 +90,7 @@ PROFILES = sa.Table(
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
 
-# What merged/ holds: merges in the forms that were asked for, by the fingerprint of both.
+# The files of merged/: merges in the requested renditions, by the fingerprint of blobs and rendition.
 MERGES = sa.Table(
     "merges",
     METADATA,
@@ -102,15 +102,15 @@ MERGES = sa.Table(
     sa.Column("left_out", sa.Text, nullable=False),
 )
 
-# When these tables were made: what was stored before then is in them since they were filled from the blobs.
+# When these tables were made. Profiles that were stored before then are here because of a rebuild.
 MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
 
-# Of the tables above; to be raised with every change of one of them. They are then made anew from the blobs.
+# The version of the tables above. Raise it with every change; they are then rebuilt from the blobs.
 VERSION = 5
-# Those that version 5 has otherwise than version 4, and that are only a cache: the others stay.
+# Tables that changed from version 4 to 5. They are only a cache, so an update drops them and keeps the rest.
 CHANGED_SINCE_4 = ("merges",)
 
-# Events that wait to be delivered. No blob tells of them, so this one stays when the others are made anew.
+# Events that wait to be delivered. They can't be rebuilt from the blobs, so this table survives a rebuild.
 OUTBOX = sa.Table(
     "outbox",
     METADATA,

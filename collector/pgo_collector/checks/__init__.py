@@ -1,8 +1,7 @@
-"""Checks: whether settings, keys, data folder and disk are as they should be; `pgo-collector check` prints
-them.
+"""Checks of settings, keys, data folder, disk and catalog; `pgo-collector check` prints their findings.
 
-`configuration` looks at the settings and what they name, `data_folder` at the folder and its disk, and
-`catalog` at the catalog in it. Each returns a list of `Finding`.
+`configuration` checks the settings and the files that they name, `data_folder` the folder and its disk, and
+`catalog` the catalog in it. Each check yields or returns a `Finding`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ State = Literal["ok", "warning", "fails"]
 
 
 class Finding(NamedTuple):
-    """`detail` is what there is of the part, or what is wrong with it; `fix` what to do about that."""
+    """The result of checking one part: `detail` says what is there or what is wrong, `fix` what to do."""
 
     part: str
     state: State

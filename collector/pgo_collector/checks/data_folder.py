@@ -1,4 +1,4 @@
-"""Checks of the data folder as files: whose it is, what can be done there, and how much room there is."""
+"""Checks of the data folder: its owner, its permissions, and the free space on its disk."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ _ROOT = 0
 
 
 def check_folder(settings: Settings) -> Iterator[Finding]:
-    """Whether it can be used, by whoever runs this. Writes, and removes, a small file."""
+    """Check whether the user of this process can use the data folder. Writes and deletes a small file."""
     path = settings.directory
     if not is_there(path):
         above = next(parent for parent in path.absolute().parents if is_there(parent))
         if os.access(above, os.W_OK | os.X_OK):
-            yield Finding("data folder", "ok", f"{path} isn't there, and is made at the start")
+            yield Finding("data folder", "ok", f"{path} isn't there yet; the start makes it")
         else:
-            fix = f"make it, for the user that serves: install -d -o USER -m 0750 {path}"
+            fix = f"make it for the user that runs the server: install -d -o USER -m 0750 {path}"
             yield Finding("data folder", "fails", f"{path} can't be made by {_me()}", fix)
         return
     if is_being_restored(path):
         fix = "run `pgo-collector restore` again, or empty the folder"
-        yield Finding("data folder", "fails", f"a restore into {path} was cut off", fix)
+        yield Finding("data folder", "fails", f"a restore into {path} was interrupted", fix)
         return
     yield _owner(path)
     yield _rights(path)
 
 
 def check_disk(settings: Settings, stored_bytes: dict[str, int]) -> Finding:
-    """Whether there is room, as far as can be said; of what is stored, the bytes `single` and `combined`."""
+    """Check whether the disk has room; `stored_bytes` has the bytes of `single` and `combined` profiles."""
     directory = settings.directory.absolute()
     path = next(each for each in (directory, *directory.parents) if is_there(each))
     disk, files = shutil.disk_usage(path), os.statvfs(path)
     said = (
         f"{_size(disk.free)} of {_size(disk.total)} are free, {_size(sum(stored_bytes.values()))} are stored"
     )
-    fix = "free some, let retention delete more (PGOF_KEEP_DAYS, PGOF_KEEP_MEGABYTES), or take a larger disk"
+    fix = (
+        "free space, have retention delete more (PGOF_KEEP_DAYS, PGOF_KEEP_MEGABYTES), or take a larger disk"
+    )
     if files.f_files and not files.f_favail:
         return Finding("disk", "fails", "no more files can be made on it: it has no inode left", fix)
     if disk.free < 2 * settings.largest_body:
@@ -61,7 +63,7 @@ def check_disk(settings: Settings, stored_bytes: dict[str, int]) -> Finding:
         if isfinite(bound)
     )
     if growth > disk.free:
-        return Finding("disk", "warning", f"{said}, and by PGOF_KEEP_… it may be {_size(growth)} more", fix)
+        return Finding("disk", "warning", f"{said}, and PGOF_KEEP_… allow {_size(growth)} more", fix)
     if disk.free < max(_LITTLE_BYTES, disk.total * _LITTLE_SHARE):
         return Finding("disk", "warning", said, fix)
     bounded = min(settings.keep_days, settings.keep_megabytes, settings.rollup_days) < inf
@@ -69,7 +71,7 @@ def check_disk(settings: Settings, stored_bytes: dict[str, int]) -> Finding:
 
 
 def is_there(path: Path) -> bool:
-    """Whether it is, and may be looked at."""
+    """Return whether there is something at a path that this user may look at."""
     try:
         return path.exists()
     except OSError:
@@ -79,16 +81,16 @@ def is_there(path: Path) -> bool:
 def _owner(path: Path) -> Finding:
     owner = path.stat().st_uid
     if owner == os.geteuid():
-        return Finding("owner", "ok", f"{path} is of {_me()}, who runs this")
-    detail = f"{path} is of {_name(owner)}, and this is run by {_me()}"
+        return Finding("owner", "ok", f"{path} belongs to {_me()}, who runs this check")
+    detail = f"{path} belongs to {_name(owner)}, and {_me()} runs this check"
     if os.geteuid() == _ROOT:
-        fix = f"run this as the user that serves (`setpriv --reuid {owner} --clear-groups`): root may do all"
+        fix = f"run it as the server's user (`setpriv --reuid {owner} --clear-groups`): root may do anything"
         return Finding("owner", "warning", detail, fix)
-    return Finding("owner", "warning", detail, f"chown -R {_me()} {path}, if this is the user that serves")
+    return Finding("owner", "warning", detail, f"chown -R {_me()} {path}, if this is the server's user")
 
 
 def _rights(path: Path) -> Finding:
-    """Tries what every submit does, in the folder where that begins if there is one yet."""
+    """Try what every submit does, in incoming/ if it is there."""
     incoming = path / "incoming"
     place = incoming if incoming.is_dir() else path
     part = place / f"{secrets.token_hex(16)}.part"
@@ -105,15 +107,15 @@ def _rights(path: Path) -> Finding:
                     made.unlink()
     except OSError as error:
         if error.errno in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS} and error.filename2:
-            fix = "take a local file system that has hard links, such as ext4 or XFS"
+            fix = "use a local file system with hard links, such as ext4 or XFS"
         elif error.errno == errno.ENOSPC:
             fix = "free some space"
         else:
-            fix = f"let the user that serves own it and write there: chown -R USER {path}"
+            fix = f"give it to the user that runs the server: chown -R USER {path}"
         return Finding("data folder", "fails", f"{place}: {error.strerror}", fix)
     apart = [each for each in ("blobs", "incoming", "merged", "releases") if _is_elsewhere(path, each)]
     if apart:
-        fix = "mount all of the data folder: files are linked and renamed from one part of it to the other"
+        fix = "keep the whole data folder on one file system: files are linked and renamed between its parts"
         return Finding("data folder", "fails", f"on another file system than {path}: {', '.join(apart)}", fix)
     return Finding("data folder", "ok", f"{place} can be written, linked and synced")
 

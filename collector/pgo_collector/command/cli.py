@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The commands with their help."""
     parser = argparse.ArgumentParser(
         prog="pgo-collector",
-        description="Collects pprof profiles of a fleet and merges them, for people and for builds.",
+        description="Collect the pprof profiles of a fleet, and merge them for builds and for people.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,29 +36,38 @@ def build_parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_serve)
     keys = commands.add_parser("keys", help="make keys").add_subparsers(required=True, metavar="COMMAND")
     command = keys.add_parser("new", help="print a new key, and add it to a keys file")
-    command.add_argument("file", nargs="?", type=Path, help="keys file, made with mode 0600 if it is missing")
-    command.add_argument("--name", help="what logs and answers call the key")
     command.add_argument(
-        "--service", help="the services that it is for, with commas between; * matches any text"
+        "file",
+        nargs="?",
+        type=Path,
+        help="the keys file to add the key to; created with mode 0600 if missing",
     )
-    command.add_argument("--digest", action="store_true", help="write only its SHA-256 to the file")
-    command.set_defaults(run=partial(_new_key, command))
-    command = commands.add_parser("check", help="say what is wrong with settings, keys, data folder and disk")
-    command.set_defaults(run=_check)
-    command.add_argument("--json", action="store_true", help="say it as JSON")
-    command = commands.add_parser("backup", help="copy what is stored to a folder; also while serving")
+    command.add_argument("--name", help="the key's name in logs and answers")
     command.add_argument(
-        "target", type=Path, metavar="TARGET", help="where backups are, made if it is missing"
+        "--service", help="the services that the key is for, comma-separated; * matches any text"
+    )
+    command.add_argument("--digest", action="store_true", help="write only the key's SHA-256 to the file")
+    command.set_defaults(run=partial(_new_key, command))
+    command = commands.add_parser(
+        "check", help="check settings, keys, data folder and disk, and say what is wrong"
+    )
+    command.set_defaults(run=_check)
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command = commands.add_parser(
+        "backup", help="copy the stored profiles and releases to a folder; safe while the server runs"
+    )
+    command.add_argument(
+        "target", type=Path, metavar="TARGET", help="the folder of backups; created if missing"
     )
     command.set_defaults(run=_back_up)
-    command = commands.add_parser("restore", help="make a data folder of the last whole backup")
-    command.add_argument("target", type=Path, metavar="TARGET", help="where backups are")
+    command = commands.add_parser("restore", help="create a data folder from the last complete backup")
+    command.add_argument("target", type=Path, metavar="TARGET", help="the folder of backups")
     command.set_defaults(run=_restore)
     command = commands.add_parser(
-        "expired", help="list what the next run of retention deletes, and delete nothing"
+        "expired", help="list what the next run of retention would delete, without deleting it"
     )
     command.set_defaults(run=_list_expired)
-    command = commands.add_parser("reindex", help="make the catalog anew from the blobs; not while serving")
+    command = commands.add_parser("reindex", help="rebuild the catalog from the blobs; stop the server first")
     command.set_defaults(run=_reindex)
     return parser
 

@@ -1,8 +1,8 @@
-"""Engine: what worker processes do with profiles. Everything here may block and use a whole core.
+"""Engine: the work of the worker processes. Everything here may block and use a whole core.
 
-`tasks` and `queries` are the functions that the server calls in a worker. `validation` checks what was
-submitted, `merge_inputs` reads the blobs that a merge needs, `row_cache` keeps what was decoded, in memory
-and on disk (written by `packing`), `renditions` says in which format, by which rules and weights a merge is
-wanted, and `outputs` writes what comes out, within a budget. `blob_columns` names ten thousand blobs in a few
-arrays; `seals` appends to a combined blob the list of what it is made of.
+The server calls the functions of `tasks`, `queries` and `validation` in a worker. `validation` checks
+submitted bodies, `merge_inputs` reads the blobs that a merge needs, `row_cache` keeps decoded profiles in
+memory and on disk (as `packing` writes them), `renditions` says in which format, by which rules and with
+which weights a merge is served, and `outputs` writes results within a budget. `blob_columns` describes tens
+of thousands of blobs in a few arrays; `seals` appends to a combined blob the list of the profiles inside it.
 """

@@ -1,4 +1,4 @@
-"""Stored blobs as the engine gets them: by the ten thousand, as columns."""
+"""Stored blobs as columns: how the server hands tens of thousands of blobs to a worker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
 
 from pgo_collector.model.blob_names import blob_name
 
-# What is stored may have any size: it was within the limits when it came, or is a merge of such. The two
-# that bound the time of odd layouts stay, or one damaged blob could hold up every merge for minutes.
+# A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
+# limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.
 _DEFAULTS = Limits()
 STORED_LIMITS = Limits.none()._replace(
     irregular_fields=_DEFAULTS.irregular_fields,
@@ -21,7 +21,7 @@ STORED_LIMITS = Limits.none()._replace(
 
 
 class BlobSeries(NamedTuple):
-    """A series: the folders of its blobs, its labels, and the keys of those that a roll-up dropped."""
+    """A series: the folders of its blobs, its labels, and the keys of the labels that a roll-up dropped."""
 
     folders: str
     labels: tuple[tuple[str, str], ...] = ()
@@ -30,8 +30,10 @@ class BlobSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlobColumns:
-    """n blobs in a folder, each one of these `series`: its number (n,), the time in ns (n,), and the SHA-256
-    of the bare protobuf (n, 32).
+    """n blobs below one folder, each of one of these `series`.
+
+    `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, and
+    `digests` (n, 32) uint8 are the SHA-256 of the bare protobufs.
     """
 
     folder: str
@@ -44,19 +46,19 @@ class BlobColumns:
         return len(self.times)
 
     def series_of(self, row: int) -> BlobSeries:
-        """The series of one of them."""
+        """Return the series of one blob."""
         return self.series[int(self.series_numbers[row])]
 
     def name(self, row: int) -> str:
-        """The name of one of them, which is its path in the folder."""
+        """Return the name of one blob: its path below the folder."""
         return blob_name(self.series_of(row).folders, int(self.times[row]), bytes(self.digests[row]).hex())
 
     def path(self, row: int) -> Path:
-        """Where one of them is."""
+        """Return the path of one blob's file."""
         return Path(self.folder, self.name(row))
 
     def take(self, rows: Ints) -> BlobColumns:
-        """Some of them."""
+        """Return these rows as columns of their own."""
         return BlobColumns(
             self.folder, self.series, self.series_numbers[rows], self.times[rows], self.digests[rows]
         )

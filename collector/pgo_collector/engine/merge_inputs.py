@@ -1,4 +1,4 @@
-"""Blobs of one service and type that were chosen: what can be read of them, and go together in a merge."""
+"""The inputs of a merge: the chosen blobs of one service and type that can be read and merged together."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import TYPES
 
-# What profiles measure that may be merged.
+# The period type and the sorted sample types. Only profiles of the same kind can be merged.
 _Kind = tuple[ValueType, tuple[ValueType, ...]]
 
-# What a merge depends on besides its blobs.
+# The engine's version. A merge depends on it besides on the blobs.
 ENGINE = version("pprof-merge")
 
-# Why a blob is left out is kept with the merge, and logged, for each of thousands.
+# Characters of the reason why a blob is left out: it is stored with the merge and logged, for thousands.
 _LONGEST_REASON = 300
 
-# What this process has read.
+# The rows of the profiles that this process has read.
 ROW_CACHE = RowCache(STORED_LIMITS, ENGINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenBlobs:
-    """What is to be merged: blobs of one service and type, which are the rows' `owner`."""
+    """The blobs of one service and type that a merge is to have."""
 
     service: str
     type: str
@@ -52,19 +52,19 @@ class ChosenBlobs:
 
     @property
     def owner(self) -> str:
-        """The name under which a worker keeps their rows."""
-        return owner_of(self.service, self.type)
+        """Return the key of their rows in a worker's cache."""
+        return rows_owner(self.service, self.type)
 
 
-def owner_of(service: str, type_: str) -> str:
-    """The name under which a worker keeps the rows of a service and type."""
+def rows_owner(service: str, type_: str) -> str:
+    """Return the key of a service's and type's rows, in the workers' caches and for `Workers.run_for`."""
     return f"{service}/{type_}"
 
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Blobs that were read: those that are fit to be merged were `taken`, and have these `numbers` in the
-    collection.
+    """The blobs that were read and can be merged: `taken`, whose profiles have the `numbers` (n,) int64 in
+    the collection; and the blobs that were left out.
     """
 
     collection: Collection
@@ -74,32 +74,32 @@ class MergeInputs:
 
     @property
     def blobs(self) -> list[str]:
-        """Their names, in the order of the numbers."""
+        """Return the names of the taken blobs."""
         return [self.taken.name(row) for row in range(len(self.taken))]
 
     @property
-    def subjects(self) -> list[ReportedProfile]:
-        """What a report is on."""
+    def reported_profiles(self) -> list[ReportedProfile]:
+        """Return the taken profiles as the arguments of a report."""
         return [*map(ReportedProfile, self.numbers.tolist(), self.blobs, self.labels)]
 
     @property
     def labels(self) -> list[dict[str, str]]:
-        """Their series' labels."""
+        """Return the labels of each taken blob's series."""
         return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
 
     def merge(self, weighting: Weighting = PLAIN_WEIGHTING, depth: int | None = None) -> Profile:
-        """Their merge. Raises as `Collection.merge` does."""
+        """Return the merge of the taken profiles. Raises what `Collection.merge` raises."""
         if not weighting.is_plain:
             return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
-        # The merge of all is the last one, and what has come since.
+        # For all profiles the collection adds only what has come since its last merge of all.
         return self.collection.merge(None if is_all else self.numbers.tolist(), depth=depth)
 
 
-def collect(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
-    """What can be read of blobs, and be merged and weighed so."""
+def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
+    """Read the blobs; return those that can be merged and weighed in this way, and why the others can't."""
     rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
-    unreadable = ROW_CACHE.take_in(chosen.owner, blobs)
+    unreadable = ROW_CACHE.load(chosen.owner, blobs)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
     ]
@@ -113,15 +113,16 @@ def collect(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> Merg
         if unfit := misfits[header] or _unweighable(blobs.series_of(row), duration, weighting):
             left_out.append(LeftOut(blobs.name(row), unfit[:_LONGEST_REASON]))
             numbers[row] = -1
-    ROW_CACHE.keep(chosen.owner)
+    ROW_CACHE.enforce_budget(chosen.owner)
     fit = np.flatnonzero(numbers >= 0)
     return MergeInputs(rows.collection, numbers[fit], blobs.take(fit), tuple(left_out))
 
 
 def _misfits(headers: Sequence[Header], header_of: Ints, type_: str) -> list[str]:
-    """Why profiles with each of the headers aren't to be merged, empty where they are: they aren't of the
-    type, or don't go together with the kind that is most common; of kinds as common as another, that which
-    came first. Profiles have the headers `header_of` (n,).
+    """Return for each header why profiles with it can't be merged; an empty text if they can.
+
+    They can't if they aren't of the type, or aren't of the most common kind; of equally common kinds the one
+    that came first is taken. `header_of` (n,) is the index of each profile's header.
     """
     numbers, _ = first_appearance(header_of)
     in_turn = [headers[number] for number in numbers.tolist()]
@@ -138,7 +139,7 @@ def _kind(header: Header) -> _Kind:
 
 
 def _misfit(header: Header, type_: str, common: Header | None) -> str:
-    """Why a profile isn't to be merged; empty if it is."""
+    """Return why a profile can't be merged; an empty text if it can."""
     try:
         TYPES[type_](header)
         if common is not None:
@@ -149,7 +150,7 @@ def _misfit(header: Header, type_: str, common: Header | None) -> str:
 
 
 def _unweighable(series: BlobSeries, duration_nanos: int, weighting: Weighting) -> str:
-    """Why a profile of a series can't be weighed so; empty if it can."""
+    """Return why a profile of a series can't be weighed in this way; an empty text if it can."""
     if weighting.label in series.dropped:
-        return f"a roll-up dropped the label {weighting.label}, which it is to be weighed by"
+        return f"it is weighed by the label {weighting.label}, which a roll-up dropped"
     return weighting.refusal(duration_nanos)

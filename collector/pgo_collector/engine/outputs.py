@@ -1,4 +1,4 @@
-"""Outputs of worker processes: written to a file piece by piece, and refused where they are over a budget."""
+"""Outputs of worker processes: files written piece by piece, and the refusal of outputs over a budget."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pprof_merge import Budget, OutputTooLarge
 
 from pgo_collector.errors import AnswerTooLarge
 
-# What a question's answer is made from passes through the server's process, where there is less room than in
-# a worker's: no more than this part of a budget.
+# The result of a query passes through the server's process, which has less room than a worker's. It may take
+# the budget divided by this.
 _PART_FOR_THE_SERVER = 4
 
 
-class Written(NamedTuple):
-    """How many bytes a file has, and their SHA-256 in hex."""
+class WrittenFile(NamedTuple):
+    """The size of a file in bytes, and its SHA-256 in hex."""
 
     size: int
     sha256: str
 
 
 @contextmanager
-def refusing_large(what: str = "") -> Iterator[None]:
-    """Makes an output that is over its budget a refusal, which says `what` it was, and the setting's name."""
+def refuse_too_large(what: str = "") -> Iterator[None]:
+    """Turn OutputTooLarge into AnswerTooLarge, whose message begins with `what` and names the setting."""
     try:
         yield
     except OutputTooLarge as error:
@@ -35,20 +35,20 @@ def refusing_large(what: str = "") -> Iterator[None]:
 
 
 def too_large(error: OutputTooLarge, what: str = "") -> AnswerTooLarge:
-    """Return the refusal of an output that is over its budget."""
+    """Return the refusal of an output that is over its budget; its message begins with `what`."""
     return AnswerTooLarge(
         f"{what}it would take {error.size:,} bytes or more, and PGOF_MAX_OUTPUT_BYTES is {error.allowed:,};"
         f" {error.advice}"
     )
 
 
-def for_the_server(budget: Budget) -> Budget:
-    """Return the budget of what a worker hands to the server's process."""
+def server_budget(budget: Budget) -> Budget:
+    """Return the budget for a result that a worker hands to the server's process."""
     return Budget(max(budget.most_bytes // _PART_FOR_THE_SERVER, 1))
 
 
-def write_pieces(part: Path, pieces: Iterable[bytes]) -> Written:
-    """Writes a file, durably; no more of it than a piece is in memory."""
+def write_pieces(part: Path, pieces: Iterable[bytes]) -> WrittenFile:
+    """Write a file durably, with one piece at a time in memory; return its size and SHA-256."""
     digest, size = hashlib.sha256(), 0
     with part.open("wb") as file:
         for piece in pieces:
@@ -57,4 +57,4 @@ def write_pieces(part: Path, pieces: Iterable[bytes]) -> Written:
             size += len(piece)
         file.flush()
         os.fsync(file.fileno())
-    return Written(size, digest.hexdigest())
+    return WrittenFile(size, digest.hexdigest())

@@ -1,4 +1,4 @@
-"""Packing: objects as bytes that tell whether they are whole, and whose arrays can be used where they lie.
+"""Packing: objects as bytes with a checksum, whose arrays can be used in place, as in a mapped file.
 
     BLAKE2b of all that follows    64 bytes
     size of all that follows        8
@@ -7,8 +7,7 @@
     parts                          each filled up to a multiple of 8
 
 Numbers are unsigned and little-endian. The first part is a pickle (protocol 5), the others are its buffers:
-the arrays. Of a pickle only the engine's own classes and NumPy's arrays are taken; what else one can do is
-refused.
+the arrays. A pickle may hold only the merge engine's own classes and NumPy arrays; anything else is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _OURS = "pprof_merge."
 
 
 class Unpacked(NamedTuple):
-    """What was packed, in how many bytes, and their digest, with which they begin."""
+    """An unpacked object, the size of its packed bytes, and the digest at their beginning."""
 
     content: object
     size: int
@@ -42,7 +41,7 @@ class Unpacked(NamedTuple):
 
 
 def pack(content: object) -> list[bytes | memoryview]:
-    """The object as bytes, in pieces that go one after another; the first is the digest."""
+    """Return an object as bytes, in pieces to be written one after another; the first is the digest."""
     buffers: list[pickle.PickleBuffer] = []
     text = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
     parts = [memoryview(text), *(buffer.raw() for buffer in buffers)]
@@ -55,7 +54,10 @@ def pack(content: object) -> list[bytes | memoryview]:
 
 
 def unpack(packed: memoryview) -> Unpacked | None:
-    """What is packed at the beginning; its arrays stay there. None if it isn't whole or isn't ours."""
+    """Return the object that is packed at the beginning; its arrays use this memory.
+
+    Returns None if it is incomplete or damaged, or has anything else in it than `pack` writes.
+    """
     head = _DIGEST_SIZE + _UNIT
     if len(packed) < head + _UNIT:
         return None
@@ -71,8 +73,8 @@ def unpack(packed: memoryview) -> Unpacked | None:
         content = _Unpickler(io.BytesIO(text), buffers=buffers).load()
         return Unpacked(content, end, bytes(packed[:_DIGEST_SIZE]))
     except MemoryError:
-        raise  # which says nothing of the content
-    except Exception:  # noqa: BLE001 - there is no end to what a pickle that isn't ours can raise
+        raise  # the content may be sound
+    except Exception:  # noqa: BLE001 - a pickle that isn't the collector's can raise anything
         return None
 
 
@@ -89,7 +91,7 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(_OURS):
             found = super().find_class(module, name)
-            # What our modules import is not ours.
+            # A name that an engine's module only imports is not the engine's.
             if isinstance(found, type) and found.__module__.startswith(_OURS):
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} has no place here")
+        raise pickle.UnpicklingError(f"{module}.{name} isn't a class of the engine or of NumPy's arrays")

@@ -1,4 +1,4 @@
-"""What worker processes find out about the stored profiles of a service: tables, timelines, flame graphs."""
+"""Queries that workers answer about the stored profiles of a service: tables, timelines, flame graphs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from pprof_merge import (
     trim_after,
 )
 
-from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, collect
-from pgo_collector.engine.outputs import for_the_server, refusing_large, write_pieces
+from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
+from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
 
-_ADVICE = "select fewer profiles, or of a fleet one service"
+_ADVICE = "select fewer profiles, or one service in place of all"
 _FLAME_GRAPH = "the flame graph: "
 
 
 @dataclass(frozen=True, slots=True)
-class Tabled:
-    """The table of one sample type, its only column, of so many profiles; None if there is none to take."""
+class TableResult:
+    """A top table with one column, that of the sample type, and the number of profiles in it.
+
+    Type and table are None if there was nothing to merge.
+    """
 
     sample_type: ValueType | None
     table: TopTable | None
@@ -45,8 +48,11 @@ class Tabled:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """Total, flat and cum of one sample type in each step: (n_steps, 3); None if there is none to take."""
+class TimelineResult:
+    """Total, flat and cum of one sample type in each step: `steps` is (n_steps, 3) int64.
+
+    Type and steps are None if there was nothing to merge.
+    """
 
     sample_type: ValueType | None
     steps: Int64s | None
@@ -55,9 +61,10 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """The sample type of a merge's stacks with their values, which are in a file; None if there is none to
-    take, and no file.
+class StacksResult:
+    """The sample type of a merge's weighed stacks, which are in a file.
+
+    The type is None, and there is no file, if there was nothing to merge.
     """
 
     sample_type: ValueType | None
@@ -66,8 +73,8 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """The flame graph of one sample type; None if there is none to take."""
+class FlameGraphResult:
+    """The flame graph of one sample type; type and graph are None if there was nothing to merge."""
 
     sample_type: ValueType | None
     graph: FlameGraph | None
@@ -76,100 +83,99 @@ class Drawn:
 
 
 @trim_after
-def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> Tabled:
-    """The table of the merge of some blobs, for the sample type that `go tool pprof` shows.
+def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> TableResult:
+    """Return the top table of the merge of blobs, for the sample type that `go tool pprof` shows.
 
     Raises AnswerTooLarge.
     """
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Tabled(None, None, 0, collected.left_out)
-    profile = collected.merge()
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TableResult(None, None, 0, inputs.left_out)
+    profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
-        return Tabled(None, None, 0, collected.left_out)
-    with refusing_large("the table: "):
+        return TableResult(None, None, 0, inputs.left_out)
+    with refuse_too_large("the table: "):
         table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
-        for_the_server(budget).check(table.nbytes, _ADVICE)
-    return Tabled(profile.header.sample_types[column], table, len(collected.numbers), collected.left_out)
+        server_budget(budget).check(table.nbytes, _ADVICE)
+    return TableResult(profile.header.sample_types[column], table, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
 def time_blobs(
     chosen: ChosenBlobs, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
-) -> Timed:
-    """How much of each step a function, package or file takes; `steps` has that of each blob.
+) -> TimelineResult:
+    """Return how much a function, package or file, called `name`, takes in each step of a timeline.
 
-    Raises AnswerTooLarge.
+    `steps` has the number of each blob's step, by the blob's name. Raises AnswerTooLarge.
     """
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Timed(None, None, 0, collected.left_out)
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return TimelineResult(None, None, 0, inputs.left_out)
     name_of = GROUPINGS[grouping]
-    with refusing_large("the timeline: "):
+    with refuse_too_large("the timeline: "):
         found = Timeline.of(
-            collected.collection,
-            collected.numbers.tolist(),
-            [steps[blob] for blob in collected.blobs],
+            inputs.collection,
+            inputs.numbers.tolist(),
+            [steps[blob] for blob in inputs.blobs],
             lambda frame: name_of(frame) == name,
             budget,
         )
     column = _column(found.header)
     if column is None:
-        return Timed(None, None, 0, collected.left_out)
+        return TimelineResult(None, None, 0, inputs.left_out)
     values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
-    return Timed(found.header.sample_types[column], values, len(collected.numbers), collected.left_out)
+    return TimelineResult(found.header.sample_types[column], values, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
-def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> Weighed:
-    """The stacks of the merge of some blobs, for the sample type that `go tool pprof` shows, in the file
-    `part`: for `draw_blobs`, maybe in another worker. They don't pass through the server's process.
+def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult:
+    """Write the stacks of the merge of blobs to the file `part`, for the sample type of `go tool pprof`.
 
-    Raises AnswerTooLarge or OSError.
+    They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
+    process. Raises AnswerTooLarge or OSError.
     """
-    collected = collect(chosen)
-    sample_type, stacks = _weighed(collected, budget)
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
     if stacks is None:
-        return Weighed(None, 0, collected.left_out)
+        return StacksResult(None, 0, inputs.left_out)
     write_pieces(part, map(bytes, pack(stacks)))
-    return Weighed(sample_type, len(collected.numbers), collected.left_out)
+    return StacksResult(sample_type, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
-def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> Drawn:
-    """The flame graph of the merge of some blobs, beside that of a base if there is one, which `weigh_blobs`
-    has put into a file.
+def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> FlameGraphResult:
+    """Return the flame graph of the merge of blobs, compared with the stacks in the file `base` if given.
 
-    Raises AnswerTooLarge or OSError.
+    `weigh_blobs` has written that file. Raises AnswerTooLarge or OSError.
     """
-    collected = collect(chosen)
-    sample_type, stacks = _weighed(collected, budget)
+    inputs = read_merge_inputs(chosen)
+    sample_type, stacks = _weighed(inputs, budget)
     if stacks is None:
-        return Drawn(None, None, 0, collected.left_out)
-    with refusing_large(_FLAME_GRAPH):
+        return FlameGraphResult(None, None, 0, inputs.left_out)
+    with refuse_too_large(_FLAME_GRAPH):
         if base is not None:
             stacks = stacks.beside(_read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
-        for_the_server(budget).check(sum(map(len, {*graph.names})), _ADVICE)
-    return Drawn(sample_type, graph, len(collected.numbers), collected.left_out)
+        server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
+    return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
 
 
-def _weighed(collected: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
-    if not len(collected.numbers):
+def _weighed(inputs: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
+    if not len(inputs.numbers):
         return None, None
-    profile = collected.merge()
+    profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
         return None, None
-    with refusing_large(_FLAME_GRAPH):
+    with refuse_too_large(_FLAME_GRAPH):
         return profile.header.sample_types[column], WeighedStacks.of(profile, column, budget)
 
 
 def _read_stacks(part: Path) -> WeighedStacks:
-    """Raises OSError, also where the file isn't what was written: another process has done that."""
+    """Return the stacks in a file that another worker wrote. Raises OSError, also if the file is damaged."""
     with part.open("rb") as file:
-        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # open as long as the arrays that lie there
+        mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # stays mapped as long as its arrays are used
     unpacked = unpack(memoryview(mapped))
     if unpacked is None or not isinstance(unpacked.content, WeighedStacks):
         raise OSError(EIO, "the stacks of the base are damaged")
@@ -177,5 +183,5 @@ def _read_stacks(part: Path) -> WeighedStacks:
 
 
 def _column(header: Header) -> int | None:
-    """The column that counts; None for a profile without any, which measures nothing."""
+    """Return the column that `go tool pprof` shows; None for a profile without sample types."""
     return default_column(header) if header.sample_types else None

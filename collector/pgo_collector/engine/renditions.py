@@ -1,4 +1,4 @@
-"""Forms: what a merge is served as, which is a format of what rules leave of it, by weights or without."""
+"""Renditions: in which format, by which rules and with which weights a merge is served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = "pprof"
 
 @dataclass(frozen=True, slots=True)
 class Rendition:
-    """A format, of what rules leave of the merge; and by what the profiles count in that."""
+    """A format, the rules that are applied to the merge before, and the weights of its profiles."""
 
     format: Format
     rules: Rules
@@ -30,25 +30,28 @@ class Rendition:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the merge itself, as it is kept."""
+        """Return whether it is the merge itself: as pprof, without rules or weights."""
         return self.format.name == _PLAIN and not self.rules and self.weighting.is_plain
 
     @property
     def depth(self) -> int | None:
-        """How many of each stack's locations, from the leaf on, it needs; None: all, as rules do."""
+        """Return how many locations of each stack it needs, from the leaf on; None for all, as rules need."""
         return None if self.rules else self.format.depth
 
 
 def format_named(name: str = _PLAIN) -> Format:
-    """The format of that name. Raises UnknownFormat."""
+    """Return the format with this name. Raises UnknownFormat."""
     try:
         return FORMATS[name]
     except KeyError:
-        raise UnknownFormat(f"format={name[:50]}: there is none; there are {', '.join(FORMATS)}") from None
+        raise UnknownFormat(f"unknown format {name[:50]!r}; take one of {', '.join(FORMATS)}") from None
 
 
 def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
-    """The weighting of two parameters, as far as they are given. Raises NoSuchWeighting."""
+    """Return the weighting of the parameters `weight` and `half_life`; None is the default.
+
+    Raises NoSuchWeighting.
+    """
     parameter = "weight"
     try:
         by = PLAIN_WEIGHTING.by if weight is None else parse_weight(weight)
@@ -58,5 +61,5 @@ def weighting_named(weight: str | None, half_life: str | None) -> Weighting:
         raise NoSuchWeighting(f"{parameter}: {error}") from None
 
 
-# The merge itself.
+# The merge itself, as it is stored.
 PLAIN_RENDITION = Rendition(format_named(), Rules())

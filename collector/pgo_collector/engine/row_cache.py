@@ -1,4 +1,4 @@
-"""Rows: the profiles that a worker has decoded, so that a merge reads only what is new to it."""
+"""The row cache: a worker's decoded profiles, in memory and on disk, so that a merge reads only new blobs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ from pprof_merge import Collection, Int64s, Limits, ProfileError, Segment
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
 
-# So many profiles are worth a segment, and so is so much memory. A crash costs no more than them.
-SEGMENT = 128
+# A segment is written to disk once there are so many new profiles, or they take so many bytes. A crash loses
+# less than that.
+SEGMENT_PROFILES = 128
 _SEGMENT_BYTES = 4 << 20
 
 
 class Rows:
-    """The profiles of one type of one service, by digest."""
+    """The decoded profiles of one service and type."""
 
     def __init__(self, limits: Limits) -> None:
         self.collection = Collection(limits)
 
-    def new(self, blobs: BlobColumns) -> Int64s:
-        """Which of the blobs weren't taken in."""
+    def missing(self, blobs: BlobColumns) -> Int64s:
+        """Return the rows of `blobs` (n,) whose profiles aren't here."""
         return np.flatnonzero(self.numbers(blobs) < 0)
 
-    def take_in(self, blobs: BlobColumns, rows: Int64s) -> dict[int, str]:
-        """Reads some of the blobs; of those that can't be read, or aren't what they were, the reason."""
+    def load(self, blobs: BlobColumns, rows: Int64s) -> dict[int, str]:
+        """Read and decode the blobs in these rows (n,) of `blobs`.
+
+        Returns the reason, by row, for each one that can't be read or isn't what was written.
+        """
         unreadable: dict[int, str] = {}
 
         def contents() -> Iterator[bytes]:
@@ -53,17 +57,17 @@ class Rows:
         return unreadable
 
     def numbers(self, blobs: BlobColumns) -> Int64s:
-        """The number in the collection of each blob's profile; -1 where it wasn't taken in."""
+        """Return the number in the collection of each blob's profile (n,); -1 for one that isn't here."""
         return self.collection.find(blobs.digests)
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the path that an OSError puts in front of it."""
+    """Return an error's message, without the path that an OSError puts in front of it."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 class _Found(NamedTuple):
-    """A segment in a file: of how many bytes, and with which digest they begin."""
+    """A segment in a file, its size in bytes, and the digest with which it begins."""
 
     segment: Segment
     size: int
@@ -71,38 +75,45 @@ class _Found(NamedTuple):
 
 
 class RowFile:
-    """The files at `path`, each with a suffix, of some rows; the `engine` is the version that makes them."""
+    """The two files of rows, at `path` with the suffixes .rows and .tail.
+
+    .rows has segments, each with the digest of the one before. .tail has the profiles since the last segment,
+    and is replaced as a whole. Files that another version of the `engine` wrote are ignored.
+    """
 
     def __init__(self, path: Path, engine: str, rows: Rows) -> None:
         self._segments = path.with_name(f"{path.name}.rows")
         self._tail = path.with_name(f"{path.name}.tail")
         self._engine = engine
         self._rows = rows
-        # Where the next segment goes, the digest of that before it, and what the next begins with.
+        # The offset of the next segment, the digest of the last one, and the first profile of the next one.
         self._end, self._last = 0, b""
         self._mark = rows.collection.mark
-        # How many profiles are in either file.
+        # The number of profiles that are in one of the files.
         self._n_saved = 0
 
     @property
     def n_unsaved(self) -> int:
-        """How many profiles aren't on disk."""
+        """Return how many profiles aren't on disk."""
         return len(self._rows.collection) - self._n_saved
 
     @property
     def is_segment_due(self) -> bool:
-        """Whether enough has come since the last segment for another."""
+        """Return whether there are enough new profiles for another segment."""
         collection = self._rows.collection
-        return len(collection) - self._mark.profiles >= SEGMENT or collection.own_nbytes >= _SEGMENT_BYTES
+        return (
+            len(collection) - self._mark.profiles >= SEGMENT_PROFILES
+            or collection.own_nbytes >= _SEGMENT_BYTES
+        )
 
     def read(self) -> None:
-        """Gives the rows, which have nothing yet, what the files have.
+        """Read the files into the rows, which must be empty.
 
-        Traces are read where they lie, in memory that is mapped to the file: the kernel fills it, and takes
-        it back when it needs it.
+        Traces stay in the mapped file: the kernel loads its pages, and takes them back when memory runs
+        short.
         """
         collection = self._rows.collection
-        # A file that is empty can't be mapped: that is the ValueError.
+        # ValueError: an empty file can't be mapped.
         with suppress(OSError, ValueError):
             packed = self._mapped(0)
             while found := self._next(packed[self._end :]):
@@ -115,7 +126,7 @@ class RowFile:
         self._n_saved = len(collection)
 
     def save(self) -> None:
-        """Puts on disk what isn't there. Raises OSError."""
+        """Write the profiles that aren't on disk. Raises OSError."""
         collection = self._rows.collection
         if not self.n_unsaved:
             return
@@ -128,18 +139,18 @@ class RowFile:
         self._n_saved = len(collection)
 
     def delete(self) -> None:
-        """Deletes the files. Raises OSError."""
+        """Delete the files. Raises OSError."""
         self._tail.unlink(missing_ok=True)
         self._segments.unlink(missing_ok=True)
 
     def _mapped(self, begin: int) -> memoryview:
-        """The file of segments from there on. Raises OSError, or ValueError where there is nothing."""
+        """Map the file of segments from `begin` on. Raises OSError, or ValueError if the file is empty."""
         skipped = begin % ALLOCATIONGRANULARITY
         with self._segments.open("rb") as file:
             return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ, offset=begin - skipped))[skipped:]
 
     def _next(self, packed: memoryview) -> _Found | None:
-        """The segment that is packed at the beginning, if it is good and the next one."""
+        """Return the segment at the beginning if it is undamaged and follows the last one; otherwise None."""
         unpacked = unpack(packed)
         if unpacked is not None:
             match unpacked.content:
@@ -148,10 +159,10 @@ class RowFile:
         return None
 
     def _append(self, packed: list[bytes | memoryview]) -> None:
-        """Writes a segment, whose traces from then on are used from the file, and take no memory."""
+        """Append a segment. Its traces are then used from the mapped file, and their memory is freed."""
         try:
             with self._segments.open("ab") as file:
-                file.truncate(self._end)  # to what is good
+                file.truncate(self._end)  # drops what follows the last good segment
                 file.writelines(packed)
             found = self._next(self._mapped(self._end))
         except OSError:
@@ -159,7 +170,7 @@ class RowFile:
                 os.truncate(self._segments, self._end)
             raise
         if found is None:
-            raise OSError(EIO, "what was written can't be read", str(self._segments))
+            raise OSError(EIO, "the segment that was written can't be read back", str(self._segments))
         self._rows.collection.settle(found.segment)
         self._end, self._last = self._end + found.size, found.digest
         self._mark = self._rows.collection.mark
@@ -180,87 +191,88 @@ class _Entry(NamedTuple):
 
 
 class RowCache:
-    """Rows by owner, which is `service/type`. They take `most_bytes` of memory, and lie in `folder`.
+    """The rows of a worker by owner, `service/type`: at most `most_bytes` in memory, all of them in `folder`.
 
-    What is on disk is made and read by one version of the engine only.
+    The owner that was used longest ago leaves memory first. Files of another version of the engine are
+    ignored.
     """
 
     def __init__(self, limits: Limits, engine: str) -> None:
         self.most_bytes = 0
         self.folder = Path()
-        # How many bytes of memory they take; maybe in memory that another process reads.
-        self.taken = c_int64()
+        # The bytes that all rows take; a worker has this number in memory that the server's process reads.
+        self.used_bytes = c_int64()
         self._limits = limits
         self._engine = engine
-        self._shelved: OrderedDict[str, _Entry] = OrderedDict()
-        # The memory that each of them took when it was last looked at, and the sum: with thousands of owners,
-        # to ask all of them after each call would take longer than the call.
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        # The bytes of each owner's rows when they were last measured, and the sum. With thousands of owners,
+        # measuring all of them after each call would take longer than the call.
         self._sizes: dict[str, int] = {}
         self._total = 0
 
     def rows(self, owner: str) -> Rows:
-        """Those of an owner; empty ones, if none are kept."""
-        if owner not in self._shelved:
-            self._shelved[owner] = shelved = self._new(owner)
-            shelved.file.read()
+        """Return an owner's rows, read from disk if they aren't in memory; empty ones if there are none."""
+        if owner not in self._entries:
+            self._entries[owner] = entry = self._new(owner)
+            entry.file.read()
             self._measure(owner)
-        self._shelved.move_to_end(owner)
-        return self._shelved[owner].rows
+        self._entries.move_to_end(owner)
+        return self._entries[owner].rows
 
-    def take_in(self, owner: str, blobs: BlobColumns) -> dict[int, str]:
-        """Has an owner's rows take in the blobs that are new; see `Rows.take_in`.
+    def load(self, owner: str, blobs: BlobColumns) -> dict[int, str]:
+        """Read the blobs that an owner's rows don't have; return what `Rows.load` returns.
 
-        What comes goes to disk on the way, so that any number of blobs takes no more memory than some.
+        New profiles are written to disk in segments on the way, so that memory doesn't grow with the blobs.
         """
         rows = self.rows(owner)
         unreadable: dict[int, str] = {}
-        new = rows.new(blobs)
-        for part in np.array_split(new, max(1, len(new) // SEGMENT)):
-            unreadable |= rows.take_in(blobs, part)
+        new = rows.missing(blobs)
+        for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):
+            unreadable |= rows.load(blobs, part)
             self._save_segment(owner)
         return unreadable
 
-    def drop(self, owner: str) -> None:
-        """Keeps them no more, nowhere. Raises OSError."""
-        shelved = self._shelved.pop(owner, None) or self._new(owner)
+    def delete(self, owner: str) -> None:
+        """Delete an owner's rows from memory and disk. Raises OSError."""
+        entry = self._entries.pop(owner, None) or self._new(owner)
         self._measure(owner)
-        self.taken.value = self._total
-        shelved.file.delete()
+        self.used_bytes.value = self._total
+        entry.file.delete()
 
-    def keep(self, owner: str) -> None:
-        """Puts what has come to an owner's rows on disk, if it is enough to be worth it; and those of owners
-        that were used least, until what is left has room.
+    def enforce_budget(self, owner: str) -> None:
+        """Write an owner's new rows to disk if a segment is due, then drop from memory, after writing them to
+        disk, the rows that were used longest ago, until the rest fits into `most_bytes`.
         """
-        if owner in self._shelved:
+        if owner in self._entries:
             self._save_segment(owner)
         self._measure(owner)
-        while self._total > self.most_bytes and self._shelved:
-            least_used = next(iter(self._shelved))
+        while self._total > self.most_bytes and self._entries:
+            least_used = next(iter(self._entries))
             self._save(least_used)
-            del self._shelved[least_used]
+            del self._entries[least_used]
             self._measure(least_used)
-        self.taken.value = self._total
+        self.used_bytes.value = self._total
 
     def save(self) -> None:
-        """Puts all on disk that isn't there. Raises OSError."""
-        for shelved in self._shelved.values():
-            shelved.file.save()
+        """Write everything that isn't on disk. Raises OSError."""
+        for entry in self._entries.values():
+            entry.file.save()
 
     def _measure(self, owner: str) -> None:
-        """Looks how much memory the rows of an owner take."""
-        shelved = self._shelved.get(owner)
+        """Measure the memory that an owner's rows take."""
+        entry = self._entries.get(owner)
         self._total -= self._sizes.pop(owner, 0)
-        if shelved is not None:
-            self._sizes[owner] = size = shelved.rows.collection.nbytes
+        if entry is not None:
+            self._sizes[owner] = size = entry.rows.collection.nbytes
             self._total += size
 
     def _save_segment(self, owner: str) -> None:
-        if self._shelved[owner].file.is_segment_due:
+        if self._entries[owner].file.is_segment_due:
             self._save(owner)
 
     def _save(self, owner: str) -> None:
-        with suppress(OSError):  # then the blobs are read again
-            self._shelved[owner].file.save()
+        with suppress(OSError):  # the blobs are then read again
+            self._entries[owner].file.save()
 
     def _new(self, owner: str) -> _Entry:
         rows = Rows(self._limits)

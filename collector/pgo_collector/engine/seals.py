@@ -1,13 +1,14 @@
-"""Seals: what a combined blob is made of, at the end of its own file, so that the two can't be parted.
+"""Seals: the list of the profiles inside a combined blob, at the end of the blob's own file, so that the two
+can't be separated.
 
     gzip of the profile | empty gzip members with the packed inputs | one more, the footer, of a fixed size
 
-What follows the profile inflates to nothing. So every reader of gzip reads the profile alone, and the
+Everything after the profile inflates to nothing. So every reader of gzip gets the profile alone, and the
 SHA-256 in the blob's name stays that of the bare protobuf. The inputs are in the "extra" field of the
-members' headers (RFC 1952, 2.3.1.1), up to 64 KiB in each, as the zlib of what the file .inputs says.
+members' headers (RFC 1952, 2.3.1.1), up to 65,000 bytes in each, as the zlib of the text of the .inputs file.
 
-Clients' bodies are stored as they come, but never with a seal: see `received`. Otherwise a client could have
-a profile of its own pass for what others sent.
+Submitted bodies are stored as they come, but never with a seal: `validation` removes it. Otherwise a client
+could pass a profile of its own off as the profiles of others.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ import struct
 import zlib
 from pathlib import Path
 
-# The begin of a gzip header: deflate, with an "extra" field, no time, of an unknown system.
+# The beginning of a gzip header: deflate, with an "extra" field, without a time, from an unknown system.
 _HEADER = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"
 _SUBFIELD = b"PG"
-# The sizes of the extra field and of the subfield in it.
+# The header, with the sizes of the extra field and of the subfield in it.
 _BEFORE = struct.Struct(f"<{len(_HEADER)}sH{len(_SUBFIELD)}sH")
 # An empty deflate stream, the CRC-32 of nothing, and its size.
 _NOTHING = b"\x03\x00" + bytes(8)
 _MOST_PAYLOAD = 65_000
-# A word to know it by, how many bytes the members before it have, and the SHA-256 of what these hold.
+# The footer's payload: a magic word, the size of the members before it, and the SHA-256 of their payloads.
 _MAGIC = b"pgoinput"
 _FOOTER = struct.Struct(f"<{len(_MAGIC)}sQ32s")
 _FOOTER_BYTES = _BEFORE.size + _FOOTER.size + len(_NOTHING)
 
 
 def seal(inputs: bytes) -> bytes:
-    """Return what is to follow the gzip of a combined profile; `inputs` is the text of its .inputs."""
+    """Return the seal to append to the gzip of a combined profile; `inputs` is the text of its .inputs."""
     packed = zlib.compress(inputs)
     members = b"".join(
         _member(packed[start : start + _MOST_PAYLOAD]) for start in range(0, len(packed), _MOST_PAYLOAD)
@@ -42,12 +43,12 @@ def seal(inputs: bytes) -> bytes:
 
 
 def is_sealed(content: bytes) -> bool:
-    """Return whether a file with that content ends as a sealed blob does."""
+    """Return whether a file with this content ends as a sealed blob does."""
     return _footer(content[-_FOOTER_BYTES:]) is not None
 
 
 def seal_size(path: Path) -> int:
-    """Return how many bytes of a file are its seal, 0 if it has none. Raises OSError."""
+    """Return the size of a file's seal in bytes; 0 if it has none. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
@@ -60,7 +61,7 @@ def seal_size(path: Path) -> int:
 
 
 def read_seal(path: Path) -> bytes | None:
-    """Return the text of .inputs that a blob is sealed with; None if it has no seal, or a damaged one.
+    """Return the text of .inputs in a blob's seal; None if the blob has no seal or a damaged one.
 
     Raises OSError.
     """
@@ -84,7 +85,10 @@ def _member(payload: bytes) -> bytes:
 
 
 def _footer(tail: bytes) -> tuple[int, bytes] | None:
-    """Return what a footer says: the length of the members before it, and the digest of what they hold."""
+    """Return what a footer has: the size of the members before it, and the SHA-256 of their payloads.
+
+    Returns None if this isn't a footer.
+    """
     if len(tail) != _FOOTER_BYTES:
         return None
     magic, length, digest = _FOOTER.unpack_from(tail, _BEFORE.size)
@@ -94,7 +98,7 @@ def _footer(tail: bytes) -> tuple[int, bytes] | None:
 
 
 def _payload(members: bytes) -> bytes:
-    """Return what is in the headers of some members; damaged ones give something else."""
+    """Return the joined payloads of members. It doesn't check them: those of damaged members are garbage."""
     parts, begin = [], 0
     while begin + _BEFORE.size <= len(members):
         *_, size = _BEFORE.unpack_from(members, begin)

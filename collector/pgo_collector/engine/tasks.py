@@ -1,6 +1,7 @@
-"""What worker processes do: the heavy steps on files, as functions that pickle, and what they return.
+"""Tasks of worker processes: the heavy steps of merges, reports and releases, and the results they return.
 
-Profiles travel between processes as file names. What was just received is for `received`.
+Profiles travel between processes as file names. `validation` has the task for submitted bodies, `queries`
+those for tables, timelines and flame graphs.
 """
 
 from __future__ import annotations
@@ -35,37 +36,38 @@ from pprof_merge import (
 )
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, collect
-from pgo_collector.engine.outputs import Written, for_the_server, refusing_large, too_large, write_pieces
+from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, read_merge_inputs
+from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import TYPES
 
-# To give back what is free takes longer the more is in use: tens of milliseconds with thousands of services,
-# which is not worth it after each of them.
+# Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
+# takes tens of milliseconds, too long to do after every few blobs.
 _WORTH_TRIMMING = 32
 
 
-# What is written where there is nothing to merge.
-_NOTHING = Written(0, "")
+# Stands for the file that isn't written if there is nothing to merge.
+_NOTHING = WrittenFile(0, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """What a merge made: its etag, the facts of the profile, and what was written of it; None if there was no
-    blob to take.
+class MergeResult:
+    """A merge that was made: its etag, the facts of the profile, and the file that was written.
+
+    `facts` is None, and there is no file, if no blob could be merged.
     """
 
     etag: str
     facts: Facts | None
     left_out: tuple[LeftOut, ...]
-    written: Written = _NOTHING
+    written: WrittenFile = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """A report as JSON, None if no blob could be read."""
+class ReportResult:
+    """A report as JSON; None if no blob could be merged."""
 
     report: bytes | None
     left_out: tuple[LeftOut, ...]
@@ -73,10 +75,11 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class CandidateStats:
-    """What is to be known of a merge before it is released.
+    """The facts that decide whether a merge is released.
 
-    `overlap` is None where there is no release before it, or none that it can be compared with: one is
-    damaged, or Go's compiler would refuse one of the two.
+    `digest` is the SHA-256 of the bare protobuf, `sha256` that of the file, both in hex; `size` is the file's
+    in bytes. `overlap` is None if there is no release before, or if it can't be compared: it is damaged, or
+    Go's compiler would refuse one of the two.
     """
 
     digest: str
@@ -88,15 +91,15 @@ class CandidateStats:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A stored blob that can't be read, and why."""
+    """The reason why a stored blob can't be read."""
 
     reason: str
 
 
 def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
-    """The facts of stored blobs, each of a type.
+    """Return the facts of stored blobs, given by path and type, or why one can't be read.
 
-    They are asked for together, since to ask for one takes longer than to read it.
+    Ask for many at once: asking a worker takes longer than reading one blob.
     """
     contents = [_content(path) for path, _ in blobs]
     decoded = decode_all(
@@ -134,78 +137,78 @@ def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
 
 
 @trim_after
-def merge_blobs(chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget) -> Merged:
-    """Merges blobs into the file `part`, in a form.
+def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: Budget) -> MergeResult:
+    """Merge blobs and write the rendition to the file `part`.
 
-    What can't be read, is damaged, of another kind than most, or can't be weighed so is left out. If that
-    is all, there is no file. Raises NotOfThisProfile, AnswerTooLarge or OSError.
+    A blob is left out if it can't be read, is damaged, is of another kind than most, or can't be weighed in
+    this way. If all are left out, no file is written. Raises NotOfThisProfile, AnswerTooLarge or OSError.
     """
-    collected = collect(chosen, form.weighting)
-    if not len(collected.numbers):
-        return Merged("", None, collected.left_out)
-    profile = collected.merge(form.weighting, form.depth)
-    if form.is_plain:
+    inputs = read_merge_inputs(chosen, rendition.weighting)
+    if not len(inputs.numbers):
+        return MergeResult("", None, inputs.left_out)
+    profile = inputs.merge(rendition.weighting, rendition.depth)
+    if rendition.is_plain:
         protobuf = encode(profile)
-        with refusing_large(_named(form)):
+        with refuse_too_large(_format_prefix(rendition)):
             budget.check(len(protobuf), "select fewer profiles, or take the format go")
         written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
-        written = _form(profile, form, part, budget)
+        written = _write_rendition(profile, rendition, part, budget)
         digest = written.sha256
-        etag = f"{digest}-{form.format.name}"
+        etag = f"{digest}-{rendition.format.name}"
     facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
-    return Merged(etag, facts, collected.left_out, written)
+    return MergeResult(etag, facts, inputs.left_out, written)
 
 
 def read_rows(chosen: ChosenBlobs) -> None:
-    """Reads blobs ahead of the merges that want them."""
-    ROW_CACHE.take_in(chosen.owner, chosen.blobs)
-    ROW_CACHE.keep(chosen.owner)
+    """Read blobs ahead of the merges that need them."""
+    ROW_CACHE.load(chosen.owner, chosen.blobs)
+    ROW_CACHE.enforce_budget(chosen.owner)
     if len(chosen.blobs) >= _WORTH_TRIMMING:
         trim_heap()
 
 
 def save_rows() -> None:
-    """Puts what this process has read on disk, for the one after it. Raises OSError."""
+    """Write the rows of this process to disk, for the next one. Raises OSError."""
     ROW_CACHE.save()
 
 
 def drop_rows(owner: str, live: int) -> None:
-    """Drops what is known of an owner's blobs, if there is far more of it than so many live ones need."""
+    """Delete an owner's rows if they have more than twice as many profiles as there are `live` blobs."""
     if len(ROW_CACHE.rows(owner).collection) > 2 * live:
-        ROW_CACHE.drop(owner)
+        ROW_CACHE.delete(owner)
 
 
 @trim_after
 def report_blobs(
     chosen: ChosenBlobs, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
-) -> Reported:
-    """Reports on the merge of blobs as of now; `symbols` is a file of a program's functions, `released` the
-    profile to compare with, which plays no part if it can't be read or compared.
+) -> ReportResult:
+    """Report on the merge of blobs as of `now_nanos`.
 
-    Raises SymbolsUnreadable, or OSError for that file, and AnswerTooLarge. What a merge leaves out plays no
-    part.
+    `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
+    if it can't be read or compared. Blobs that a merge leaves out are ignored, too. Raises SymbolsUnreadable,
+    OSError for the file of symbols, or AnswerTooLarge.
     """
     try:
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
     except SymbolsInvalid as error:
         raise SymbolsUnreadable(str(error)) from error
-    collected = collect(chosen)
-    if not len(collected.numbers):
-        return Reported(None, collected.left_out)
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return ReportResult(None, inputs.left_out)
     against = _released(released)
-    of = collected.collection, collected.subjects, now_nanos
-    with refusing_large("the report: "):
+    of = inputs.collection, inputs.reported_profiles, now_nanos
+    with refuse_too_large("the report: "):
         try:
             made = report(*of, ReportOptions(functions, against), budget)
         except UnfitForFormat:
             made = report(*of, ReportOptions(functions), budget)
-        return Reported(made.json(for_the_server(budget)), collected.left_out)
+        return ReportResult(made.json(server_budget(budget)), inputs.left_out)
 
 
 def _released(release: Path | None) -> Profile | None:
-    """The profile of a release, if it can be read."""
+    """Return the profile of a release; None if there is none or it can't be read."""
     if release is not None:
         with suppress(ProfileError, OSError):
             return decode(release.read_bytes(), STORED_LIMITS)
@@ -213,47 +216,49 @@ def _released(release: Path | None) -> Profile | None:
 
 
 @trim_after
-def convert(merge: Path, digest: str, form: Rendition, part: Path, budget: Budget) -> str:
-    """Writes a merge, the file whose bare protobuf has that digest, in another form; the sha256, hex.
+def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: Budget) -> str:
+    """Write a stored merge in another rendition to the file `part`; return that file's SHA-256 in hex.
 
-    Raises NotOfThisProfile if it can't be written so, AnswerTooLarge, MergeDamaged, or OSError.
+    `digest` is the SHA-256 that the merge's bare protobuf must have. Raises MergeDamaged, NotOfThisProfile if
+    the format can't hold the profile, AnswerTooLarge, or OSError.
     """
     try:
         profile = decode(merge.read_bytes(), STORED_LIMITS)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
-        raise MergeDamaged("it has another content")
-    return _form(profile, form, part, budget).sha256
+        raise MergeDamaged("its content has another SHA-256 than when it was written")
+    return _write_rendition(profile, rendition, part, budget).sha256
 
 
-def _form(profile: Profile, form: Rendition, part: Path, budget: Budget) -> Written:
-    """Writes a profile in a form to the file `part`."""
+def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget: Budget) -> WrittenFile:
+    """Apply a rendition's rules to a profile and write it in its format to the file `part`."""
     try:
-        return write_pieces(part, form.format.pieces(apply_rules(profile, form.rules), budget))
+        return write_pieces(part, rendition.format.pieces(apply_rules(profile, rendition.rules), budget))
     except OutputTooLarge as error:
-        raise too_large(error, _named(form)) from error
+        raise too_large(error, _format_prefix(rendition)) from error
     except ProfileError as error:
-        raise NotOfThisProfile(f"{_named(form)}{error}") from error
+        raise NotOfThisProfile(f"{_format_prefix(rendition)}{error}") from error
 
 
-def _named(form: Rendition) -> str:
-    return f"format={form.format.name}: "
+def _format_prefix(rendition: Rendition) -> str:
+    return f"format={rendition.format.name}: "
 
 
 @trim_after
 def candidate_stats(merge: Path, release: Path | None, budget: Budget) -> CandidateStats:
-    """Looks at a merge and compares it with the last release; one that has too many calls to be compared
-    within the budget is like one that the compiler refuses. Raises MergeDamaged, or OSError.
+    """Return the facts of a merge and its overlap with the last release. Raises MergeDamaged or OSError.
+
+    The overlap is None, too, if there are too many calls to compare within the budget.
     """
     content = merge.read_bytes()
     try:
         profile = decode(content, STORED_LIMITS)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
-    alike, released = None, _released(release)
+    shared, released = None, _released(release)
     if released is not None:
         with suppress(UnfitForFormat, OutputTooLarge):
-            alike = overlap(profile, released, budget)
+            shared = overlap(profile, released, budget)
     sha256 = hashlib.sha256(content).hexdigest()
-    return CandidateStats(profile.digest.hex(), sha256, len(content), len(profile.samples), alike)
+    return CandidateStats(profile.digest.hex(), sha256, len(content), len(profile.samples), shared)

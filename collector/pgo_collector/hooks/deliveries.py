@@ -1,9 +1,14 @@
-"""Deliveries: events go from the outbox to the endpoint, each at least once, until they are too old."""
+"""Deliveries: the event of a stored profile, and its way from the outbox to the endpoint, at least once.
+
+Events have the payload that the Standard Webhooks specification recommends.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from math import inf
@@ -12,21 +17,49 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.outbox import Failed, Outbox, Waiting
+from pgo_collector.catalog.outbox import FailedEvent, Outbox, WaitingEvent
 from pgo_collector.hooks.endpoint import Attempt, Endpoint, pause_seconds
-from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.facts import Event, Facts
+from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.store.store import Store
 
 _TICK_SECONDS = 1.0
 _AT_ONCE = 8
+_TYPE = "profile.stored"
 _log = structlog.get_logger()
 
 
-class Deliveries:
-    """One of these delivers for a data folder; `tell` hears of outcomes, and how many there were of each.
+def announce(name: BlobName, facts: Facts) -> list[Event]:
+    """Return the one event of a profile that is stored now; it describes the profile as /v1/profiles does."""
+    now = time.time_ns()
+    id_ = f"evt_{secrets.token_hex(16)}"
+    stored_at = format_time(now)
+    body = {
+        "type": _TYPE,
+        "id": id_,
+        "timestamp": stored_at,
+        "data": {
+            "id": str(name),
+            "service": name.series.service,
+            "type": name.series.type,
+            "labels": dict(name.series.labels),
+            "time": format_time(name.identity.time_nanos),
+            "duration_seconds": facts.duration_nanos / 10**9,
+            "bytes": facts.size,
+            "samples": facts.samples,
+            "stored_at": stored_at,
+        },
+    }
+    return [Event(id_, now, json.dumps(body))]
 
-    An event that fails is put off by itself, so that it holds up no other. After a failure nothing is tried
-    for a while, and then one event, so that a receiver which is down isn't met by all that wait.
+
+class Deliveries:
+    """The background task that delivers a data folder's events; there must be only one.
+
+    `tell` is called with each outcome and its number of events. A failed event is postponed by itself, so
+    that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
+    that a receiver that is down doesn't get all waiting events at once.
     """
 
     def __init__(
@@ -41,8 +74,8 @@ class Deliveries:
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
 
-    async def follow(self) -> NoReturn:
-        """Delivers until it is cancelled; what is then under way is tried again after the next start."""
+    async def run(self) -> NoReturn:
+        """Deliver events until cancelled; attempts that are cut short are repeated after the next start."""
         async with self._endpoint:
             while True:
                 try:
@@ -56,7 +89,10 @@ class Deliveries:
                 await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
     async def _round(self) -> bool:
-        """Delivers what is due, if it may be tried; whether there may be more. Raises SQLAlchemyError."""
+        """Deliver the due events, unless in a pause; return whether more may be due.
+
+        Raises SQLAlchemyError.
+        """
         now = time.time_ns()
         await self._drop(now)
         if time.monotonic() < self._not_before:
@@ -68,7 +104,7 @@ class Deliveries:
         return len(events) == most and time.monotonic() >= self._not_before
 
     async def _drop(self, now: int) -> None:
-        """Drops what has waited for too long, and what is too much."""
+        """Drop events that have waited for too long, and the oldest ones of too many."""
         backlog = await asyncio.to_thread(self._outbox.backlog)
         if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._most_nanos:
             oldest = int(now - self._most_nanos)
@@ -81,8 +117,8 @@ class Deliveries:
             self._tell(reason, count)
             _log.error("events dropped", reason=reason, count=count)
 
-    async def _deliver(self, events: list[Waiting]) -> None:
-        """Tries each of them once, all at the same time; those that are done count if this is cancelled."""
+    async def _deliver(self, events: list[WaitingEvent]) -> None:
+        """Try each event once, all at the same time; if cancelled, record the attempts that have ended."""
         tasks = {asyncio.create_task(self._endpoint.post(event)): event for event in events}
         try:
             await asyncio.wait(tasks)
@@ -90,11 +126,11 @@ class Deliveries:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self._settle(
+            await self._record(
                 {event: task.result() for task, event in tasks.items() if not task.cancelled()}
             )
 
-    async def _settle(self, attempts: Mapping[Waiting, Attempt]) -> None:
+    async def _record(self, attempts: Mapping[WaitingEvent, Attempt]) -> None:
         delivered, failed, asked = [], [], 0.0
         for event, attempt in attempts.items():
             self._tell(attempt.outcome, 1)
@@ -104,7 +140,7 @@ class Deliveries:
                 continue
             asked = max(asked, attempt.asked_seconds)
             seconds = max(_backoff(event.attempts + 1), attempt.asked_seconds)
-            failed.append(Failed(event.number, time.time_ns() + int(seconds * 10**9)))
+            failed.append(FailedEvent(event.number, time.time_ns() + int(seconds * 10**9)))
             _log.warning(
                 "event not delivered", id=event.id, attempt=event.attempts + 1, reason=attempt.reason
             )
@@ -117,18 +153,18 @@ class Deliveries:
         if any(attempt.outcome == "gone" for attempt in attempts.values()):
             self._hold(inf)
             _log.error("the receiver is gone, no event is tried until the next start")
-        await self._store.write(self._outbox.settle, delivered, failed)
+        await self._store.write(self._outbox.record_attempts, delivered, failed)
 
     def _hold(self, seconds: float) -> None:
-        """Nothing is tried for so long."""
+        """Try nothing for so many seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
 
 class NoDeliveries:
-    """Deliveries that are off; what is in the outbox stays there."""
+    """The background task of a collector without a webhook: events in the outbox stay there."""
 
-    async def follow(self) -> None:
-        """Nothing."""
+    async def run(self) -> None:
+        """Deliver nothing."""
 
 
 def _backoff(failures: int) -> float:

@@ -1,4 +1,4 @@
-"""The endpoint: where events are posted, and what became of an attempt."""
+"""The endpoint: the receiver's URL, to which signed events are posted, and the outcome of an attempt."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from typing import Literal, Self
 
 import httpx
 
-from pgo_collector.catalog.outbox import Waiting
+from pgo_collector.catalog.outbox import WaitingEvent
 from pgo_collector.errors import SecretUnusable
 
-# Of an answer's body, of which nothing is wanted, so much is read to keep the connection.
+# An answer's body is ignored; so many bytes of it are read, so that the connection can be used again.
 _MOST_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an attempt; of one that failed, why, and after how many seconds the receiver wants the
-    next one, or any other.
+    """The outcome of an attempt to deliver an event.
+
+    If it failed, `reason` says why, and `asked_seconds` how long the receiver asks to wait before the next
+    attempt with any event.
     """
 
     outcome: Literal["delivered", "failed", "gone"]
@@ -38,15 +40,18 @@ class Attempt:
 
 
 class Endpoint:
-    """A URL, as an async context manager."""
+    """The receiver's URL and a client for it, as an async context manager."""
 
     def __init__(self, url: str, secret_file: Path, seconds: float) -> None:
-        """An attempt may take so many seconds. Raises SecretUnusable. Blocks, to load certificates."""
+        """Load secrets and certificates, which blocks. Raises SecretUnusable.
+
+        An attempt may take so many `seconds`.
+        """
         self._url = httpx.URL(url)
         self._secret_file = secret_file
         self._seconds = seconds
         read_secrets(secret_file)
-        # Plain HTTP needs no certificates, and they take long to load.
+        # Plain HTTP needs no certificates, which take long to load.
         self._verify = False if self._url.scheme == "http" else httpx.create_ssl_context()
 
     async def __aenter__(self) -> Self:
@@ -56,8 +61,8 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def post(self, event: Waiting) -> Attempt:
-        """Tries once to deliver an event."""
+    async def post(self, event: WaitingEvent) -> Attempt:
+        """Try once to deliver an event; return the outcome."""
         try:
             secrets = await asyncio.to_thread(read_secrets, self._secret_file)
         except SecretUnusable as error:
@@ -80,7 +85,7 @@ class Endpoint:
 
 
 def _judged(answer: httpx.Response) -> Attempt:
-    """By the status alone; a redirect is no success, since nobody has signed where it leads."""
+    """Return the outcome by the status alone. A redirect is a failure: the operator didn't choose its URL."""
     if answer.is_success:
         return Attempt("delivered")
     reason = f"status {answer.status_code}"
@@ -100,22 +105,25 @@ async def _skim(answer: httpx.Response) -> None:
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 600.0
-# What a receiver may ask for; it could also be wrong about the year.
+# The longest pause that a receiver may ask for: its date may be wrong by years.
 _LONGEST_ASKED_SECONDS = 86_400.0
 
 
 def pause_seconds(failures: int, chance: float) -> float:
-    """How long to wait after so many failures in a row, of which the last is just over.
+    """Return the pause, in seconds, after so many failures in a row.
 
-    Twice as long each time, and then between half and all of it, as `chance` says, from 0 to 1: what failed
-    together is not to come back together.
+    It doubles with each failure, up to a bound, and is then shortened to between half and all of that, by
+    `chance` from 0 to 1, so that events which failed together aren't tried again together.
     """
     longest = min(_FIRST_SECONDS * 2.0 ** min(failures - 1, 30), _LONGEST_SECONDS)
     return longest * (1 + chance) / 2
 
 
 def asked_seconds(header: str | None, now: datetime) -> float:
-    """What a Retry-After header asks for (RFC 9110, 10.2.3: seconds or a date); 0 if that isn't clear."""
+    """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110, 10.2.3).
+
+    Returns 0 if there is none or it is invalid.
+    """
     text = (header or "").strip()
     try:
         seconds = float(int(text)) if text.isdecimal() else _seconds_until(text, now)
@@ -130,11 +138,11 @@ def _seconds_until(date: str, now: datetime) -> float:
 
 
 _PREFIX = "whsec_"
-_SIZES = range(24, 65)  # bytes, as the specification has them
+_SIZES = range(24, 65)  # bytes of a secret in the Standard Webhooks specification
 
 
 def read_secrets(path: Path) -> list[bytes]:
-    """The secrets of a file, one a line. Raises SecretUnusable, which quotes nothing of a line."""
+    """Return the secrets of a file, one a line. Raises SecretUnusable, whose message quotes no line."""
     try:
         text = path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
@@ -142,7 +150,7 @@ def read_secrets(path: Path) -> list[bytes]:
         raise SecretUnusable(f"webhook secrets {path}: {reason}") from error
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise SecretUnusable(f"webhook secrets {path}: there is none")
+        raise SecretUnusable(f"webhook secrets {path}: the file is empty; write one secret a line")
     return [_secret(line, f"webhook secrets {path}, line {number}") for number, line in lines]
 
 
@@ -152,12 +160,12 @@ def _secret(line: str, where: str) -> bytes:
     except binascii.Error:
         secret = b""
     if not line.startswith(_PREFIX) or len(secret) not in _SIZES:
-        raise SecretUnusable(f"{where}: a secret is {_PREFIX} and the base64 of 24 to 64 bytes")
+        raise SecretUnusable(f"{where}: not a secret, which is {_PREFIX} and the base64 of 24 to 64 bytes")
     return secret
 
 
 def signed(id_: str, body: bytes, seconds: int, secrets: Sequence[bytes]) -> dict[str, str]:
-    """The headers of an attempt at that time, in s since 1970; with one signature by each secret."""
+    """Return the headers of an attempt at a time in seconds since 1970, with a signature by each secret."""
     content = f"{id_}.{seconds}.".encode() + body
     digests = [hmac.digest(secret, content, hashlib.sha256) for secret in secrets]
     return {

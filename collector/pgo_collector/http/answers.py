@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pgo_collector.engine.outputs import refusing_large
+from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.http.context import context_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import LeftOut
@@ -51,6 +51,7 @@ def merge_download(
     """A merge to be saved under that name; 304 to a GET or HEAD of a client that has it already."""
     context_of(request).profile = made.etag
     headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+    headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
     if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
@@ -79,7 +80,7 @@ async def json_answer(answer: BaseModel, left_out: Sequence[LeftOut] = ()) -> Re
 
 def check_names(names: Iterable[str], budget: Budget) -> None:
     """Raises AnswerTooLarge where the names of an answer, as JSON has them, are more than the budget."""
-    with refusing_large("the answer: "):
+    with refuse_too_large("the answer: "):
         budget.check(sum(len(name.encode()) + 5 * len(_CONTROL.findall(name)) for name in names), _ADVICE)
 
 

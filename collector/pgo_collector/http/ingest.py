@@ -8,6 +8,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody
+from pgo_collector.errors import EmptyProfile
 from pgo_collector.http.body import Bodies
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
@@ -30,12 +31,19 @@ class Ingest:
         self._largest_body = settings.largest_body
         self._bodies = bodies
 
-    async def submit(self, request: Request, series: Series, created_nanos: int | None = None) -> Submitted:
+    async def submit(
+        self,
+        request: Request,
+        series: Series,
+        created_nanos: int | None = None,
+        *,
+        may_be_empty: bool = True,
+    ) -> Submitted:
         """Store the body of a request in a series and return what was stored.
 
         A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises LabelsInvalid
-        and QuotaUsedUp before the body is read, and what `Bodies.take`, `SubmitBatcher.validate` and
-        `Store.add` raise; an OSError becomes NotStored.
+        and QuotaUsedUp before the body is read, what `Bodies.take`, `SubmitBatcher.validate` and `Store.add`
+        raise, and EmptyProfile for one without samples that may not be empty; an OSError becomes NotStored.
         """
         context = context_of(request)
         series.check_path()
@@ -46,6 +54,8 @@ class Ingest:
         ):
             context.body_bytes = body.size
             valid = await self._validate(SubmittedBody(body.held or part, series.type))
+            if not valid.facts.samples and not may_be_empty:
+                raise EmptyProfile("the profile has no samples")
             submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.held)
             submitted = await self._store.add(submission)
         if submitted.is_new:

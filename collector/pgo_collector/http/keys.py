@@ -194,7 +194,7 @@ class KeyFile:
             raise KeyMalformed(f"keys file {path}: {'; '.join(faults)}")
         self._warn_of_blanks(self.keys)
 
-    async def follow(self) -> NoReturn:
+    async def run(self) -> NoReturn:
         """Takes over what the file says, about a second after it changed; runs until it is cancelled."""
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)

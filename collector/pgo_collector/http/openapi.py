@@ -27,9 +27,11 @@ BASE = ("base_service", "base_labels", "base_from", "base_to", "base_last")
 # What a route adds to its entry that needs no key.
 OPEN: dict[str, Any] = {"security": []}
 
-_DESCRIPTION = """\
-A collector of pprof profiles. HEAD goes wherever GET does. Errors are problem details (RFC 9457). A key for \
-submits or one for merges goes into `Authorization: Bearer`."""
+_DESCRIPTION = (
+    "A collector of pprof profiles. Send a submit key or a merge key as `Authorization:"
+    " Bearer <key>`. Every route that takes GET also takes HEAD. Errors are problem details"
+    " (RFC 9457)."
+)
 
 
 class ProblemDetails(BaseModel):
@@ -38,7 +40,7 @@ class ProblemDetails(BaseModel):
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=[HTTPStatus.NOT_FOUND.phrase])
     status: int = Field(examples=[HTTPStatus.NOT_FOUND.value])
-    detail: str = Field(examples=["no such profile is stored"])
+    detail: str = Field(examples=["no stored profile matches the selection"])
 
 
 def parameters(*names: str, body: str | None = None) -> dict[str, Any]:

@@ -35,29 +35,32 @@ def _number(default: int, most: int) -> dict[str, Any]:
 # Of every parameter its schema, and what it means.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
-        "service": (_TEXT, "The program; without it the default one. For questions `*` is the whole fleet."),
-        "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "What was measured."),
-        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: which labels. Of a submit, the labels themselves."),
-        "from": (_TEXT, "Taken from then on: a date, or RFC 3339."),
-        "to": (_TEXT, "Taken before then: a date, or RFC 3339."),
-        "last": (_TEXT, "In place of `from`: `7d`, up to `to` or now."),
-        "base_service": (_TEXT, "The base's service, if it is another."),
-        "base_labels": (_TEXTS, "The base's labels, if they are others; empty for any."),
-        "base_from": (_TEXT, "The base's `from`; with any of these three, the base has its own time."),
+        "service": (_TEXT, (
+            "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`. Routes"
+            " that answer questions about the fleet take `*` for all services."
+        )),
+        "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "The type of profile."),
+        "labels": (_TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
+        "from": (_TEXT, "Select profiles taken at this time or later: a date or an RFC 3339 time."),
+        "to": (_TEXT, "Select profiles taken before this time: a date or an RFC 3339 time."),
+        "last": (_TEXT, "Use in place of `from`: a length of time, such as `7d`, that ends at `to` or now."),
+        "base_service": (_TEXT, "The base's service. Default: the same service."),
+        "base_labels": (_TEXTS, "The base's labels; empty for any. Default: the same labels."),
+        "base_from": (_TEXT, "The base's `from`. With none of the three, the base has the same time."),
         "base_to": (_TEXT, "The base's `to`."),
         "base_last": (_TEXT, "The base's `last`."),
-        "by": (_choice(*GROUPINGS), "What a row is."),
-        "sort": (_choice("flat", "cum"), "By which of its values a row is large."),
-        "n": (_number(10, 1000), "How many rows."),
-        "function": (_TEXT, "Whose share: the whole name of a function."),
-        "package": (_TEXT, "Whose share: the whole name of a package."),
-        "step": (_choice("hour", "day"), "How long a step is, in UTC."),
-        "limit": (_number(100, 1000), "How many entries a page has."),
-        "cursor": (_TEXT, "`next` of the page before."),
+        "by": (_choice(*GROUPINGS), "What each row stands for."),
+        "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
+        "n": (_number(10, 1000), "The number of rows."),
+        "function": (_TEXT, "The full name of a function. Give this or `package`."),
+        "package": (_TEXT, "The full name of a package. Give this or `function`."),
+        "step": (_choice("hour", "day"), "The length of a step, in UTC."),
+        "limit": (_number(100, 1000), "The number of entries on a page."),
+        "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
-        "weight": (_choice(*WEIGHTS), "By what profiles count."),
-        "half_life": (_TEXT, "`7d`: older profiles count less, by half for each of these."),
-        "and_combine": (_TEXT, "`true`, with POST: the merge takes the place of what it merged."),
+        "weight": (_choice(*WEIGHTS), "What gives each profile its weight in the merge."),
+        "half_life": (_TEXT, "`7d`: halve a profile's weight for each 7 days it is older than the newest."),
+        "and_combine": (_TEXT, "`true`, only with POST: replace the stored profiles by their merge."),
     }
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pgo_collector.errors import BodyTooSlow, NothingSelected, NotStored, QuotaUsedUp
@@ -28,7 +29,7 @@ class Envelope(Response):
     def render(self, content: Any) -> bytes:
         """Writes a list member by member: all at once would hold up every other thread."""
         body = f"[{','.join(map(_text, content))}]" if isinstance(content, list) else _text(content)
-        return f'{{"code":200,"body":{body}}}'.encode()
+        return f'{{"code":200,"body":{body}}}\n'.encode()
 
 
 class ErrorEnvelope(Response):
@@ -44,9 +45,9 @@ class ErrorEnvelope(Response):
             # Its agents give a profile up at any 4xx. WorkerUnavailable is a 503 with such a header anyway.
             case NotStored() | BodyTooSlow() | QuotaUsedUp():
                 status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {**_RETRY_AFTER, **(headers or {})}
-            case NothingSelected():
+            case NothingSelected() | HTTPException(status_code=HTTPStatus.NOT_FOUND):
                 detail = "nothing found"
-        super().__init__(_text({"code": status.value, "error": detail}), status.value, headers)
+        super().__init__(f"{_text({'code': status.value, 'error': detail})}\n", status.value, headers)
 
 
 def is_profefe(path: str) -> bool:
@@ -55,14 +56,15 @@ def is_profefe(path: str) -> bool:
 
 
 def described(name: BlobName) -> dict[str, Any]:
-    """A profile as clients see it; its time in whole seconds."""
+    """Return a profile as clients see it: without `labels` if it has none, its time in whole seconds."""
     series = name.series
+    labels = [{"key": key, "value": value} for key, value in series.labels]
     taken = _EPOCH + timedelta(seconds=name.identity.time_nanos // 10**9)
     return {
         "id": id_of(name),
         "type": series.type,
         "service": series.service,
-        "labels": [{"key": key, "value": value} for key, value in series.labels],
+        **({"labels": labels} if labels else {}),
         "created_at": f"{taken:%Y-%m-%dT%H:%M:%S}Z",
     }
 

@@ -41,7 +41,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:
                 every = [blob.name.series.rolled_up(kept_labels) for blob in taken]
-                series = reduce(Series.joined, every)
+                series = reduce(Series.merged_with, every)
                 await store.write(_replace, store, series, taken, merged.facts, part)
 
 
@@ -54,12 +54,12 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
-    counted_by = store.catalog.counted_by(ids)
-    inputs = {name, *chain.from_iterable(counted_by.values())}
+    counted = store.catalog.profiles_counted_by(ids)
+    inputs = {name, *chain.from_iterable(counted.values())}
     if any(blob.name == name for blob in taken):  # the others added nothing to it
         inputs_size = store.blobs.write_inputs(name, inputs)
     elif (
-        store.catalog.counting(name) is not None
+        store.catalog.counting_blob(name) is not None
     ):  # someone submitted this very merge: the next combine takes it in
         return
     else:

@@ -18,9 +18,9 @@ from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
 
 
-def live_blobs(store: Store, selection: Selection, most: int | None = None) -> list[Blob]:
-    """The blobs that count, the first `most` in canonical order. Raises NothingSelected."""
-    blobs = store.catalog.live(selection, most)
+def live_blobs(store: Store, selection: Selection, newest: int | None = None) -> list[Blob]:
+    """The blobs that count, or only so many of the `newest`, in canonical order. Raises NothingSelected."""
+    blobs = store.catalog.live(selection, newest)
     if not blobs:
         raise NothingSelected
     return blobs
@@ -44,10 +44,10 @@ def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> 
     return ChosenBlobs(service, type_, stored)
 
 
-def choose_now(store: Store, selection: Selection) -> tuple[str, ChosenBlobs]:
-    """The fingerprint of the blobs that count now, and the blobs, of which there may be none."""
-    with store.catalog.state(selection) as (fingerprint, blobs):
-        return fingerprint, chosen_of(store, selection.service, selection.type, blobs)
+def choose_now(store: Store, selection: Selection) -> ChosenBlobs:
+    """Return the blobs that count now, of which there may be none."""
+    blobs = store.catalog.live(selection)
+    return chosen_of(store, selection.service, selection.type, blobs)
 
 
 def fingerprint_of(blobs: str, form: Rendition) -> str:

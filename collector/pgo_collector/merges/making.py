@@ -15,9 +15,10 @@ from pprof_merge import UNBOUNDED, Budget
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
-from pgo_collector.engine.tasks import Merged, merge_blobs
+from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.selection import Coarse
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -25,7 +26,7 @@ _log = structlog.get_logger()
 
 async def make_merge(
     store: Store, chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget = UNBOUNDED
-) -> Merged:
+) -> MergeResult:
     """Writes the merge of some blobs to the file `part`.
 
     Raises NothingToMerge where none can be taken, NotOfThisProfile, AnswerTooLarge, WorkerUnavailable or
@@ -44,20 +45,24 @@ async def make_merge(
 
 @dataclass(frozen=True, slots=True)
 class OpenMerge:
-    """`etag` is the sha256 of the bare protobuf, hex, for the merge itself; for another form of it the
-    sha256 of the file, and the format's name. `size` is that of the file, in bytes.
+    """A merge with its open file, and what its answer's headers say; all of it is of one moment.
+
+    `etag` is the SHA-256 of the bare protobuf, in hex, for the merge itself; for another rendition it is the
+    SHA-256 of the file, and the format's name. `size` is that of the file, in bytes. `coarse` says where the
+    selection was finer than what is stored, `left_out` which blobs couldn't be merged.
     """
 
     etag: str
     size: int
     left_out: tuple[LeftOut, ...]
+    coarse: Coarse
     file: BinaryIO
 
     @classmethod
-    def at(cls, path: Path, etag: str, left_out: tuple[LeftOut, ...]) -> Self:
-        """Opens the file of a merge. Raises OSError."""
+    def at(cls, path: Path, etag: str, left_out: tuple[LeftOut, ...], coarse: Coarse) -> Self:
+        """Open the file of a merge. Raises OSError."""
         file = path.open("rb")
-        return cls(etag, os.fstat(file.fileno()).st_size, left_out, file)
+        return cls(etag, os.fstat(file.fileno()).st_size, left_out, coarse, file)
 
 
 class Locks:

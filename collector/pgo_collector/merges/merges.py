@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import structlog
 from pprof_merge import UNBOUNDED, Budget
@@ -18,13 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Merge
 from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import choose_now, chosen_of, fingerprint_of, live_blobs
+from pgo_collector.merges.inputs import chosen_of, fingerprint_of, live_blobs
 from pgo_collector.merges.making import Locks, OpenMerge, make_merge
-from pgo_collector.model.selection import Selection
-from pgo_collector.store.garbage import tidy
+from pgo_collector.model.selection import EXACT, Coarse, Selection
+from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store, not_stored
 
 # For so long a file that was found to be whole is taken to be so, as long as it is the same.
@@ -36,13 +38,21 @@ _log = structlog.get_logger()
 _FileIdentity = tuple[int, int, int, int]
 
 
+class _Resolved(NamedTuple):
+    """What a selection was at one moment: what its merge is kept as, and the blobs that are to be merged."""
+
+    fingerprint: str
+    coarse: Coarse
+    chosen: ChosenBlobs
+
+
 class Merges:
     """The merges of all that is stored.
 
     An answer is within a `budget`; what a combine stores is no larger than what it was made from, and isn't
-    bounded by it. Of a service and type, one is made at a time. Whoever waits for it looks again when it is
-    done: most often it is then the one they want, and if a profile came in meanwhile, a single merge serves
-    all.
+    bounded by it. Of a service and type, one is made at a time. A request that has to wait looks again when
+    it has its turn: most often the merge that it wants is there by then, and if profiles came in meanwhile, a
+    single merge serves all that waited.
     """
 
     def __init__(self, store: Store, locks: Locks, kept: int, budget: Budget = UNBOUNDED) -> None:
@@ -52,93 +62,135 @@ class Merges:
         self._locks = locks
         self._checked = _Checked(kept)
 
-    async def current(self, selection: Selection, form: Rendition) -> OpenMerge:
-        """The merge as of now, which holds every profile answered for before the call.
+    async def current(self, selection: Selection, rendition: Rendition) -> OpenMerge:
+        """Return the merge as of now, which holds every profile that was answered for before the call.
 
         Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
-        try:
-            found = await asyncio.to_thread(self._find, selection, form)
-        except (OSError, SQLAlchemyError) as error:
-            raise not_stored("merge", error) from error
-        if found is not None:
-            return found
-        async with self._locks.of(selection.service, selection.type):
-            return await self._current(selection, form)
+        with _storage_errors():
+            found = await asyncio.to_thread(self._find, selection, rendition)
+            if isinstance(found, OpenMerge):
+                return found
+            lock = self._locks.of(selection.service, selection.type)
+            has_to_wait = lock.locked()
+            async with lock:
+                if has_to_wait:  # by now there may be a merge, or more to merge
+                    return await self._find_or_make(selection, rendition)
+                return await self._make(found, rendition)
 
-    async def of(self, blobs: Sequence[Blob], form: Rendition) -> OpenMerge:
-        """The merge of just these blobs, which are of one service and type. It isn't kept.
+    async def of(self, blobs: Sequence[Blob], rendition: Rendition, coarse: Coarse = EXACT) -> OpenMerge:
+        """Return the merge of just these blobs, which are of one service and type. It isn't kept.
 
         Raises as `current` does.
         """
         series = blobs[0].name.series
-        chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
-        async with self.store.part() as part:
-            try:
-                merged = await make_merge(self.store, chosen, form, part, self.budget)
-                return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out)
-            except OSError as error:
-                raise not_stored("merge", error) from error
+        with _storage_errors():
+            chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
+            async with self.store.part() as part:
+                merged = await make_merge(self.store, chosen, rendition, part, self.budget)
+                return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out, coarse)
 
-    async def combine(self, selection: Selection, form: Rendition) -> OpenMerge:
-        """The merge as of now; and from now on each series stands in the store as one profile.
+    async def of_newest(self, selection: Selection, most: int, rendition: Rendition) -> OpenMerge:
+        """Return the merge of the newest blobs of a selection, no more than `most`. It isn't kept.
 
-        Blobs that couldn't be read stay as they are, and so does what came in meanwhile. What is stored
-        are the merges themselves, whatever the form. Raises as `current` does.
+        Raises as `current` does.
         """
-        async with self._locks.of(selection.service, selection.type):
-            try:
+        with _storage_errors():
+            state, blobs = await asyncio.to_thread(self.store.catalog.resolve_newest, selection, most)
+        if not blobs:
+            raise NothingSelected
+        coarse = replace(state.coarse, blobs=state.coarse.blobs & {blob.id for blob in blobs})
+        return await self.of(blobs, rendition, coarse)
+
+    async def combine(self, selection: Selection, rendition: Rendition) -> OpenMerge:
+        """Combine each series of a selection into one stored profile, and return the merge as of then.
+
+        Blobs that couldn't be read stay as they are, and so does what came in meanwhile. What is stored are
+        the merges themselves, whatever the rendition that is returned. Raises as `current` does.
+        """
+        with _storage_errors():
+            async with self._locks.of(selection.service, selection.type):
                 blobs = await asyncio.to_thread(live_blobs, self.store, selection)
                 ordered = sorted(blobs, key=lambda blob: blob.name.series)
                 for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
                     if len(own) > 1:
                         await combine_blobs(self.store, own)
-                await tidy(self.store, selection.service, selection.type)
-            except (OSError, SQLAlchemyError) as error:
-                raise not_stored("merge", error) from error
-            return await self._current(selection, form)
+                await collect_garbage(self.store, selection.service, selection.type)
+                return await self._find_or_make(selection, rendition)
 
-    async def _current(self, selection: Selection, form: Rendition) -> OpenMerge:
-        try:
-            return await asyncio.to_thread(self._find, selection, form) or await self._make(selection, form)
-        except (OSError, SQLAlchemyError) as error:
-            raise not_stored("merge", error) from error
+    async def _find_or_make(self, selection: Selection, rendition: Rendition) -> OpenMerge:
+        found = await asyncio.to_thread(self._find, selection, rendition)
+        return found if isinstance(found, OpenMerge) else await self._make(found, rendition)
 
-    def _find(self, selection: Selection, form: Rendition) -> OpenMerge | None:
-        """The merge that is kept, unless it lacks what was damaged, which may be mended."""
+    def _find(self, selection: Selection, rendition: Rendition) -> OpenMerge | _Resolved:
+        """Return the merge that is kept of a selection, or what there is to merge; reads the catalog once.
+
+        A kept merge that lacks what was damaged is made again, since that may be mended; so is one that is
+        damaged itself. Raises NothingSelected.
+        """
         catalog = self.store.catalog
-        merge = catalog.merge(fingerprint_of(catalog.fingerprint(selection), form))
-        if merge is None or any(left.is_damaged for left in merge.left_out):
+
+        def take(blobs: Iterator[Blob]) -> ChosenBlobs:
+            return chosen_of(self.store, selection.service, selection.type, blobs)
+
+        def kept_as(blobs: str) -> str:
+            return fingerprint_of(blobs, rendition)
+
+        known = catalog.known_state(selection)
+        if known is not None:
+            merge = catalog.merge(kept_as(known.fingerprint))
+            if merge is not None and (opened := self._opened(merge, known.coarse)) is not None:
+                return opened
+        state, found = catalog.resolve_merge(selection, take, kept_as)
+        if not isinstance(found, Merge):
+            chosen = found
+        elif (opened := self._opened(found, state.coarse)) is not None:
+            return opened
+        else:
+            state, chosen = catalog.resolve(selection, take)
+        if not len(chosen.blobs):
+            raise NothingSelected
+        return _Resolved(kept_as(state.fingerprint), state.coarse, chosen)
+
+    def _opened(self, merge: Merge, coarse: Coarse) -> OpenMerge | None:
+        """Return a kept merge, None where it has to be made again."""
+        if any(left.is_damaged for left in merge.left_out):
             return None
         with suppress(FileNotFoundError):
-            found = self._open(merge)
-            if found.size == merge.size and self._checked.is_whole(merge, found.file):
-                return found
-            found.file.close()
+            opened = self._open(merge, coarse)
+            if opened.size == merge.size and self._checked.is_whole(merge, opened.file):
+                return opened
+            opened.file.close()
             _log.warning("a merge is damaged, made anew", merge=merge.etag)
         return None
 
-    async def _make(self, selection: Selection, form: Rendition) -> OpenMerge:
-        store = self.store
-        state, chosen = await asyncio.to_thread(choose_now, store, selection)
-        if not len(chosen.blobs):
-            raise NothingSelected
-        async with store.part() as part:
-            merged = await make_merge(store, chosen, form, part, self.budget)
-            merge = Merge(fingerprint_of(state, form), merged.etag, *merged.written, merged.left_out)
-            return await store.write(self._keep, merge, part)
+    async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:
+        async with self.store.part() as part:
+            made = await make_merge(self.store, resolved.chosen, rendition, part, self.budget)
+            merge = Merge(resolved.fingerprint, made.etag, *made.written, made.left_out)
+            return await self.store.write(self._keep, merge, resolved.coarse, part)
 
-    def _keep(self, merge: Merge, part: Path) -> OpenMerge:
-        """Puts the file `part` into merged/, in the place of the oldest there."""
+    def _keep(self, merge: Merge, coarse: Coarse, part: Path) -> OpenMerge:
+        """Put the file `part` into merged/, in the place of the oldest there."""
         folder = self.store.folder
         part.replace(folder.merged_file(merge.fingerprint))
-        for fingerprint in self.store.catalog.remember(merge, self._kept):
+        for fingerprint in self.store.catalog.keep_merge(merge, self._kept):
             folder.merged_file(fingerprint).unlink(missing_ok=True)
-        return self._open(merge)
+        return self._open(merge, coarse)
 
-    def _open(self, merge: Merge) -> OpenMerge:
-        return OpenMerge.at(self.store.folder.merged_file(merge.fingerprint), merge.etag, merge.left_out)
+    def _open(self, merge: Merge, coarse: Coarse) -> OpenMerge:
+        path = self.store.folder.merged_file(merge.fingerprint)
+        return OpenMerge.at(path, merge.etag, merge.left_out, coarse)
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Tell a client of a failure of disk or catalog."""
+    try:
+        yield
+    except (OSError, SQLAlchemyError) as error:
+        raise not_stored("merge", error) from error
 
 
 class _Checked:

@@ -28,10 +28,10 @@ class Warming:
         self._store = store
         self.read = self.total = 0
 
-    async def follow(self) -> None:
+    async def run(self) -> None:
         """Reads all, service after service; those last that have the newest profiles."""
         try:
-            owners = await asyncio.to_thread(self._store.catalog.owners_of_blobs)
+            owners = await asyncio.to_thread(self._store.catalog.live_counts)
             self.total = sum(owners.values())
             for (service, type_), count in owners.items():
                 before = self.read
@@ -42,7 +42,7 @@ class Warming:
 
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
-        _, every = await asyncio.to_thread(choose_now, self._store, Selection(service, type_))
+        every = await asyncio.to_thread(choose_now, self._store, Selection(service, type_))
         for begin in range(0, len(every.blobs), _BATCH):
             batch = every.blobs.take(np.arange(begin, min(begin + _BATCH, len(every.blobs))))
             await self._store.workers.run_for(every.owner, read_rows, replace(every, blobs=batch))

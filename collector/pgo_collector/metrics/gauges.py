@@ -42,26 +42,32 @@ class Gauges(Collector):
         """Yield the current values; the totals of stored profiles may be a minute old."""
         workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
-        yield _gauge("workers_busy", "Worker processes that have something to do.", workers.busy)
-        yield _gauge("tasks_waiting", "Tasks that wait for a worker process.", workers.queued)
+        yield _gauge("workers_busy", "Worker processes that are running a task.", workers.busy)
+        yield _gauge("tasks_waiting", "Tasks waiting for a worker process.", workers.queued)
         yield _gauge(
             "oldest_task_seconds",
-            "How long ago the oldest task was asked for that isn't done; 0 if there is none.",
+            "Age of the oldest unfinished task, in seconds; 0 if there is none.",
             workers.oldest_task_seconds,
         )
-        yield _gauge("rows_bytes", "Memory that decoded profiles take in the workers.", workers.rows_bytes)
+        yield _gauge(
+            "rows_bytes", "Memory that decoded profiles take in the workers, in bytes.", workers.rows_bytes
+        )
         yield _gauge(
             "warming_profiles",
-            "Profiles that workers read ahead after the start: all, as far as known.",
+            "Stored profiles that the workers read ahead after a start, as far as known.",
             warming.total,
         )
-        yield _gauge("warmed_profiles", "Of these, those that have been read.", warming.read)
+        yield _gauge("warmed_profiles", "How many of the warming profiles have been read.", warming.read)
         yield _gauge(
             "upkeep_done_timestamp_seconds",
-            "When the last run of roll-ups and retention ended well; before that, of the start.",
+            "When the last run of roll-ups and retention succeeded; the time of the start before the first.",
             upkeep.done_at,
         )
-        yield _gauge("upkeep_pause_seconds", "The pause after each run: PGOF_UPKEEP_SECONDS.", upkeep.pause)
+        yield _gauge(
+            "upkeep_pause_seconds",
+            "Pause between two runs of roll-ups and retention: PGOF_UPKEEP_SECONDS.",
+            upkeep.pause,
+        )
         yield from self._replacements()
         yield from self._background_tasks()
         yield from self._events()
@@ -71,8 +77,8 @@ class Gauges(Collector):
     def _replacements(self) -> Iterator[Metric]:
         replaced = CounterMetricFamily(
             f"{_PREFIX}_worker_replacements",
-            "Worker processes that were replaced, since they died, hung, took too long or too much memory, or"
-            " nobody waited for them.",
+            "Worker processes replaced, by reason: they died, hung, took too long or too much memory,"
+            " or nobody waited for their task any more.",
             labels=["reason"],
         )
         for reason, count in self._store.workers.replaced.items():
@@ -82,11 +88,13 @@ class Gauges(Collector):
     def _background_tasks(self) -> Iterator[Metric]:
         failing = _gauge(
             "background_task_failing",
-            "Whether a background task has failed and waits to be started again: 1 or 0.",
+            "Whether a background task has failed and waits to be restarted: 1 or 0.",
             labels=["task"],
         )
         restarts = CounterMetricFamily(
-            f"{_PREFIX}_background_task_restarts", "How often it was started again.", labels=["task"]
+            f"{_PREFIX}_background_task_restarts",
+            "Restarts of a background task after a failure.",
+            labels=["task"],
         )
         for task, count in self._background.restarts.items():
             failing.add_metric([task], task in self._background.failing)
@@ -98,16 +106,20 @@ class Gauges(Collector):
         with suppress(SQLAlchemyError):
             events, oldest = self._outbox.backlog()
             age = 0.0 if oldest is None else max(time.time() - oldest / 10**9, 0.0)
-            yield _gauge("events_waiting", "Events that wait to be delivered.", events)
+            yield _gauge("events_waiting", "Events waiting to be delivered.", events)
             yield _gauge(
-                "oldest_event_seconds", "How long the oldest of them has waited; 0 if none does.", age
+                "oldest_event_seconds",
+                "How long the oldest waiting event has waited, in seconds; 0 if there is none.",
+                age,
             )
 
     def _disk(self) -> Iterator[GaugeMetricFamily]:
         with suppress(OSError):
             disk = shutil.disk_usage(self._store.folder.path)
-            yield _gauge("disk_bytes", "Size of the data folder's file system.", disk.total)
-            yield _gauge("disk_free_bytes", "Space that is left on it.", disk.free)
+            yield _gauge("disk_bytes", "Size of the data folder's file system, in bytes.", disk.total)
+            yield _gauge(
+                "disk_free_bytes", "Free space on the data folder's file system, in bytes.", disk.free
+            )
 
     def _stored(self) -> Iterator[GaugeMetricFamily]:
         with self._lock, suppress(SQLAlchemyError):
@@ -115,7 +127,9 @@ class Gauges(Collector):
                 self._totals = self._inventory.totals()
                 self._read_at = time.monotonic()
         profiles = _gauge("stored_profiles", "Stored profiles, by kind: single or combined.", labels=["kind"])
-        size = _gauge("stored_bytes", "Their size on disk.", labels=["kind"])
+        size = _gauge(
+            "stored_bytes", "Size of stored profiles on disk, by kind: single or combined.", labels=["kind"]
+        )
         for kind, totals in self._totals.items():
             profiles.add_metric([kind], totals.profiles)
             size.add_metric([kind], totals.size)

@@ -39,29 +39,31 @@ class PrometheusMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info(_PREFIX, "The collector.", registry=registry).info({"version": version("pgo-collector")})
+        Info(_PREFIX, "The collector's version.", registry=registry).info(
+            {"version": version("pgo-collector")}
+        )
         self._requests = Counter(
             f"{_PREFIX}_requests",
-            "Requests that have ended.",
+            "Finished requests.",
             ("route", "method", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             f"{_PREFIX}_request_seconds",
-            "From a request's head to the end of its answer.",
+            "Time from the head of a request to the end of its answer, in seconds.",
             ("route", "method"),
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
         self._received = Counter(
-            f"{_PREFIX}_received_bytes", "Bytes of bodies that came in.", ("route",), registry=registry
+            f"{_PREFIX}_received_bytes", "Bytes of request bodies received.", ("route",), registry=registry
         )
         self._sent = Counter(
-            f"{_PREFIX}_sent_bytes", "Bytes of bodies that went out.", ("route",), registry=registry
+            f"{_PREFIX}_sent_bytes", "Bytes of response bodies sent.", ("route",), registry=registry
         )
         self._submits = Counter(
             f"{_PREFIX}_submits",
-            "Submits, stored, duplicate, or refused for a reason.",
+            "Submits, by outcome: stored, duplicate, or refused for a reason.",
             ("outcome", "reason"),
             registry=registry,
         )
@@ -72,13 +74,13 @@ class PrometheusMetrics:
             self._submits.labels(outcome, "")
         self._key_used = Gauge(
             f"{_PREFIX}_key_used_timestamp_seconds",
-            "When a key was last used, by its name, or else its fingerprint.",
+            "When a key was last used, by the key's name, or its fingerprint if it has none.",
             ("key",),
             registry=registry,
         )
         self._tasks = Histogram(
             f"{_PREFIX}_task_seconds",
-            "From asking a worker process for a task to its end.",
+            "Time from the request for a worker's task to its end, in seconds, with the wait for a worker.",
             ("task",),
             buckets=_TASK_SECONDS,
             registry=registry,
@@ -86,7 +88,7 @@ class PrometheusMetrics:
 
         self._deliveries = Counter(
             f"{_PREFIX}_deliveries",
-            "Attempts to deliver an event, and events that were dropped, by outcome.",
+            "Attempts to deliver an event, and dropped events, by outcome.",
             ("outcome",),
             registry=registry,
         )
@@ -95,13 +97,13 @@ class PrometheusMetrics:
 
         self._refused = Counter(
             f"{_PREFIX}_connections_refused",
-            "Connections that were refused or closed, and requests that no route saw, by reason.",
+            "Connections refused or closed, and requests refused before they reached a route, by reason.",
             ("reason",),
             registry=registry,
         )
         for reason in REFUSALS:  # as above
             self._refused.labels(reason)
-        self._connections = Gauge(f"{_PREFIX}_connections", "Connections that are open.", registry=registry)
+        self._connections = Gauge(f"{_PREFIX}_connections", "Open connections.", registry=registry)
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
         """Implement `Metrics`."""

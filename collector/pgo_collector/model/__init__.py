@@ -1,6 +1,7 @@
-"""Model: the values that all other rooms speak in. They do no I/O.
+"""Model: the values that all other rooms use. They do no I/O.
 
-`series` (service, type and labels), `selection` (which profiles are asked for), `blob_names` (which profile a
-stored file is), `facts` (what is known of a stored profile, and of one that a merge left out),
-`profile_types` (cpu, heap, … and what each has to measure) and `times`.
+`series` holds service, type and labels; `selection` says which profiles a request asks for; `blob_names`
+names a stored profile and its file; `facts` describes a stored profile, and one that a merge left out;
+`profile_types` lists cpu, heap, … and checks what a profile measures; `times` has the length of a day and the
+format of times.
 """

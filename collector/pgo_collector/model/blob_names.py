@@ -1,4 +1,4 @@
-"""Names of blobs: which series and profile a blob is of, and its path below `blobs/`."""
+"""Names of blobs: the series and the identity of a profile, and the path of its file below `blobs/`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Identity(NamedTuple):
-    """What makes a profile one within its series, however often it is sent; sorts in canonical order."""
+    """Time and content of a profile. Profiles of one series with the same identity are one profile, however
+    often it is sent. Identities sort in canonical order: by time in ns since 1970, then by SHA-256 in hex.
+    """
 
     time_nanos: int
     digest: str
 
 
 class BlobName(NamedTuple):
-    """A blob's place; its text is the path below blobs/. So is every profile inside a combined one called."""
+    """The name of a profile, whether it has a blob of its own or is inside a combined one.
+
+    Its text is the path of such a blob below `blobs/`.
+    """
 
     series: Series
     identity: Identity
@@ -37,7 +42,7 @@ class BlobName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> BlobName | None:
-        """The name of such a path, None if it isn't one that we give."""
+        """Return the name that has this text; None if no name has."""
         match = _NAME.fullmatch(text)
         if match is None or not -(1 << 63) <= int(match["time_nanos"]) < 1 << 63:
             return None
@@ -51,13 +56,16 @@ class BlobName(NamedTuple):
 
 
 def blob_name(folders: str, time_nanos: int, digest: str) -> str:
-    """The path of a blob below that of all: its series' folders, the day, and its time and digest in hex."""
+    """Return the path of a blob below `blobs/`: the folders of its series, the day, the time and the digest.
+
+    `folders` is `Series.folders`, `time_nanos` in ns since 1970, and `digest` in hex.
+    """
     return f"{folders}/{_day(time_nanos // DAY_NANOS)}/{time_nanos}-{digest}{BLOB_SUFFIX}"
 
 
 @lru_cache(maxsize=1 << 14)
 def _folders(series: Series) -> str:
-    """The series' folders; of thousands of names most have some series in common."""
+    """Return the folders of a series, cached: thousands of names share a few series."""
     return series.folders
 
 

@@ -1,4 +1,4 @@
-"""Facts: what the catalog knows of a profile besides its series."""
+"""Facts about one profile: the stored one, the one that a merge left out, and the events that announce it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class Facts:
 
     @classmethod
     def of(cls, header: Header, digest: str, size: int, samples: int) -> Facts:
-        """The facts of a profile whose bare protobuf has that digest and whose file that size."""
+        """Return the facts of a profile; `digest` is the SHA-256 of its bare protobuf, `size` its file's."""
         return cls(header.time_nanos, header.duration_nanos, digest, size, samples)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A blob that a merge had to leave out, and why, in few words: it is damaged or gone, or else not of its
-    kind.
+    """A blob that a merge left out, and a short reason.
+
+    A blob that `is_damaged` is damaged or gone; any other measures something else than the rest.
     """
 
     blob: str
@@ -39,17 +40,17 @@ class LeftOut:
 
 
 class Event(NamedTuple):
-    """What is to be delivered, as JSON; `id` stays the same however often it is."""
+    """An event to deliver: `body` is JSON, and `id` stays the same for every attempt."""
 
     id: str
     created_nanos: int
     body: str
 
 
-# The events that are to be delivered when a profile is stored.
+# Returns the events to deliver when this profile is stored.
 Announce = Callable[[BlobName, Facts], list[Event]]
 
 
 def unannounced(name: BlobName, facts: Facts) -> list[Event]:  # noqa: ARG001 - see Announce
-    """None, for a collector that tells nobody."""
+    """Return no events, for a collector without a webhook."""
     return []

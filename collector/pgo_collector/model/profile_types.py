@@ -1,4 +1,4 @@
-"""The types of profiles, and what is asked of a profile to be of one."""
+"""The types of profiles, and the check that a profile has the sample types of its type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _LONGEST_LIST = 200
 
 
 def check_cpu(header: Header) -> None:
-    """Raises NotACPUProfile unless the values are samples and CPU time, in any order, taken by CPU time."""
+    """Raise NotACPUProfile unless the period is CPU time and the sample types are samples and CPU time.
+
+    The two sample types may come in any order.
+    """
     if header.period_type != CPU_TIME:
         raise NotACPUProfile(
             f"not a CPU profile: the period is in {_cut(str(header.period_type))}, not in {CPU_TIME}"
@@ -34,11 +37,11 @@ def _cut(text: str) -> str:
 CPU = "cpu"
 
 
-def _anything(_: Header) -> None:
-    """What a profile of another type measures differs from profiler to profiler."""
+def _accept_any(_: Header) -> None:
+    """Accept any header: profilers differ in what they measure for this type."""
 
 
-# By name: raises NotACPUProfile for a profile that isn't of that type.
+# The check of each type, by name; it raises NotACPUProfile for a profile that isn't of the type.
 TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(
     {
         CPU: check_cpu,
@@ -47,7 +50,7 @@ TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(
                 "heap", "allocs", "block", "mutex", "goroutine", "threadcreate",
                 "offcpu", "wakeup", "syscall", "blockio", "irq", "other",
             ),
-            _anything,
+            _accept_any,
         ),
     }
 )  # fmt: skip

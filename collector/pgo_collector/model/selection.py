@@ -1,4 +1,4 @@
-"""Selections: which of the stored profiles are meant, by service, type, labels and time."""
+"""Selections: the stored profiles that a request asks for, by service, type, labels and time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Self
 
 from pgo_collector.model.series import Series
 
-# In place of a service's name, which it can't be, for all that there are.
+# Stands for all services; it can't be the name of one.
 EVERY_SERVICE = "*"
-# The last time that a profile can have, in ns since 1970: nothing comes after it.
+# The latest time that a profile can have, in ns since 1970.
 _LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """A label has one of these values, or if `is_negated` none; one that isn't there has the value ""."""
+    """A condition on a label: it has one of these values, or none of them if `is_negated`.
+
+    A label that a series doesn't have has the value "".
+    """
 
     key: str
     values: frozenset[str]
@@ -24,12 +27,12 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Profiles of one type of one service whose labels all matchers fit, taken from `begin` until before
-    `end`, in ns since 1970, None where there is no bound.
+    """The profiles of one service and type that match all `matchers` and were taken at `begin` or later, and
+    before `end`. Times are in ns since 1970; None is no bound.
 
-    A combined profile is one as soon as part of its time is in between, and where a roll-up dropped labels,
-    as soon as the matchers fit those of some profile inside. The service may be EVERY_SERVICE for questions
-    about the whole fleet; a merge is of one.
+    A combined profile is selected if part of its time is in between. If a roll-up dropped its labels, it is
+    selected if any profile inside matches. The service may be EVERY_SERVICE in queries about the whole fleet;
+    a merge has one service.
     """
 
     service: str
@@ -40,7 +43,7 @@ class Selection:
 
     @classmethod
     def of(cls, series: Series) -> Selection:
-        """Just what is in a series, and in those of the same service and type with further labels."""
+        """Return the selection of a series, and of the same service's and type's series with more labels."""
         return cls(
             series.service,
             series.type,
@@ -48,15 +51,21 @@ class Selection:
         )
 
     def up_to(self, last: int) -> Self:
-        """What of it was taken until then, that time included."""
+        """Return this selection, ended at `last`, in ns since 1970 and included."""
         return replace(self, end=None if last == _LAST else last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Coarse:
-    """Where a selection is finer than what is left: the ids of the combined blobs in it that have more in
-    them than is meant, and of the labels that it names those by which they have, since roll-ups dropped them.
+    """How a selection is finer than the stored profiles.
+
+    `blobs` are the ids of selected combined blobs that also hold profiles outside the selection. `labels` are
+    the labels in the selection that can't tell these profiles apart, since roll-ups dropped them.
     """
 
     blobs: frozenset[int] = frozenset()
     labels: tuple[str, ...] = ()
+
+
+# Just what was selected is found.
+EXACT = Coarse()

@@ -1,4 +1,4 @@
-"""Series: what one kind of process sends, by service, type and labels; and the texts of labels."""
+"""Series: service, type and labels of profiles that belong together, and how labels are written as text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pgo_collector.errors import LabelsInvalid
 
 SERVICE_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 MOST_LABELS = 16
-# A label is a folder of the blob's path, and no file system takes longer names.
+# Bytes of a label as text. It is a folder in the blob's path, and file systems take no longer names.
 _LONGEST_LABEL = 255
-# All labels together are in that path, in bytes. A path may have 4,095: what is left is for the day and the
-# name of a blob, and for wherever the data folder or a backup lies: SQLite takes no paths over 512.
+# Bytes of a series' folders. A path may have 4,095 bytes. The rest is for the day, the blob's file name, and
+# the path of the data folder or backup: SQLite takes no paths over 512 bytes.
 LONGEST_SERIES = 2000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-# Keys and values, by key; none is empty, no key is there twice.
+# Keys and values, sorted by key; no key or value is empty, no key comes twice.
 Labels = tuple[tuple[str, str], ...]
 
 
 class Series(NamedTuple):
-    """Profiles of one type, from the processes of one service that have the same labels.
+    """The profiles of one type, from the processes of one service with the same labels.
 
-    What a roll-up leaves of several series is one of its own: `dropped` are the keys, in order, of the
-    labels that their profiles had besides. Nothing is ever sent to such a series.
+    A roll-up that drops labels makes one new series out of several. Its `dropped` are the keys, in order, of
+    the labels that were dropped. No profile is ever submitted to such a series.
     """
 
     service: str
@@ -36,7 +36,7 @@ class Series(NamedTuple):
 
     @classmethod
     def parse(cls, service: str, type_: str, labels_text: str) -> Series:
-        """The series of which that is the `labels_text`. Raises LabelsInvalid."""
+        """Return the series with this `labels_text`. Raises LabelsInvalid."""
         labels = sorted(_parsed(labels_text).items())
         return cls(
             service,
@@ -47,16 +47,16 @@ class Series(NamedTuple):
 
     @property
     def labels_text(self) -> str:
-        """`k=v,k2=v2`, percent-encoded parts in the order of their keys; those dropped have no value."""
+        """Return the labels as `k=v,k2=v2`: percent-encoded, sorted by key, dropped ones without a value."""
         return ",".join(self._texts)
 
     @property
     def folders(self) -> str:
-        """The path of its blobs, below that of all."""
+        """Return the path below `blobs/` of the folder that holds the series' days."""
         return "/".join((self.service, self.type, *self._texts))
 
     def check_path(self) -> None:
-        """Raises LabelsInvalid if the paths of its blobs would be too long."""
+        """Raise LabelsInvalid if the paths of the series' blobs would be too long."""
         length = len(self.folders)
         if length > LONGEST_SERIES:
             raise LabelsInvalid(
@@ -65,15 +65,21 @@ class Series(NamedTuple):
             )
 
     def rolled_up(self, kept: Collection[str]) -> Series:
-        """What a roll-up leaves of it if these labels stay; itself if none are named."""
+        """Return the series into which a roll-up that keeps these labels puts this one's profiles.
+
+        Without labels to keep it is this series itself: the roll-up drops no labels.
+        """
         if not kept:
             return self
         labels = tuple(label for label in self.labels if label[0] in kept)
         gone = (key for key, _ in self.labels if key not in kept)
         return self._replace(labels=labels, dropped=tuple(sorted({*self.dropped, *gone})))
 
-    def joined(self, other: Series) -> Series:
-        """The series of what is in this one and in another, of the same labels."""
+    def merged_with(self, other: Series) -> Series:
+        """Return the series of the profiles of this one and of another with the same labels.
+
+        It drops the labels that either of them drops.
+        """
         return self._replace(dropped=tuple(sorted({*self.dropped, *other.dropped})))
 
     @property
@@ -82,11 +88,21 @@ class Series(NamedTuple):
 
 
 def parse_labels(text: str) -> Labels:
-    """The labels of `k=v,k2=v2`, percent-encoded parts; one without a value is none. Raises LabelsInvalid."""
+    """Return the labels of `k=v,k2=v2` with percent-encoded parts; a label without a value is left out.
+
+    Raises LabelsInvalid.
+    """
+    return tuple(sorted((key, value) for key, value in parse_label_values(text).items() if value))
+
+
+def parse_label_values(text: str) -> dict[str, str]:
+    """Return the value of each key in such a text, which may be empty. Raises LabelsInvalid."""
     labels = _parsed(text)
     if len(labels) > MOST_LABELS:
-        raise LabelsInvalid(f"there are more than {MOST_LABELS} labels")
-    return tuple(sorted((key, value) for key, value in labels.items() if value))
+        raise LabelsInvalid(
+            f"there are {len(labels)} labels, and a profile may have {MOST_LABELS}: send fewer"
+        )
+    return labels
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -94,23 +110,25 @@ def _parsed(text: str) -> dict[str, str]:
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            raise LabelsInvalid(f"{part[:50]!r} is no label, which is key=value")
+            raise LabelsInvalid(f"{part[:50]!r} is not a label: write key=value")
         label = unquote_part(key), unquote_part(value)
         if not label[0] or len(_text(label)) > _LONGEST_LABEL:
-            raise LabelsInvalid(f"{part[:50]!r} has no key, or is longer than {_LONGEST_LABEL} bytes")
+            raise LabelsInvalid(
+                f"the label {part[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded bytes"
+            )
         if labels.setdefault(*label) != label[1]:
-            raise LabelsInvalid(f"the label {label[0]!r} has two values")
+            raise LabelsInvalid(f"the label {label[0]!r} has two values: send one")
     return labels
 
 
 def unquote_part(text: str) -> str:
-    """A key or a value, from its percent-encoding. Raises LabelsInvalid."""
+    """Return a label's key or value from its percent-encoding. Raises LabelsInvalid."""
     try:
         plain = unquote(text, errors="strict").strip()
     except UnicodeDecodeError:
-        raise LabelsInvalid(f"{text[:50]!r} isn't UTF-8") from None
+        raise LabelsInvalid(f"the label part {text[:50]!r} isn't percent-encoded UTF-8") from None
     if _CONTROL.search(plain):
-        raise LabelsInvalid(f"{text[:50]!r} has a control character")
+        raise LabelsInvalid(f"the label part {text[:50]!r} has a control character, which labels can't have")
     return plain
 
 

@@ -1,4 +1,4 @@
-"""Days in UTC, by which blobs are filed, rolled up, kept and counted."""
+"""Times: the UTC days by which blobs are stored, rolled up, retained and counted, and times as text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ DAY_NANOS = 86_400 * 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def written(time_nanos: int) -> str:
-    """A time in ns since 1970."""
+def format_time(time_nanos: int) -> str:
+    """Return a time in ns since 1970 as RFC 3339 text in UTC; ns are written only where they aren't 0."""
     seconds, nanos = divmod(time_nanos, 10**9)
     fraction = f".{nanos:09}" if nanos else ""
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"

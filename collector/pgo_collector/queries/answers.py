@@ -29,10 +29,12 @@ class ServiceType(_Answer):
     """The stored profiles of one type of a service."""
 
     type: str = Field(examples=["cpu"])
-    profiles: int = Field(description="The number of stored profiles; a combined profile counts as one.")
-    combined: int = Field(description="The number of them that are combined profiles.")
-    oldest: str = Field(description="The time of the oldest profile: RFC 3339, in UTC.")
-    newest: str = Field(description="The time of the newest profile, including those in combined profiles.")
+    profiles: int = Field(description="The number of stored profiles. A combined profile counts once.")
+    combined: int = Field(description="The number of combined profiles among them.")
+    oldest: str = Field(description="When the oldest profile was taken: RFC 3339, in UTC.")
+    newest: str = Field(
+        description="When the newest profile was taken, whether stored singly or in a combined one."
+    )
     bytes: int = Field(description="Their size on disk, in bytes.")
 
 
@@ -41,29 +43,33 @@ class Service(_Answer):
 
     service: str = Field(examples=["checkout"])
     types: list[ServiceType]
-    labels: dict[str, int] = Field(description="The number of values of each label key; 100 keys at most.")
+    labels: dict[str, int] = Field(
+        description="The number of values of each label key, for at most 100 keys."
+    )
 
 
 class Services(_Answer):
     """A page of services, sorted by name."""
 
     services: list[Service]
-    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
 
 
 class StoredProfile(_Answer):
     """A stored profile."""
 
-    id: str = Field(description="The profile's name, as in PGO-Left-Out and the log.")
+    id: str = Field(description="The profile's name, as in PGO-Left-Out and in the log.")
     service: str
-    time: str = Field(description="The time when it was taken: RFC 3339 with nanoseconds, in UTC.")
+    time: str = Field(description="When the profile was taken: RFC 3339 with nanoseconds, in UTC.")
     end_time: str | None = Field(
-        description="For a combined profile, the time of the newest profile in it; else null."
+        description="For a combined profile, when the last profile in it was taken; else null."
     )
-    duration_seconds: float = Field(description="Its duration; for a combined profile, the sum.")
+    duration_seconds: float = Field(
+        description="The duration that the profile states; for a combined profile, the sum."
+    )
     labels: dict[str, str]
     dropped_labels: list[str] = Field(
-        description="The keys of labels of the profiles in it that a roll-up dropped."
+        description="The label keys that a roll-up dropped from the profiles in this one."
     )
     bytes: int = Field(description="The size of its file, in bytes.")
     samples: int = Field(description="The number of distinct samples in it.")
@@ -74,7 +80,7 @@ class StoredProfiles(_Answer):
     """A page of stored profiles, the latest first."""
 
     profiles: list[StoredProfile]
-    next: str | None = Field(description="The `cursor` of the next page; null on the last.")
+    next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
 
 
 class _Named(_Answer):
@@ -88,8 +94,8 @@ class _OfService(_Answer):
 class Values(_Answer):
     """Values and their shares of a total, from 0 to 1."""
 
-    flat: int = Field(description="The sum of the samples in which it is the leaf.")
-    cum: int = Field(description="The sum of the samples in which it is at all, each counted once.")
+    flat: int = Field(description="The sum over samples in which it is the leaf.")
+    cum: int = Field(description="The sum over all samples that it is in, each counted once.")
     flat_share: float
     cum_share: float
 
@@ -101,7 +107,7 @@ class ServiceValues(Values, _OfService):
 class TopRow(Values, _Named):
     """A function, package or file."""
 
-    services: list[ServiceValues] = Field(description="The services with the largest values, 10 at most.")
+    services: list[ServiceValues] = Field(description="The services with the largest values, at most 10.")
 
 
 class ServiceTotal(_Answer):
@@ -116,15 +122,18 @@ class ServiceTotal(_Answer):
 class _OfProfiles(_Answer):
     sample_type: SampleType
     others: dict[str, str] = Field(
-        description="The services left out since most measure another sample type, and what they measure."
+        description=(
+            "The services left out because they measure something else than most do, and what they measure."
+        )
     )
-    profiles: int = Field(description="The number of stored profiles in the answer.")
+    profiles: int = Field(description="The number of stored profiles that the answer is made from.")
     left_out: int = Field(description="The number of profiles left out; PGO-Left-Out names them.")
-    coarse: int = Field(
-        description="The number of combined profiles among them that contain more than the selection."
-    )
+    coarse: int = Field(description="The number of combined profiles that contain more than was asked for.")
     coarse_labels: list[str] = Field(
-        description="The selection's labels that roll-ups dropped from them; if none, they span more time."
+        description=(
+            "The selected labels that roll-ups dropped from coarse profiles; empty if only their time"
+            " is wider."
+        )
     )
 
 
@@ -133,15 +142,15 @@ class Top(_OfProfiles):
 
     by: Literal["function", "package", "file"]
     sort: Literal["flat", "cum"]
-    total: int = Field(description="The sum of all samples; shares are of this.")
-    services: list[ServiceTotal] = Field(description="Sorted by total, the largest first.")
-    names: int = Field(description="How many rows there are without `n`.")
+    total: int = Field(description="The value of all samples; shares are relative to it.")
+    services: list[ServiceTotal] = Field(description="The services, largest total first.")
+    names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[TopRow]
 
 
 class _Step(_Answer):
-    time: str = Field(description="The time when the step begins: RFC 3339, in UTC.")
-    total: int = Field(description="The sum of all samples of the step; shares are of this.")
+    time: str = Field(description="When the step begins: RFC 3339, in UTC.")
+    total: int = Field(description="The value of all samples of the step; shares are relative to it.")
 
 
 class SeriesPoint(Values, _Step):
@@ -185,5 +194,5 @@ class Diff(_Answer):
     sample_type: SampleType
     now: DiffSide
     base: DiffSide
-    names: int = Field(description="How many rows there are without `n`.")
+    names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[DiffRow]

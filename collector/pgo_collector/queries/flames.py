@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pprof_merge import FlameGraph, FlameView, ValueType
 
-from pgo_collector.engine.queries import Weighed, draw_blobs, weigh_blobs
+from pgo_collector.engine.queries import StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
@@ -52,7 +52,7 @@ async def flame_of(
     return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
 
 
-async def _weighed_base(fleet: Fleet, base: Selection, part: Path) -> Weighed:
+async def _weighed_base(fleet: Fleet, base: Selection, part: Path) -> StacksResult:
     """Write the stacks of the base to the file `part`. Return what they measure."""
     found = await fleet.find(base)
     weighed = await _only_result(fleet, found, weigh_blobs, part)

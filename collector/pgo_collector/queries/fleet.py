@@ -110,7 +110,7 @@ class Fleet:
         first = min(extent.first for extent in services.values())
         last = max(extent.last for extent in services.values())
         begin = first if selection.begin is None else max(first, selection.begin)
-        return Found(selection, services, catalog.coarse(selection), begin, last)
+        return Found(selection, services, catalog.state(selection).coarse, begin, last)
 
 
 def nothing_readable(found: Found, why: Sequence[str]) -> NothingToMerge:

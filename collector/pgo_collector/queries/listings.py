@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgo_collector.catalog.inventory import StoredProfile, StoredService
-from pgo_collector.model.times import written
+from pgo_collector.model.times import format_time
 from pgo_collector.queries import answers
 
 
@@ -25,8 +25,8 @@ def _service(stored: StoredService) -> answers.Service:
             type=of_type.type,
             profiles=of_type.profiles,
             combined=of_type.combined,
-            oldest=written(of_type.begin_nanos),
-            newest=written(of_type.end_nanos),
+            oldest=format_time(of_type.begin_nanos),
+            newest=format_time(of_type.end_nanos),
             bytes=of_type.size,
         )
         for of_type in stored.types
@@ -39,8 +39,8 @@ def _profile(stored: StoredProfile) -> answers.StoredProfile:
     return answers.StoredProfile(
         id=str(stored.name),
         service=series.service,
-        time=written(identity.time_nanos),
-        end_time=written(stored.end_nanos) if stored.is_combined else None,
+        time=format_time(identity.time_nanos),
+        end_time=format_time(stored.end_nanos) if stored.is_combined else None,
         duration_seconds=stored.duration_nanos / 10**9,
         labels=dict(series.labels),
         dropped_labels=list(series.dropped),

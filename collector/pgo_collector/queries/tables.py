@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
 
-from pgo_collector.engine.outputs import refusing_large
-from pgo_collector.engine.queries import Tabled, table_blobs
+from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.queries import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
@@ -61,14 +61,14 @@ async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) ->
     types: dict[str, ValueType] = {}
     left_out: list[LeftOut] = []
 
-    def add(service: str, tabled: Tabled) -> None:
+    def add(service: str, tabled: TableResult) -> None:
         left_out.extend(tabled.left_out)
         if tabled.table is None or tabled.sample_type is None:
             return
         types[service] = tabled.sample_type
         table = tabled.table
         rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
-        with refusing_large("the table: "):
+        with refuse_too_large("the table: "):
             fleet.budget.check(sum(each.nbytes for each in sums.values()), _ADVICE)
         part = ServicePart(
             service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]

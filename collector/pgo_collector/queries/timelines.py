@@ -11,11 +11,11 @@ import numpy as np
 from pprof_merge import Int64s, ValueType, share_of
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.queries import Timed, time_blobs
+from pgo_collector.engine.queries import TimelineResult, time_blobs
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.times import written
+from pgo_collector.model.times import format_time
 from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries
 from pgo_collector.queries.fleet import Fleet, Found, most_common, nothing_readable, others
 
@@ -68,7 +68,7 @@ async def time_series(
         coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
         return {str(blob.name): steps.number(blob) for blob in blobs}, by, name
 
-    def add(service: str, timed: Timed) -> None:
+    def add(service: str, timed: TimelineResult) -> None:
         left_out.extend(timed.left_out)
         if timed.steps is not None and timed.sample_type is not None:
             measured[service] = timed.sample_type, timed.profiles
@@ -93,7 +93,7 @@ async def time_series(
         coarse_labels=list(found.coarse.labels),
         points=[
             SeriesPoint(
-                time=written((steps.first + number) * steps.width),
+                time=format_time((steps.first + number) * steps.width),
                 total=total,
                 flat=flat,
                 cum=cum,

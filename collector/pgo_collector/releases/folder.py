@@ -30,7 +30,7 @@ from pgo_collector.store.folder import (
     remove_part,
     sync_file,
     sync_folder,
-    warn_of_stranger,
+    warn_foreign,
 )
 
 _CHOICE = "choice.json"
@@ -194,7 +194,7 @@ def sweep_releases(folder: DataFolder) -> None:
         if path.is_dir():
             continue
         if len(path.relative_to(folder.releases).parts) != _DEPTH or not (match or path.name == _CHOICE):
-            warn_of_stranger(path)
+            warn_foreign(path)
         elif match and not path.with_name(f"{match['number']}.json").exists():
             path.unlink()
     for path in sorted(folder.releases.glob("*/*/")):

@@ -177,7 +177,7 @@ class ServiceReleases:
         if releases and releases[0].etag == candidate.etag:
             await self._store.write(self._make_current, releases[0], choice)
             return releases[0], False
-        reported = await self._reports.make(Selection(self.service, CPU))
+        reported, _ = await self._reports.make(Selection(self.service, CPU))
         report = json.loads(reported.report or b"null")
         return await self._store.write(self._add, candidate, current, reason, report, choice), True
 

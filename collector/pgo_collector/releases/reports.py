@@ -11,10 +11,11 @@ import structlog
 from pprof_merge import Budget
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import Reported, report_blobs
-from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.inputs import chosen_of, live_blobs
-from pgo_collector.model.selection import Selection
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.tasks import ReportResult, report_blobs
+from pgo_collector.errors import NothingSelected, NothingToMerge, ReleaseDamaged
+from pgo_collector.merges.inputs import chosen_of
+from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
 from pgo_collector.store.store import Store, not_stored
@@ -29,13 +30,17 @@ class Reports:
         self.store = store
         self.budget = budget
 
-    async def make(self, selection: Selection, symbols: Path | None = None) -> Reported:
-        """Return the current report on a selection; `symbols` is a file with the functions of a program.
+    async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
+        """Return the current report on a selection, and where it covers more than the selection.
+
+        `symbols` is a file with the functions of a program.
 
         Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
         try:
-            blobs = await asyncio.to_thread(live_blobs, self.store, selection)
+            state, blobs = await asyncio.to_thread(self.store.catalog.resolve, selection, list[Blob])
+            if not blobs:
+                raise NothingSelected
             start = time.perf_counter()
             released = await asyncio.to_thread(self._released, selection)
             chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
@@ -47,7 +52,7 @@ class Reports:
         _log.info("reported", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:
             raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
-        return made
+        return made, state.coarse
 
     def _released(self, selection: Selection) -> Path | None:
         """Return the path of the current release's profile, to compare with; None if there is none."""

@@ -23,9 +23,9 @@ def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> AP
     @router.api_route(
         "/readyz",
         methods=METHODS,
-        summary="Whether requests can be served, and how far workers have read what is stored",
-        response_description="All that requests need is there",
-        responses=success(HTTPStatus.SERVICE_UNAVAILABLE, "Something fails, which `fails` names"),
+        summary="Say whether requests can be served, and how many stored profiles the workers have read",
+        response_description="Requests can be served",
+        responses=success(HTTPStatus.SERVICE_UNAVAILABLE, "Something fails; `fails` says what"),
         openapi_extra=OPEN,
     )
     async def ready() -> Response:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from pgo_collector.engine.renditions import Rendition, format_named, weighting_named
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted
-from pgo_collector.http.answers import coarse_headers, merge_download
+from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, download, parameters, problems
@@ -25,7 +25,7 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
     @router.api_route(
         "/v1/merge",
         methods=["POST", *METHODS],
-        summary="The merge of a selection",
+        summary="Return the merge of a selection",
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 503),
@@ -41,10 +41,7 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         form = Rendition(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, form)
-        answer = merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
-        coarse = await asyncio.to_thread(merges.store.catalog.coarse, selection)
-        answer.headers.update(coarse_headers(coarse))
-        return answer
+        return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return router
 

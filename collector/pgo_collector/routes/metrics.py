@@ -22,7 +22,7 @@ def metrics_routes(metrics: Metrics, keys: KeyFile, *, is_open: bool) -> APIRout
         "/metrics",
         methods=METHODS,
         dependencies=[Depends(anyone if is_open else holder_of(keys))],
-        summary="Metrics, as Prometheus scrapes them",
+        summary="Return metrics for Prometheus",
         response_class=Response,
         responses=download("Text format 0.0.4", CONTENT_TYPE) | problems(403),
     )

@@ -23,7 +23,7 @@ def openapi_routes() -> APIRouter:
         "/v1/openapi.json",
         methods=METHODS,
         dependencies=[Depends(check_parameters)],
-        summary="This document",
+        summary="Return this document",
         responses={
             200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"},
             **problems(400),

@@ -33,7 +33,8 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     @router.api_route(
         "/v1/top",
         methods=METHODS,
-        summary="The functions, packages or files that take most, of one service or of all",
+        summary="Rank functions, packages or files by value, in one service or in all",
+        response_description="The table",
         response_model=Top,
         responses=problems(400, 403, 404, 422, 503),
         openapi_extra=parameters(*SELECTION, "by", "sort", "n"),
@@ -49,7 +50,8 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     @router.api_route(
         "/v1/series",
         methods=METHODS,
-        summary="A function or package over time",
+        summary="Return the share of a function or package over time",
+        response_description="The shares, step by step",
         response_model=TimeSeries,
         responses=problems(400, 403, 404, 422, 503),
         openapi_extra=parameters(*SELECTION, "function", "package", "step"),
@@ -64,7 +66,8 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     @router.api_route(
         "/v1/diff",
         methods=METHODS,
-        summary="What takes another share of one selection than of another",
+        summary="Compare the shares of functions, packages or files in two selections",
+        response_description="The differences",
         response_model=Diff,
         responses=problems(400, 403, 404, 422, 503),
         openapi_extra=parameters(*SELECTION, *BASE, "by", "sort", "n"),

@@ -31,7 +31,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
     @router.api_route(
         "/v1/release",
         methods=METHODS,
-        summary="What to build with, the same until it pays to take another",
+        summary="Return the current release, the profile to build with",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters("service", "format"),
@@ -44,7 +44,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
     @router.api_route(
         "/v1/releases/{number}/profile",
         methods=METHODS,
-        summary="The profile of a release",
+        summary="Return the profile of a release",
         response_class=Response,
         responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters("service", "format"),

@@ -34,7 +34,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     @router.api_route(
         "/v1/releases",
         methods=METHODS,
-        summary="The releases that are kept, the newest first",
+        summary="List the releases that are kept, newest first",
         response_description="The releases",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -46,9 +46,9 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.post(
         "/v1/releases",
-        summary="Makes the merge as of now a release",
-        response_description="The newest release was that merge already",
-        responses=success(HTTPStatus.CREATED, "The release that was made") | _PROBLEMS | problems(422),
+        summary="Make the current merge the newest release",
+        response_description="The newest release already is this merge",
+        responses=success(HTTPStatus.CREATED, "The new release") | _PROBLEMS | problems(422),
         openapi_extra=_OF_SERVICE,
     )
     async def make(request: Request, releases: Releases) -> Response:
@@ -60,7 +60,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     @router.api_route(
         "/v1/releases/{number}",
         methods=METHODS,
-        summary="A release, with its report",
+        summary="Return a release and its report",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -70,7 +70,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.put(
         "/v1/releases/{number}/pin",
-        summary="Makes a release the current one, and pins it",
+        summary="Make a release the current one, and pin it",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,
@@ -80,7 +80,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
 
     @router.delete(
         "/v1/releases/{number}/pin",
-        summary="Unpins a release",
+        summary="Unpin a release",
         response_description="The release",
         responses=_PROBLEMS,
         openapi_extra=_OF_SERVICE,

@@ -1,12 +1,10 @@
 """GET and POST /v1/report: whether the merge is fit to build with; with a program's symbols as the body."""
 
-import asyncio
-
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.tasks import Reported
+from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import bearer_of
 from pgo_collector.http.body import Bodies
@@ -14,7 +12,7 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
 from pgo_collector.http.selections import selection_of
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
 
@@ -28,18 +26,18 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     @router.api_route(
         "/v1/report",
         methods=METHODS,
-        summary="Whether the merge is fit to build with",
+        summary="Report whether the merge is fit to build with",
         response_description="The report",
         responses=problems(400, 403, 404, 422, 500, 503),
         openapi_extra=parameters(*SELECTION),
     )
     async def report(request: Request) -> Response:
         selection = selection_of(request)
-        return await _answer(reports, selection, await reports.make(selection))
+        return _answer(*await reports.make(selection))
 
     @router.post(
         "/v1/report",
-        summary="Whether the merge is fit to build a program with, by its symbols",
+        summary="Report whether the merge is fit to build a program with; send the program's symbols",
         response_description="The report",
         responses=problems(400, 403, 404, 408, 413, 422, 500, 503),
         openapi_extra=parameters(*SELECTION, body="text/plain"),
@@ -50,13 +48,12 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
             context_of(request).body_bytes = await bodies.write(
                 request, part, settings.max_inflated_bytes, _BODY
             )
-            return await _answer(reports, selection, await reports.make(selection, part))
+            return _answer(*await reports.make(selection, part))
 
     return router
 
 
-async def _answer(reports: Reports, selection: Selection, made: Reported) -> Response:
-    coarse = await asyncio.to_thread(reports.store.catalog.coarse, selection)
+def _answer(made: ReportResult, coarse: Coarse) -> Response:
     headers = {"Cache-Control": "private, no-store", **coarse_headers(coarse)}
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)

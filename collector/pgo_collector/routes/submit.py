@@ -18,9 +18,9 @@ def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRou
     @router.post(
         "/v1/submit",
         dependencies=[Depends(bearer_of(keys, default_service))],
-        summary="Stores a profile",
+        summary="Store a profile",
         status_code=204,
-        response_description="It is stored, durably; or it was already",
+        response_description="The profile is stored durably, or already was",
         responses=problems(400, 403, 408, 413, 422, 429, 500, 503),
         openapi_extra=parameters("service", "type", "labels", body="application/octet-stream"),
     )

@@ -20,8 +20,7 @@ from starlette.types import ASGIApp
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.database import clear_database
 from pgo_collector.errors import CatalogUnreadable
-from pgo_collector.hooks.announcing import announce
-from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries
+from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.connection import Connection, State
 from pgo_collector.http.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
@@ -41,7 +40,7 @@ from pgo_collector.serve.listener import BACKLOG, listen
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
-from pgo_collector.store.pgo_fleet_files import take_in_legacy
+from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.store import Store
@@ -75,13 +74,13 @@ async def open_store(
         task_bytes=settings.worker_megabytes << 20,
         task_seconds=settings.task_seconds,
     )
-    folder.lend_room()
+    folder.ensure_temp_folder()
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store, progress)
             trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
             await asyncio.to_thread(sweep_releases, folder)
-            await take_in_legacy(store, Series(settings.default_service, CPU))
+            await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
             yield store
 
 

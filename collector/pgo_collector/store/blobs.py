@@ -3,11 +3,11 @@
     <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
     <same stem>.inputs      beside a combined blob: the profiles inside it, by time, sha256 and series
 
-A combined blob is sealed with the same text, so .inputs can be had from it again: see `seals`.
+A combined blob is sealed with the same text, so .inputs can be restored from it: see `engine.seals`.
 
-Labels are percent-encoded, and in the order of their keys. One that a roll-up dropped has no value.
+Labels are percent-encoded and sorted by key. A label that a roll-up dropped has no value.
 
-A blob is durable, name and content, before `keep` returns. Which blobs count, the catalog says.
+A blob's name and content are durable before `keep` returns. The catalog says which blobs count.
 """
 
 from __future__ import annotations
@@ -34,38 +34,37 @@ from pgo_collector.store.folder import (
 
 INPUTS_SUFFIX = ".inputs"
 MISSING = -1
-# As good as an empty text, and seen.
+# Stands for no labels in a line of .inputs; it parses as an empty text does.
 _NO_LABELS = ","
 
 
 class Blobs:
-    """The folder blobs/. Its methods block, and raise OSError."""
+    """The folder blobs/. Methods block, and raise OSError."""
 
     def __init__(self, folder: DataFolder) -> None:
         self._root = folder.blobs
         self._new_part = folder.new_part
 
     def path(self, name: BlobName) -> Path:
-        """Where a blob's file is."""
+        """Return the path of a blob's file."""
         return self._root / str(name)
 
     def size(self, name: BlobName) -> int:
-        """A blob's size in bytes, MISSING if it isn't there or can't be looked at."""
+        """Return a blob's size in bytes; MISSING if there is no such file or it can't be looked at."""
         try:
             return self.path(name).stat().st_size
         except OSError:
             return MISSING
 
     def written_nanos(self, name: BlobName) -> int:
-        """When a blob came, in ns since 1970. Raises OSError."""
+        """Return when a blob's file was written, in ns since 1970."""
         return self.path(name).stat().st_mtime_ns
 
     def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName]) -> int:
-        """Links the file `part` as a combined blob, sealed, and makes all of it durable; the size of .inputs
-        in bytes.
+        """Seal the file `part` and link it as a combined blob, durably; return the size of .inputs in bytes.
 
-        These are written first, so that it never stands there without. Raises FileExistsError if the name
-        is taken.
+        .inputs is written first, so that the blob is never there without it. Raises FileExistsError if the
+        name is taken.
         """
         text = _text(name, inputs)
         with part.open("ab") as file:
@@ -77,11 +76,11 @@ class Blobs:
         return len(text)
 
     def place(self, part: Path, name: BlobName) -> Path:
-        """Links the file `part`, whose content is durable, under its name; that is durable when the folder is
-        synced which this returns. Raises FileExistsError if the name is taken.
+        """Link the file `part` under its name and return the folder, which the caller must sync.
 
-        A folder that isn't there is made, durably. One that is there was made so by this process, or made
-        durable when the data folder was opened.
+        The content of `part` must be durable; the name is when the folder is synced. A missing folder is made
+        durably; an existing one was made so, or synced when the data folder was opened. Raises
+        FileExistsError if the name is taken.
         """
         path = self.path(name)
         make_folder(path.parent)
@@ -89,9 +88,10 @@ class Blobs:
         return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
-        """Writes or replaces, at once and durably, which profiles are inside a blob; the size in bytes.
+        """Write .inputs and the seal of a blob, durably; return the size of .inputs in bytes.
 
-        The series of a line is that of the blob, unless labels say that it is another.
+        Each file is replaced atomically. A line has labels only if its profile is of another series than the
+        blob.
         """
         text = _text(name, inputs)
         self._write_inputs(name, text)
@@ -99,15 +99,15 @@ class Blobs:
         return len(text)
 
     def is_sealed(self, name: BlobName) -> bool:
-        """Whether a blob says itself what is inside it. Raises OSError."""
+        """Return whether a combined blob has a seal."""
         return seal_size(self.path(name)) > 0
 
     def seal(self, name: BlobName) -> None:
-        """Seals a combined blob with what is in its .inputs. Raises InputsDamaged, and OSError."""
+        """Seal a combined blob with the text of its .inputs. Raises InputsDamaged, and OSError."""
         self._seal(name, self._read_text(name))
 
     def restore_inputs(self, name: BlobName) -> int:
-        """Writes the .inputs of a blob from its seal; the size in bytes, 0 if it has none. Raises OSError."""
+        """Write a blob's .inputs from its seal; return the size in bytes, 0 if the blob has no valid seal."""
         text = read_seal(self.path(name))
         if text is None or not inputs_are_whole(text):
             return 0
@@ -141,8 +141,10 @@ class Blobs:
         sync_folder(path.parent)
 
     def read_inputs(self, name: BlobName) -> set[BlobName]:
-        """The profiles inside a combined blob; from its seal where .inputs is missing or damaged, which is
-        then written anew. Raises InputsDamaged, and OSError.
+        """Return the profiles inside a combined blob.
+
+        If .inputs is missing or damaged, it is written again from the seal. Raises InputsDamaged, and
+        OSError.
         """
         try:
             text = self._read_text(name)
@@ -156,18 +158,18 @@ class Blobs:
         path = self._inputs_path(name)
         content = path.read_bytes()
         if not inputs_are_whole(content):
-            raise InputsDamaged(f"{path} is not as it was written")
+            raise InputsDamaged(f"{path} is damaged: its checksum is wrong")
         return content
 
     def discard(self, name: BlobName) -> None:
-        """Removes a blob, then its .inputs; nothing if they are gone."""
+        """Delete a blob, then its .inputs, if they are there."""
         self.path(name).unlink(missing_ok=True)
         self._inputs_path(name).unlink(missing_ok=True)
 
     def remove_folders(self, names: Iterable[BlobName]) -> None:
-        """Removes the folders in which blobs of these names were, as far as nothing is in them any more.
+        """Remove the folders of these blobs that are empty, and the empty folders above them.
 
-        To be called on the thread that makes all changes.
+        Call it with `Store.write`, on its thread.
         """
         for folder in {self.path(name).parent for name in names}:
             remove_empty(folder, self._root)
@@ -178,20 +180,20 @@ class Blobs:
 
 
 def inputs_are_whole(content: bytes) -> bool:
-    """Whether all of an .inputs is as it was written."""
+    """Return whether the content of an .inputs file has the right checksum."""
     checksum, newline, lines = content.partition(b"\n")
     return checksum + newline == _checksum(lines)
 
 
 def _text(name: BlobName, inputs: Iterable[BlobName]) -> bytes:
-    """What .inputs of a blob says."""
+    """Return the text of a blob's .inputs."""
     ordered = sorted(inputs, key=lambda each: (each.identity, each.series))
     lines = "".join(_line(each, name.series) for each in ordered).encode()
     return _checksum(lines) + lines
 
 
 def _line(name: BlobName, series: Series) -> str:
-    """The line of a profile, beside a blob of that series."""
+    """Return the line of a profile in the .inputs of a blob of this series."""
     labels = "" if name.series == series else f" {name.series.labels_text or _NO_LABELS}"
     return f"{name.identity.time_nanos} {name.identity.digest}{labels}\n"
 
@@ -204,5 +206,5 @@ def _input(line: str, series: Series) -> BlobName:
 
 
 def _checksum(lines: bytes) -> bytes:
-    """The first line of .inputs: the sha256 of all others."""
+    """Return the first line of .inputs: the SHA-256 of all other lines."""
     return f"{hashlib.sha256(lines).hexdigest()}\n".encode()

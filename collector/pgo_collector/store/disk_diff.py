@@ -1,6 +1,6 @@
-"""A survey of blobs/ at a start: where it differs from the catalog, found folder by folder.
+"""The differences between blobs/ and the catalog, found folder by folder at a start.
 
-What both have, which is almost all, is not kept; so a start takes no memory for what is stored.
+Only differences are kept, so the memory of a start doesn't grow with what is stored.
 """
 
 from __future__ import annotations
@@ -23,47 +23,52 @@ _NOTHING: Mapping[str, Blob] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Differences:
-    """What blobs/ and the catalog don't have alike."""
+    """The differences between blobs/ and the catalog."""
 
-    # Blobs with .inputs that the catalog doesn't have, or not of that size: the size of these.
+    # Blobs with an .inputs that aren't in the catalog, or have another size of .inputs there: the size on
+    # disk.
     combined: dict[BlobName, int] = field(default_factory=dict)
-    # Of these, those that the catalog doesn't have.
+    # Those of `combined` that aren't in the catalog.
     unknown: set[BlobName] = field(default_factory=set)
-    # Blobs without .inputs that the catalog doesn't have.
+    # Blobs without an .inputs that aren't in the catalog.
     profiles: list[BlobName] = field(default_factory=list)
-    # The ids of live blobs that aren't there.
+    # The ids of live blobs without a file.
     missing: list[int] = field(default_factory=list)
-    # Blobs that the catalog has as live combined ones, and that have no .inputs: their ids.
-    unlisted: dict[BlobName, int] = field(default_factory=dict)
-    # .inputs without a blob.
+    # The ids of live combined blobs that have a file and no .inputs.
+    without_inputs: dict[BlobName, int] = field(default_factory=dict)
+    # .inputs files without a blob.
     orphans: list[Path] = field(default_factory=list)
-    # Folders in which nothing is.
+    # Empty folders.
     empty: list[Path] = field(default_factory=list)
-    # The rest.
-    strangers: list[Path] = field(default_factory=list)
+    # Files that the collector didn't make.
+    foreign: list[Path] = field(default_factory=list)
 
 
 def find_differences(
-    root: Path, rows: Iterable[Blob], looked: Callable[[], None] = lambda: None
+    root: Path, rows: Iterable[Blob], on_folder: Callable[[], None] = lambda: None
 ) -> Differences:
-    """Looks at all that is below blobs/, with the rows of the catalog by series and time. Raises OSError.
+    """Compare everything below `root`, the folder blobs/, with the catalog's rows. Raises OSError.
 
-    Calls `looked` for every folder.
+    The rows must be sorted by series, then by time. `on_folder` is called for every folder, to show progress.
     """
-    return _Walk(root, looked).of(rows)
+    return _Walk(root, on_folder).compare(rows)
 
 
 class _Walk:
-    """Paths are texts below the root: of a hundred thousand folders, to make Paths takes most of the time."""
+    """One walk over blobs/, and the differences that it has found so far.
 
-    def __init__(self, root: Path, looked: Callable[[], None]) -> None:
+    Paths are texts below the root: with a hundred thousand folders, making Path objects takes most of the
+    time.
+    """
+
+    def __init__(self, root: Path, on_folder: Callable[[], None]) -> None:
         self._root = root
-        self._looked = looked
+        self._on_folder = on_folder
         self._found = Differences()
-        # Of the folders of series that have rows, the folders in them that are no days.
+        # For each folder of a series that has rows: the folders in it that aren't days.
         self._known: dict[str, list[str]] = {}
 
-    def of(self, rows: Iterable[Blob]) -> Differences:
+    def compare(self, rows: Iterable[Blob]) -> Differences:
         for series, of_series in groupby(rows, key=lambda row: row.name.series):
             folder = series.folders
             inside = self._compare_files(folder, _NOTHING)
@@ -71,26 +76,26 @@ class _Walk:
             self._known[folder] = [name for name in inside if name not in days]
             for day, of_day in groupby(of_series, key=_day_folder):
                 days.discard(day)
-                self._compare(f"{folder}/{day}", {_file(row): row for row in of_day})
+                self._compare_day(f"{folder}/{day}", {_file(row): row for row in of_day})
             for day in sorted(days):
-                self._compare(f"{folder}/{day}", _NOTHING)
-        self._look("")
+                self._compare_day(f"{folder}/{day}", _NOTHING)
+        self._compare_rest("")
         return self._found
 
-    def _look(self, folder: str) -> None:
-        """A folder without a row, and what is below it; of a series that has rows, only what isn't a day."""
+    def _compare_rest(self, folder: str) -> None:
+        """Compare a folder without rows and everything below it but the days of series that have rows."""
         known = self._known.pop(folder, None)
         for name in self._compare_files(folder, _NOTHING) if known is None else known:
-            self._look(f"{folder}/{name}" if folder else name)
+            self._compare_rest(f"{folder}/{name}" if folder else name)
 
-    def _compare(self, folder: str, rows: Mapping[str, Blob]) -> None:
-        """The folder of a day, and what is below it, where nothing belongs."""
+    def _compare_day(self, folder: str, rows: Mapping[str, Blob]) -> None:
+        """Compare the folder of a day, and folders below it, which shouldn't be there."""
         for name in self._compare_files(folder, rows):
-            self._look(f"{folder}/{name}")
+            self._compare_rest(f"{folder}/{name}")
 
     def _compare_files(self, folder: str, rows: Mapping[str, Blob]) -> list[str]:
-        """The files of a folder, of which the catalog has these rows by their names; returns its folders."""
-        self._looked()
+        """Compare the files of a folder with the catalog's rows, given by file name; return its folders."""
+        self._on_folder()
         path = f"{self._root}/{folder}"
         listed = _listed(path)
         folders, files = listed or ([], set[str]())
@@ -105,14 +110,14 @@ class _Walk:
             elif (row := rows.get(name)) is None:
                 self._note_profile(f"{folder}/{name}" if folder else name)
             elif row.live and row.inputs_size:
-                self._found.unlisted[row.name] = row.id
+                self._found.without_inputs[row.name] = row.id
         self._found.missing += (row.id for name, row in rows.items() if row.live and name not in files)
         return folders
 
     def _note_inputs(self, path: str, row: Blob | None, *, has_blob: bool) -> None:
         blob = BlobName.parse(path.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX)
         if blob is None:
-            self._found.strangers.append(self._root / path)
+            self._found.foreign.append(self._root / path)
         elif not has_blob:
             self._found.orphans.append(self._root / path)
         elif (size := (self._root / path).stat().st_size) != (row.inputs_size if row else None):
@@ -123,13 +128,13 @@ class _Walk:
     def _note_profile(self, path: str) -> None:
         blob = BlobName.parse(path)
         if blob is None:
-            self._found.strangers.append(self._root / path)
+            self._found.foreign.append(self._root / path)
         else:
             self._found.profiles.append(blob)
 
 
 def _listed(folder: str) -> tuple[list[str], set[str]] | None:
-    """The names of the folders in it, and those of all else; None of one that can't be read."""
+    """Return the names of a folder's folders, and of its other entries; None if it can't be read."""
     folders, files = [], set()
     try:
         with os.scandir(folder) as entries:

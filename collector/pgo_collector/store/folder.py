@@ -1,4 +1,4 @@
-"""The data folder: where everything is, made and locked at start, so that one process at a time uses it."""
+"""The data folder: the paths of everything that is stored, and the lock that keeps other processes out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 def sync_folder(path: Path) -> None:
-    """Makes durable which names are in a folder; of a file, fsync secures the content only."""
+    """Make the names in a folder durable; fsync of a file makes only its content durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -42,7 +42,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes a file's content durable."""
+    """Make a file's content durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -51,7 +51,7 @@ def sync_file(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Makes a new file, and its content durable."""
+    """Write a new file and make its content durable. Raises FileExistsError if it is there."""
     with path.open("xb") as file:
         file.write(content)
         file.flush()
@@ -59,10 +59,9 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and the ones above it, durably; nothing if it is there.
+    """Make a folder and the missing ones above it, durably, if it isn't there. Raises OSError.
 
-    A folder whose name can't be made durable is removed again, so that one that is there always is durable.
-    Raises OSError.
+    A folder whose name can't be made durable is removed again, so that an existing folder is always durable.
     """
     if path.is_dir():
         return
@@ -77,22 +76,22 @@ def make_folder(path: Path) -> None:
 
 
 def remove_empty(folder: Path, root: Path) -> None:
-    """Removes a folder, and those above it up to `root`, as far as nothing is in them.
+    """Remove a folder if it is empty, then the empty ones above it, up to `root` exclusively.
 
-    To be called on the thread that makes files there, or one could be made in between.
+    Call it on the thread that makes files there, or a folder could vanish before its file is made.
     """
     while folder != root:
         try:
             folder.rmdir()
         except FileNotFoundError:
             pass
-        except OSError:  # there is something in it, or it can't be removed
+        except OSError:  # it isn't empty, or can't be removed
             return
         folder = folder.parent
 
 
 def sync_all(path: Path) -> None:
-    """Makes everything durable that is on the file system of a folder. Raises OSError."""
+    """Make everything on a folder's file system durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not hasattr(_LIBC, "syncfs"):
@@ -111,24 +110,27 @@ def remove_part(part: Path) -> None:
 
 
 class DataFolder:
-    """The paths of a data folder that this process holds, as a context manager.
+    """The paths of a data folder that this process has locked, as a context manager.
 
-    blobs/            what is stored, see `blobs`
-    incoming/*.part   bodies being received and merges being made; swept at start
-    merged/*.merge    merges, by the fingerprint of what they merge and of their form
-    rows/             what workers have decoded, see `shelf`
-    tmp/              the engine's sockets, where there is no other place for them
-    releases/         what pipelines build with, see `releases`
+    blobs/            the stored profiles, see `store.blobs`
+    incoming/*.part   bodies being received and merges being made; deleted at a start
+    merged/*.merge    stored merges, by the fingerprint of their blobs and their rendition
+    rows/             decoded profiles of the workers, see `engine.row_cache`
+    tmp/              sockets of the worker processes, if there is no other folder for temporary files
+    releases/         the profiles that pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
-    session.secret    what sessions of the pages are signed with
-    restoring         there until a restore is done
-    lock              held with flock, so that it goes when the process does, however it ends
+    session.secret    the secret that signs the sessions of the pages
+    restoring         there until a restore is complete
+    lock              locked with flock, which the kernel releases when the process ends, however it ends
 
-    So is the folder itself, lest another process takes it when the file `lock` is deleted.
+    The folder itself is locked, too, so that another process can't use it when the file `lock` is deleted.
     """
 
     def __init__(self, path: Path, *, for_restore: bool = False) -> None:
-        """Makes and locks it. Raises FolderUnusable, also while a restore isn't done, but for that."""
+        """Make the folder if it is missing, and lock it.
+
+        Raises FolderUnusable, also for an incomplete restore unless `for_restore`.
+        """
         self.path = path
         self.blobs = path / "blobs"
         self.incoming = path / "incoming"
@@ -140,27 +142,29 @@ class DataFolder:
         self.session_secret = path / "session.secret"
         try:
             make_folder(path)
-            if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: of use to root alone
+            if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: only root can use it
                 path.chmod(_MODE)
             self._itself = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         self._lock: int | None = None
         try:
-            _hold_itself(self._itself)
-            self._lock = _held(path / _LOCK)
+            _lock_folder(self._itself)
+            self._lock = _lock_file(path / _LOCK)
             if not for_restore:
                 _refuse_half_restored(path)
             for folder in (self.blobs, self.incoming, self.merged, self.releases, self.rows):
                 make_folder(folder)
-            # A process before this one may have died before a folder that it made was durable.
+            # An earlier process may have died before a folder that it had made was durable.
             sync_all(path)
         except FolderUnusable:
             self._release()
             raise
         except BlockingIOError:
             self._release()
-            raise FolderUnusable(f"data folder {path}: another pgo-collector uses it") from None
+            raise FolderUnusable(
+                f"data folder {path}: another pgo-collector uses it; stop that one, or take another folder"
+            ) from None
         except OSError as error:
             self._release()
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
@@ -171,22 +175,22 @@ class DataFolder:
     def __exit__(self, *_: object) -> None:
         self._release()
 
-    def check_itself(self) -> None:
-        """Raises OSError (ESTALE) if another folder than the one that was opened lies at the path."""
+    def check_same_folder(self) -> None:
+        """Raise OSError (ESTALE) if the path no longer leads to the folder that was opened."""
         if not _is_same(self._itself, self.path):
             raise OSError(errno.ESTALE, "the data folder was moved or replaced while it was served")
 
     def check_held(self) -> None:
-        """Makes sure that this process alone writes here, for the thread that does. Raises OSError (ESTALE).
+        """Check that this process alone writes here. Raises OSError (ESTALE).
 
-        A `lock` that was deleted or replaced is taken anew.
+        Call it on the thread that writes. If the file `lock` was deleted or replaced, it is locked again.
         """
-        self.check_itself()
+        self.check_same_folder()
         lock = self.path / _LOCK
         if self._lock is not None and _is_same(self._lock, lock):
             return
         try:
-            anew = _held(lock)
+            anew = _lock_file(lock)
         except BlockingIOError:
             message = "the lock of the data folder was replaced, and another process holds it"
             raise OSError(errno.ESTALE, message) from None
@@ -201,27 +205,27 @@ class DataFolder:
             os.close(self._lock)
 
     def new_part(self) -> Path:
-        """A name in incoming/ that nothing has."""
+        """Return an unused path in incoming/."""
         return self.incoming / f"{secrets.token_hex(16)}{_PART_SUFFIX}"
 
     def merged_file(self, fingerprint: str) -> Path:
-        """Where the merge of that fingerprint is."""
+        """Return the path of the merge with this fingerprint."""
         return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
 
     def drop_caches(self) -> None:
-        """Removes merges and rows, which can be made anew from the blobs. Raises OSError."""
+        """Delete stored merges and rows, which can be made again from the blobs. Raises OSError."""
         for path in (*self.merged.iterdir(), *self.rows.iterdir()):
             path.unlink()
 
     def drop_catalog(self) -> None:
-        """Removes the catalog's file, with the events in it. Raises OSError."""
+        """Delete the catalog's files, and with them the events in the outbox. Raises OSError."""
         for path in self.path.glob(f"{CATALOG}*"):
             path.unlink()
 
-    def lend_room(self) -> None:
-        """Where no place for temporary files is writable, as in a container, they go into tmp/.
+    def ensure_temp_folder(self) -> None:
+        """Have temporary files in tmp/ if no other folder for them is writable, as in a container.
 
-        The processes of the engine are reached by a socket in such a place. Raises OSError.
+        multiprocessing needs such a folder for its sockets. Raises OSError.
         """
         try:
             tempfile.gettempdir()
@@ -231,49 +235,50 @@ class DataFolder:
             tempfile.tempdir = str(self.tmp)
 
     def sweep(self) -> None:
-        """Removes what a process that ended halfway left in incoming/. Raises OSError."""
+        """Delete the files in incoming/ that a process left when it was killed. Raises OSError."""
         for path in self.incoming.iterdir():
             if path.suffix == _PART_SUFFIX:
                 path.unlink()
             else:
-                warn_of_stranger(path)
+                warn_foreign(path)
 
     def sweep_merged(self, fingerprints: set[str]) -> None:
-        """Removes all merges but those of the fingerprints. Raises OSError."""
+        """Delete all stored merges but those with these fingerprints. Raises OSError."""
         for path in self.merged.iterdir():
             if path.suffix not in {_MERGED_SUFFIX, *_FORMER_SUFFIXES}:
-                warn_of_stranger(path)
+                warn_foreign(path)
             elif path.suffix != _MERGED_SUFFIX or path.stem not in fingerprints:
                 path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
-        """The files that pgo-fleet left, in the order of their names; warns of what is nobody's."""
+        """Yield the profiles of a pgo-fleet server, sorted by name; log files that nobody knows."""
         folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.tmp}
         ours = folders | {self.session_secret, self.path / _LOCK}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path
             elif path not in ours and not path.name.startswith(self.catalog.name):
-                warn_of_stranger(path)
+                warn_foreign(path)
 
 
 def is_being_restored(path: Path) -> bool:
-    """Whether a restore into that folder goes on, or was cut off."""
+    """Return whether a restore into this folder is running, or was interrupted."""
     return (path / _RESTORING).exists()
 
 
 def _refuse_half_restored(path: Path) -> None:
     if is_being_restored(path):
         raise FolderUnusable(
-            f"data folder {path}: a restore into it was cut off; run it again, or empty the folder"
+            f"data folder {path}: a restore into it was interrupted; run it again, or empty the folder"
         )
 
 
 @contextmanager
 def restoring(path: Path) -> Iterator[DataFolder]:
-    """A data folder that is empty, or in which this was cut off; of no use until the block has ended well.
+    """Open a data folder for a restore: an empty one, or one into which a restore was interrupted.
 
-    Raises FolderUnusable, and OSError.
+    No server can use the folder until the block has ended without an error. Raises FolderUnusable and
+    OSError.
     """
     make_folder(path)
     if {entry.name for entry in path.iterdir()} - {"lost+found"} and not is_being_restored(path):
@@ -288,8 +293,8 @@ def restoring(path: Path) -> Iterator[DataFolder]:
         sync_folder(path)
 
 
-def _held(lock: Path) -> int:
-    """The descriptor of a lock file, made if it is missing, and held. Raises OSError; see flock(2)."""
+def _lock_file(lock: Path) -> int:
+    """Lock a file, made if it is missing; return its descriptor. Raises OSError; see flock(2)."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o640)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -299,10 +304,10 @@ def _held(lock: Path) -> int:
     return descriptor
 
 
-def _hold_itself(folder: int) -> None:
-    """Holds a folder by its descriptor. Raises BlockingIOError if another process does.
+def _lock_folder(folder: int) -> None:
+    """Lock a folder by its descriptor. Raises BlockingIOError if another process has locked it.
 
-    A file system that can lock no folders has to do with the lock file.
+    On a file system that can't lock folders, only the lock file is locked.
     """
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -313,7 +318,7 @@ def _hold_itself(folder: int) -> None:
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Whether what is open is what lies at a path."""
+    """Return whether a descriptor is of the file or folder at this path."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -321,6 +326,6 @@ def _is_same(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), found)
 
 
-def warn_of_stranger(path: Path) -> None:
-    """Logs that a file in the data folder isn't the collector's."""
+def warn_foreign(path: Path) -> None:
+    """Log that a file in the data folder isn't the collector's."""
     _log.warning("not ours, ignored", file=str(path))

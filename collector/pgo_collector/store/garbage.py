@@ -1,4 +1,4 @@
-"""Retired blobs: those that a combine replaced. They count no more and are deleted, file before row."""
+"""Garbage collection: deleting retired blobs, which a combine has replaced, file before row."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.merge_inputs import owner_of
+from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.model.selection import Selection
 from pgo_collector.store.store import Store
 
-# So many at a time, which takes some milliseconds.
+# Blobs deleted in one call of `Store.write`, which takes some milliseconds.
 _BATCH = 128
 _log = structlog.get_logger()
 
 
 async def delete_retired(store: Store, service: str | None = None, type_: str | None = None) -> None:
-    """Deletes all of them that can be, or those of a service and type, whose lock the caller has.
+    """Delete all retired blobs, or those of one service and type, whose lock the caller must hold.
 
-    That is on the thread that all changes are made on, some at a time, so that submits have their turn in
-    between. What fails is logged and waits for the next start.
+    They are deleted in batches on the thread of `Store.write`, so that submits have their turn in between. A
+    blob that can't be deleted is logged and left for the next start.
     """
     retired = await asyncio.to_thread(store.catalog.retired, service, type_)
     try:
@@ -47,12 +47,15 @@ def _delete(store: Store, retired: Sequence[Blob]) -> None:
         else:
             deleted.append(blob)
     store.blobs.remove_folders(blob.name for blob in deleted)
-    store.catalog.forget(deleted)
+    store.catalog.drop_retired(deleted)
 
 
-async def tidy(store: Store, service: str, type_: str) -> None:
-    """Does so for a service and type. Raises WorkerUnavailable or SQLAlchemyError."""
+async def collect_garbage(store: Store, service: str, type_: str) -> None:
+    """Delete a service's and type's retired blobs, and its rows in the worker if most are of deleted blobs.
+
+    Raises WorkerUnavailable or SQLAlchemyError.
+    """
     await delete_retired(store, service, type_)
     live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
-    owner = owner_of(service, type_)
+    owner = rows_owner(service, type_)
     await store.workers.run_for(owner, drop_rows, owner, live)

@@ -20,7 +20,7 @@ from pgo_collector.workers.batcher import SubmitBatcher
 _log = structlog.get_logger()
 
 
-async def take_in_legacy(store: Store, series: Series) -> None:
+async def import_pgo_fleet_files(store: Store, series: Series) -> None:
     """Submits each of the files to `series` and removes it; one that can't be taken stays, with a warning."""
     paths = await asyncio.to_thread(lambda: list(store.folder.legacy_profiles()))
     batcher = SubmitBatcher(store.workers, STORED_LIMITS)

@@ -1,4 +1,4 @@
-"""Quotas: how many profiles of a service are taken in a day, and how many bytes of it are kept."""
+"""Quotas: how many profiles a service may submit in a day, and how many bytes of it may be stored."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.errors import QuotaUsedUp
 
 _DAY_SECONDS = 86_400
-# What is deleted, combined or rolled up makes room, which is seen when the catalog is asked again.
+# How long usage is cached. Deletes, combines and roll-ups make room, which is noticed after that time.
 _READ_SECONDS = 30
 _MEGABYTE = 1 << 20
 
 
 @dataclass(slots=True)
 class _Usage:
-    """Of one service on one day, in days since 1970 (UTC), as of `read`, with what has come since."""
+    """The usage of one service on one UTC day, in days since 1970: read from the catalog at `read`, in
+    seconds since 1970, and counted on since then.
+    """
 
     day: int
     read: float
@@ -27,7 +29,7 @@ class _Usage:
 
 
 class Quotas:
-    """The same ones for every service; inf for none."""
+    """The quotas, the same for every service; inf is no quota."""
 
     def __init__(self, inventory: Inventory, profiles_a_day: float, megabytes: float) -> None:
         self._inventory = inventory
@@ -36,19 +38,27 @@ class Quotas:
         self._usages: dict[str, _Usage] = {}
 
     async def check(self, service: str) -> None:
-        """Raises QuotaUsedUp where nothing more of a service is to be taken."""
+        """Raise QuotaUsedUp if a service has reached a quota."""
         if self._profiles == self._size == inf:
             return
         now = time.time()
         usage = await self._usage(service, now)
         if usage.profiles >= self._profiles:
             wait = _DAY_SECONDS - int(now) % _DAY_SECONDS
-            raise QuotaUsedUp(f"service {service}: {self._profiles:g} profiles have come today", wait)
+            raise QuotaUsedUp(
+                f"service {service} has submitted its {self._profiles:g} profiles of today"
+                " (PGOF_QUOTA_PROFILES): submit again after midnight UTC",
+                wait,
+            )
         if usage.size >= self._size:
-            raise QuotaUsedUp(f"service {service}: {self._size / _MEGABYTE:g} MiB are stored", _READ_SECONDS)
+            raise QuotaUsedUp(
+                f"service {service} has its {self._size / _MEGABYTE:g} MiB stored (PGOF_QUOTA_MEGABYTES):"
+                " submit again when retention, a roll-up or a combine has made room",
+                _READ_SECONDS,
+            )
 
     def count(self, service: str, size: int) -> None:
-        """A profile of a service was taken, of so many bytes."""
+        """Count a profile of a service that was stored, with its size in bytes."""
         if service in self._usages:
             self._usages[service].profiles += 1
             self._usages[service].size += size
@@ -59,7 +69,8 @@ class Quotas:
             return known
         since = day * _DAY_SECONDS * 10**9
         profiles, size = await asyncio.to_thread(self._inventory.usage, service, since)
-        # Before the first look, those that were taken today stand for those that came today.
+        # A profile's time is when it was taken. At the first look, those taken today stand for those
+        # submitted today.
         come = self._usages[service].profiles if known is not None and known.day == day else profiles
         usage = self._usages[service] = _Usage(day, now, come, size)
         return usage

@@ -1,4 +1,4 @@
-"""Readiness: whether what requests need works, tried for real, at most once a second."""
+"""Readiness, for /readyz: whether everything that requests need works, tried at most once a second."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pgo_collector.store.store import Store, reason_of
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
-# More than a file system keeps beside a file's name, so that it has to find room.
+# Larger than what a file system stores inside an inode, so that it has to allocate a block.
 _TRIED_BYTES = 8192
 _MEBIBYTE = 1 << 20
 _log = structlog.get_logger()
 
 
 class Readiness:
-    """Whether the folder can be written, its disk has room, the catalog can be read, and all processes and
-    background tasks run.
+    """Tries whether the folder can be written, its disk has room, the catalog can be read, and all worker
+    processes and background tasks run.
     """
 
     def __init__(self, store: Store, background: BackgroundTasks, min_free_megabytes: float) -> None:
@@ -39,12 +39,12 @@ class Readiness:
             "store": _Part(self._write),
             "disk": _Part(self._measure),
             "catalog": _Part(self._read),
-            "workers": _Part(store.workers.answer),
+            "workers": _Part(store.workers.ping),
         }
         self._known: dict[str, str] = {}
 
     async def faults(self) -> dict[str, str]:
-        """Return the parts that fail, and why; none if it is ready."""
+        """Return the parts that fail, and why; an empty dict if the server is ready."""
         reasons = await asyncio.gather(*(part.fault() for part in self._parts.values()))
         faults = {name: reason for name, reason in zip(self._parts, reasons, strict=True) if reason}
         faults |= self._background.failing
@@ -59,8 +59,8 @@ class Readiness:
         await asyncio.to_thread(self._write_part)
 
     def _write_part(self) -> None:
-        """As a submit does: a file that is durable."""
-        self._store.folder.check_itself()
+        """Write a durable file, as a submit does, and delete it."""
+        self._store.folder.check_same_folder()
         part = self._store.folder.new_part()
         try:
             with part.open("wb") as file:
@@ -83,7 +83,7 @@ class Readiness:
         await asyncio.to_thread(self._read_catalog)
 
     def _read_catalog(self) -> None:
-        """By its path: what the store has open may have been deleted."""
+        """Read the catalog by its path, since the file that the store has open may have been deleted."""
         if (damage := self._store.catalog.damage) is not None:
             raise sqlite3.DatabaseError(damage)
         with reading_catalog(self._store.folder.catalog) as connection:
@@ -91,7 +91,7 @@ class Readiness:
 
 
 class _Part:
-    """The last try of a part, which all share who ask while it goes on or is fresh."""
+    """One part and its last try, which all callers share while it runs or is fresh."""
 
     def __init__(self, attempt: Callable[[], Awaitable[None]]) -> None:
         self._attempt = attempt
@@ -99,7 +99,7 @@ class _Part:
         self._begun = self._ended = 0.0
 
     async def fault(self) -> str | None:
-        """Why it fails; None if it doesn't."""
+        """Return why the part fails; None if it works."""
         now = time.monotonic()
         if self._task is None or (self._task.done() and now - self._ended > _FRESH_SECONDS):
             self._begun, self._task = now, asyncio.create_task(self._try())

@@ -1,7 +1,7 @@
-"""Brings the catalog in line with the blobs on disk: at a start the difference, after a loss all of it.
+"""Reconciling the catalog with the blobs on disk: the differences at a start, everything after a loss.
 
-A process may be killed between a blob and its row, for a submit or a combine, and before it has deleted
-what a combine retired. Whatever it was, afterwards every profile on disk is counted once.
+A process may be killed after it has written a blob and before the row, in a submit or a combine, and before
+it has deleted the blobs that a combine retired. After this, every profile on disk is counted once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pgo_collector.store.folder import remove_empty
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.store import Store
 
-# So many blobs go to a worker together, and so many are counted in one transaction.
+# Blobs that a worker reads in one task, and blobs that are counted in one transaction.
 _BATCH = 64
 _TRANSACTION = 2048
 _log = structlog.get_logger()
@@ -29,9 +29,9 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Progress:
-    """How far a start is: what it does, and of how many things it has done how many; 0 if that isn't known.
+    """The progress of a start: its present step, and how many of a total are done; the total is 0 if unknown.
 
-    Other threads read it while it changes.
+    Other threads may read it at any time.
     """
 
     step: str = "opening the catalog"
@@ -42,18 +42,21 @@ class Progress:
         return f"{self.step}: {self.done:,} of {self.total:,}" if self.total else self.step
 
     def begin(self, step: str, total: int = 0) -> None:
-        """The next step begins."""
+        """Begin the next step."""
         self.step, self.done, self.total = step, 0, total
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count so many more as done."""
         self.done += count
 
 
 async def reconcile(store: Store, progress: Progress | None = None) -> None:
-    """Does all of it; only blobs that the catalog doesn't know as they are get read. Raises OSError."""
+    """Make the catalog count every profile on disk once. Raises OSError.
+
+    Only blobs that differ from the catalog are read.
+    """
     progress = progress or Progress()
-    found = await asyncio.to_thread(_look, store, progress)
+    found = await asyncio.to_thread(_compare, store, progress)
     damaged = await _adopt_combined(store, found.combined, found.unknown, progress)
     await _adopt_profiles(store, found.profiles, progress)
     for name, inputs in damaged.items():
@@ -61,33 +64,34 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
     progress.begin("deleting what was replaced")
     await delete_retired(store)
     await store.write(store.catalog.drop_empty_series)
-    await asyncio.to_thread(_tell_missing, store, found.missing)
+    await asyncio.to_thread(_log_missing, store, found.missing)
     await asyncio.to_thread(_sweep_merged, store)
 
 
-def _look(store: Store, progress: Progress) -> Differences:
-    """Where disk and catalog differ, after what was never finished is swept."""
+def _compare(store: Store, progress: Progress) -> Differences:
+    """Delete unfinished files; return how the disk and the catalog differ."""
     progress.begin("checking the catalog")
     store.catalog.check()
     store.folder.sweep()
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:
         found = find_differences(store.folder.blobs, rows, progress.advance)
-    for path in found.strangers:
+    for path in found.foreign:
         _log.warning("not ours, ignored", file=str(path))
     for path in found.orphans:
         path.unlink()
     for folder in found.empty:
         remove_empty(folder, store.folder.blobs)
     _find_combined(store, found, progress)
-    _find_miscounting(store, found, progress)
+    _find_inconsistent(store, found, progress)
     return found
 
 
 def _find_combined(store: Store, found: Differences, progress: Progress) -> None:
-    """Tells combined blobs that have lost their .inputs by their seals, from which they get them again.
+    """Restore missing .inputs files of combined blobs, and move these blobs from `profiles` to `combined`.
 
-    One of an earlier version may have no seal: then what the catalog says of it is all there is.
+    A combined blob is known by its seal, which has the text of .inputs. One of an earlier version may have no
+    seal: then the catalog has the list.
     """
     progress.begin("looking for seals", len(found.profiles))
     singles = []
@@ -100,16 +104,16 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
             singles.append(name)
         progress.advance()
     found.profiles = singles
-    for name, id_ in found.unlisted.items():
+    for name, id_ in found.without_inputs.items():
         size = _restored(store, name)
         if not size:
-            size = store.blobs.write_inputs(name, store.catalog.counted_by([id_]).get(id_, [name]))
+            size = store.blobs.write_inputs(name, store.catalog.profiles_counted_by([id_]).get(id_, [name]))
             _log.warning("the .inputs of a combined profile are made anew from the catalog", blob=str(name))
         found.combined[name] = size
 
 
 def _restored(store: Store, name: BlobName) -> int:
-    """The size of the .inputs that a blob gets from its seal, 0 if it has none that can be read."""
+    """Restore a blob's .inputs from its seal; return the size in bytes, 0 if there is no readable seal."""
     try:
         size = store.blobs.restore_inputs(name)
     except OSError:
@@ -119,40 +123,40 @@ def _restored(store: Store, name: BlobName) -> int:
     return size
 
 
-def _find_miscounting(store: Store, found: Differences, progress: Progress) -> None:
-    """Has blobs taken in anew that don't count what they have, since rows of the catalog are lost."""
+def _find_inconsistent(store: Store, found: Differences, progress: Progress) -> None:
+    """Add the blobs that don't count all their profiles, since rows of the catalog were lost."""
     progress.begin("counting profiles")
     missing = set(found.missing)
-    for blob in store.catalog.miscounting():
+    for blob in store.catalog.inconsistent_blobs():
         if blob.id in missing or blob.name in found.combined:
             continue
         _log.warning("a stored profile isn't counted as it should be, taken in anew", blob=str(blob.name))
         if blob.inputs_size:
             found.combined[blob.name] = blob.inputs_size
         else:
-            if store.catalog.counting(blob.name) is not None:  # a combined one counts it: once is enough
+            if store.catalog.counting_blob(blob.name) is not None:  # a combined blob counts it already
                 store.catalog.drop([blob])
             found.profiles.append(blob.name)
 
 
-def _tell_missing(store: Store, ids: list[int]) -> None:
-    """Of blobs that weren't there. Some may no longer count, since there is one in which they are."""
+def _log_missing(store: Store, ids: list[int]) -> None:
+    """Log the missing blobs that still count; a combined blob may have replaced some meanwhile."""
     for blob in store.catalog.with_ids(ids):
         if blob.live:
             _log.error("a stored profile is missing", blob=str(blob.name))
 
 
 def _sweep_merged(store: Store) -> None:
-    store.folder.sweep_merged(store.catalog.merges())
+    store.folder.sweep_merged(store.catalog.merge_fingerprints())
 
 
 async def _adopt_combined(
     store: Store, changed: dict[BlobName, int], unknown: set[BlobName], progress: Progress
 ) -> dict[BlobName, set[BlobName]]:
-    """Makes combined blobs live in place of what is inside them, the largest first.
+    """Make combined blobs live in place of the blobs inside them, the largest first.
 
-    Returns those that can't be read, with what is inside them: whether anything of it is to be had only
-    there is seen when all others are counted.
+    Returns the ones that can't be read, with the profiles inside them. Whether they are needed is known only
+    when all other blobs are counted: see `_adopt_damaged`.
     """
     progress.begin("taking in combined profiles", len(changed))
     inputs_of: dict[BlobName, set[BlobName]] = {}
@@ -166,9 +170,9 @@ async def _adopt_combined(
         progress.advance()
         inputs = inputs_of[name]
         inside = set((await asyncio.to_thread(store.catalog.owners, inputs)).values())
-        counted_by = await asyncio.to_thread(store.catalog.counted_by, inside)
-        if any(not inputs.issuperset(profiles) for profiles in counted_by.values()):
-            # Its own name is left out: nobody was given the merge of a combine that wasn't committed.
+        counted = await asyncio.to_thread(store.catalog.profiles_counted_by, inside)
+        if any(not inputs.issuperset(profiles) for profiles in counted.values()):
+            # Its own name is left out: no client has had the merge of a combine that wasn't committed.
             others = inputs - {name}
             if name in unknown and others <= await asyncio.to_thread(store.counted, others):
                 _log.info("combined profile deleted, another one has all of it", blob=str(name))
@@ -184,10 +188,10 @@ async def _adopt_combined(
 
 
 async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progress) -> None:
-    """Counts profiles that aren't, and deletes those that a combined blob counts already.
+    """Count the profiles that aren't counted, and delete those that a combined blob counts already.
 
-    One that can't be read is counted too, so that merges say that they leave it out. Of one that came after
-    the catalog was made, the process was killed before it was counted: that it is stored is news.
+    A profile that can't be read is counted, too, so that merges say that they leave it out. A profile from
+    after the catalog was made gets its event now: the process was killed before it was counted.
     """
     progress.begin("taking in profiles", len(names))
     new = []
@@ -211,7 +215,7 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
 
 
 def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
-    """Those of some profiles that are to be counted; of the others the files go that aren't needed."""
+    """Return the profiles that no blob counts; delete the files of those that a blob on disk counts."""
     owners = store.catalog.owners(names)
     counted = store.counted(owners)
     for name in counted:
@@ -225,7 +229,7 @@ def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
 async def _read_all(
     store: Store, names: Sequence[BlobName], progress: Progress
 ) -> list[tuple[BlobName, Facts]]:
-    """The facts of some blobs, in their order; what the name tells of those that can't be read."""
+    """Return the facts of blobs, in their order; those of a blob that can't be read come from its name."""
     batches = [names[start : start + _BATCH] for start in range(0, len(names), _BATCH)]
     found: dict[BlobName, Facts | None] = {}
 
@@ -234,32 +238,33 @@ async def _read_all(
         progress.advance(len(batch))
 
     await asyncio.gather(*(read(batch) for batch in batches))
-    return [(name, found[name] or _unread(store, name)) for name in names]
+    return [(name, found[name] or _facts_from_name(store, name)) for name in names]
 
 
 async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[BlobName]) -> None:
-    """A combined blob that can't be read: needed in the catalog only if what is inside has no other blob."""
+    """Count a combined blob that can't be read, if it has profiles that no other blob has; else delete it."""
     missing = inputs - (await asyncio.to_thread(store.catalog.owners, inputs)).keys()
     if missing <= {name}:
         _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
         await asyncio.to_thread(store.blobs.discard, name)
     else:
-        await store.write(store.catalog.replace, name, _unread(store, name), inputs_size, missing, ())
+        facts = _facts_from_name(store, name)
+        await store.write(store.catalog.replace, name, facts, inputs_size, missing, ())
 
 
 async def _read(store: Store, name: BlobName) -> Facts | None:
-    """The facts of a blob, None if it can't be read or isn't what its name says."""
+    """Return the facts of a blob; None if it can't be read or isn't what its name says."""
     (facts,) = await _read_batch(store, [name])
     return facts
 
 
 async def _read_batch(store: Store, names: Sequence[BlobName]) -> list[Facts | None]:
-    """As `_read`, of several."""
+    """Do the same as `_read` for several blobs."""
     paths = [(store.blobs.path(name), name.series.type) for name in names]
     try:
         found = await store.workers.run(inspect_all, paths)
     except (WorkerUnavailable, TaskOutOfMemory) as error:
-        if len(names) > 1:  # what one of them did to the worker mustn't be the others' end
+        if len(names) > 1:  # one of them may be the cause, so the others are read without it
             return [await _read(store, name) for name in names]
         found = [Unreadable(str(error))]
     return [_checked(name, facts) for name, facts in zip(names, found, strict=True)]
@@ -275,6 +280,6 @@ def _checked(name: BlobName, facts: Facts | Unreadable) -> Facts | None:
     return facts
 
 
-def _unread(store: Store, name: BlobName) -> Facts:
-    """What the name alone tells."""
+def _facts_from_name(store: Store, name: BlobName) -> Facts:
+    """Return what is known of a blob that can't be read: time and digest, from its name, and its size."""
     return Facts(name.identity.time_nanos, 0, name.identity.digest, store.blobs.size(name), 0)

@@ -1,7 +1,7 @@
-"""Sealing: combined blobs that an earlier version made get their seals, in the background of a start.
+"""Sealing the combined blobs that an earlier version made without a seal, in the background of a start.
 
-A seal is at the end of a blob's own file: see `seals`. So a start looks at the last bytes of each combined
-blob, and where no seal is, the blob is written anew with what its .inputs says.
+A seal is at the end of the blob's own file: see `engine.seals`. So the last bytes of each combined blob are
+read, and a blob without a seal is written again, with the text of its .inputs as its seal.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.errors import InputsDamaged
 from pgo_collector.store.store import Store
 
-# So many are written anew at a time, and then submits have their turn.
+# Blobs that are sealed in one call of `Store.write`; then submits have their turn.
 _BATCH = 16
 _log = structlog.get_logger()
 
 
 class Sealing:
-    """Seals what isn't sealed, once."""
+    """The background task that seals all combined blobs once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def follow(self) -> None:
-        """Does all that can be done; what fails is logged, and tried at the next start."""
+    async def run(self) -> None:
+        """Seal the combined blobs without a seal; a failure is logged, and the next start tries again."""
         try:
             unsealed = await asyncio.to_thread(_unsealed, self._store)
             for start in range(0, len(unsealed), _BATCH):
@@ -47,12 +47,12 @@ def _unsealed(store: Store) -> list[Blob]:
 def _lacks_seal(store: Store, blob: Blob) -> bool:
     try:
         return not store.blobs.is_sealed(blob.name)
-    except OSError:  # it is missing, which the start has said
+    except OSError:  # it is missing, which reconcile has logged
         return False
 
 
 def _seal(store: Store, blobs: Sequence[Blob]) -> None:
-    """Seals those of some blobs that still count. Raises OSError."""
+    """Seal the blobs that still count. Raises OSError."""
     for blob in store.catalog.with_ids(blob.id for blob in blobs):
         if not blob.live or not _lacks_seal(store, blob):
             continue

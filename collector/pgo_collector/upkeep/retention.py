@@ -14,7 +14,7 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.making import Locks
 from pgo_collector.model.times import DAY_NANOS
-from pgo_collector.store.garbage import tidy
+from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20
@@ -67,7 +67,7 @@ class Retention:
                 for start in range(0, len(gone), _BATCH):
                     some = [each.blob for each in gone[start : start + _BATCH]]
                     await store.write(_delete, store, some)
-                await tidy(store, service, type_)
+                await collect_garbage(store, service, type_)
             _log.info("deleted by age or size", service=service, type=type_, blobs=len(gone))
 
 

@@ -16,7 +16,7 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.making import Locks
 from pgo_collector.model.series import LONGEST_SERIES, Series
-from pgo_collector.store.garbage import tidy
+from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -35,7 +35,7 @@ async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Co
                 if len(blobs) > 1:
                     await combine_blobs(store, blobs, kept_labels)
         async with locks.of(service, type_):
-            await tidy(store, service, type_)
+            await collect_garbage(store, service, type_)
         _log.info("rolled up", service=service, type=type_)
 
 
@@ -60,11 +60,11 @@ def _within_a_path(days: list[Day], kept_labels: Collection[str]) -> Iterator[li
     joined = days[0].series.rolled_up(kept_labels)
     for day in days:
         series = day.series.rolled_up(kept_labels)
-        if len(joined.joined(series).folders) > LONGEST_SERIES and together:
+        if len(joined.merged_with(series).folders) > LONGEST_SERIES and together:
             yield together
             together, joined = [], series
         together.append(day)
-        joined = joined.joined(series)
+        joined = joined.merged_with(series)
     yield together
 
 

@@ -46,18 +46,18 @@ class Upkeep:
         self.pause = settings.upkeep_seconds
         self.done_at = time.time()
 
-    async def follow(self) -> NoReturn:
+    async def run(self) -> NoReturn:
         """Does all of it, and again after each pause; runs until it is cancelled."""
         while True:
             try:
-                await self.run(time.time_ns())
+                await self._run_once(time.time_ns())
                 self.done_at = time.time()
                 _log.info("upkeep done")
             except (Refusal, OSError, SQLAlchemyError) as error:
                 _log.error("upkeep failed, tried again later", reason=str(error))
             await asyncio.sleep(self.pause)
 
-    async def run(self, now_nanos: int) -> None:
+    async def _run_once(self, now_nanos: int) -> None:
         """Deletes what has had its time, rolls up, and saves what workers have read.
 
         Raises Refusal, OSError or SQLAlchemyError.

@@ -1,8 +1,8 @@
-"""A channel to a worker process: tasks go one way, and what they return or raise comes back the other.
+"""The channel to a worker process: tasks go to it, and what they return or raise comes back.
 
-Either way a message is its length and a pickle; an answer's length is followed by whether it is the last one
-of this process. The event loop reads its end itself, so that no thread has to wake up between a request and
-its answer.
+A message is its length and a pickle; an answer's length is followed by whether it is the last one of this
+process. The event loop reads its end of the socket itself, so that no thread has to wake up between a request
+and its answer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _ANSWER = struct.Struct("=Q?")
 
 
 class ChannelLost(Exception):
-    """The process at the other end is gone, and with it the tasks that it had."""
+    """The process at the other end has ended, without answering its tasks."""
 
 
 class Channel(asyncio.Protocol):
-    """The event loop's end. Tasks are answered in the order in which they were asked.
+    """The event loop's end of the channel. Tasks are answered in the order in which they were sent.
 
-    It `is_lost` when the process is gone, or `is_ending`, having said that this was its last answer.
+    It `is_lost` when the process has ended or is about to, and `is_ending` if it said so with its last
+    answer.
     """
 
     def __init__(self) -> None:
@@ -38,11 +39,11 @@ class Channel(asyncio.Protocol):
         self._received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See Protocol."""
+        """Keep the transport; see asyncio.BaseProtocol."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See Protocol. Nobody may be waiting any more for the answer that comes."""
+        """Settle the futures of complete answers, unless they were cancelled; see asyncio.Protocol."""
         self._received += data
         while len(self._received) >= _ANSWER.size:
             length, is_last = _ANSWER.unpack_from(self._received)
@@ -57,15 +58,15 @@ class Channel(asyncio.Protocol):
             if not future.done():
                 future.set_result(answer)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was
-        """See Protocol."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause makes no difference
+        """Fail the tasks without an answer with ChannelLost; see asyncio.BaseProtocol."""
         self.is_lost = True
         for future in self._waiting:
             if not future.done():
                 future.set_exception(ChannelLost())
 
     def ask(self, task: bytes) -> asyncio.Future[bytes]:
-        """Send a task; return what becomes its answer, as it travels, or raises ChannelLost."""
+        """Send a task; return the future of its pickled answer, which may fail with ChannelLost."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.is_lost:
             future.set_exception(ChannelLost())
@@ -75,7 +76,7 @@ class Channel(asyncio.Protocol):
         return future
 
     def close(self) -> None:
-        """Tell the process to end when it has done what it was asked."""
+        """Tell the process to end once it has answered its tasks."""
         self._transport.close()
 
 
@@ -84,11 +85,11 @@ class _Answer(NamedTuple):
     is_last: bool
 
 
-def answer_all(end: socket.socket, memory_bytes: int) -> None:
-    """Do task after task at the worker's end, until the other end is closed or one runs out of memory.
+def serve_tasks(end: socket.socket, memory_bytes: int) -> None:
+    """Run tasks at the worker's end, until the other end is closed or a task runs out of memory.
 
-    After that, what the process has in memory may be half of something, so it ends. `memory_bytes` is what a
-    task may take, for the message.
+    After running out of memory the process ends, since what it has in memory may be inconsistent.
+    `memory_bytes` is the memory that a task may use, for the message.
     """
     with end, end.makefile("rb") as tasks, suppress(ConnectionError):
         while len(length := tasks.read(_TASK.size)) == _TASK.size:
@@ -107,16 +108,16 @@ def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
     except MemoryError as error:
         where = "".join(traceback.format_exception(error))
         failure = TaskOutOfMemory.over(memory_bytes)
-    except BaseException as error:  # noqa: BLE001 - whoever asked is told of all
+    except BaseException as error:  # noqa: BLE001 - the server's process raises it
         where = "".join(traceback.format_exception(error))
         failure = error
-    # Only here have the frames of a task that ran out of memory gone, with what they held.
+    # Only here, after the except block, are the frames of the failed task and their memory released.
     failure.add_note(f"In a worker process:\n{where}")
     return _Answer(pickle.dumps((None, failure)), is_last=isinstance(failure, TaskOutOfMemory))
 
 
-def outcome(answer: bytes) -> Any:
-    """Return what the task returned. Raises what it raised."""
+def unpack_answer(answer: bytes) -> Any:
+    """Return what the task returned, or raise what it raised."""
     value, error = pickle.loads(answer)  # noqa: S301 - from our own process
     if error is not None:
         raise error

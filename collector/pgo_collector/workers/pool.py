@@ -1,7 +1,8 @@
-"""Worker processes: the seam between the event loop and the engine, which outlives a worker's death.
+"""The pool of worker processes: the event loop calls the engine through it, and workers are replaced if
+needed.
 
-Whatever a task does, whoever asked for it gets an answer: a worker that died, hangs, takes too long or too
-much memory is replaced, and a task is tried again only where it may not have been the cause.
+Every task gets an answer, whatever it does. A worker that dies, hangs, or takes too long or too much memory
+is replaced. A task is tried again only if it may not have been the cause.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from pgo_collector.errors import (
     WorkerUnavailable,
 )
 from pgo_collector.resources import oom_kills
-from pgo_collector.workers.channel import ChannelLost, outcome
-from pgo_collector.workers.process import LOOK_SECONDS, Bounds, Process
+from pgo_collector.workers.channel import ChannelLost, unpack_answer
+from pgo_collector.workers.process import WATCH_SECONDS, Bounds, Process
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Is told of each task that has ended: its name, and the seconds since it was asked for.
+# Called for each task that has ended, with its name and the seconds since it was asked for.
 Observer = Callable[[str, float], None]
 
 # Why a worker process was replaced by another.
 Replacement = Literal["died", "hung", "too_slow", "out_of_memory", "abandoned"]
 
-# A task on which the process died may be what it died of; often it only was there.
+# How often a task is tried whose process dies or hangs: the task may be the cause, but often isn't.
 _ATTEMPTS = 3
-# How long a task goes on for which nobody waits any more: most are done by then, and a new process has to
-# read its rows.
+# How long a task goes on whose caller has gone. Most end in that time, and a new process would have to read
+# its rows again.
 _ABANDONED_SECONDS = 2.0
-# Exit codes after a SIGTERM, which is often for all processes of the server. Where the fork server has ended
-# before the process, nobody knows its code.
+# Exit codes after a SIGTERM, which is often sent to all processes of the server. If the fork server has ended
+# before the process, the code is unknown, and multiprocessing says 255.
 _TERMINATED = {-signal.SIGTERM, 255}
-# What is larger, such as a question's answer, is unpickled on a thread.
+# Answers larger than this, such as a query's result, are unpickled in a thread.
 _SMALL_BYTES = 64 << 10
 _log = structlog.get_logger()
 
 
 def unobserved(task: str, seconds: float) -> None:
-    """Observe nothing."""
+    """Do nothing with an ended task, for a pool without metrics."""
 
 
 class Workers:
-    """Processes, as an async context manager. Each keeps rows in memory within its bounds, and all of them in
-    a folder. A process is started when it first has something to do.
+    """The pool, an async context manager. Each process keeps rows in memory within its bounds, and in a
+    folder that all share. A process is started when it gets its first task.
     """
 
     def __init__(self, count: int, bounds: Bounds, rows_folder: Path, observe: Observer = unobserved) -> None:
@@ -78,38 +79,38 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of workers."""
         return len(self._workers)
 
     @property
     def busy(self) -> int:
-        """How many of them have something to do."""
+        """Return how many workers have a task."""
         return sum(worker.waiting > 0 for worker in self._workers)
 
     @property
     def queued(self) -> int:
-        """How many tasks wait for another one to end."""
+        """Return how many tasks wait for another task to end."""
         return sum(max(worker.waiting - 1, 0) for worker in self._workers)
 
     @property
     def oldest_task_seconds(self) -> float:
-        """How long ago the oldest task was asked for that has no answer yet; 0 if there is none."""
+        """Return how long ago the oldest unanswered task was asked for, in seconds; 0 if there is none."""
         return max((worker.oldest_task_seconds for worker in self._workers), default=0.0)
 
     @property
     def rows_bytes(self) -> int:
-        """How much memory the rows of all take, as of the last task of each."""
-        return sum(worker.rows_taken.value for worker in self._workers)
+        """Return the bytes of memory that the rows of all workers take, as of the last task of each."""
+        return sum(worker.rows_used.value for worker in self._workers)
 
-    async def answer(self) -> None:
-        """Return when each that has nothing to do has answered; one that is dead or hangs is replaced before.
+    async def ping(self) -> None:
+        """Wait until every idle worker has answered; one that has died or hangs is replaced before.
 
         Raises WorkerUnavailable, and OSError or EOFError if no process can be started.
         """
-        await asyncio.gather(*(worker.answer() for worker in self._workers))
+        await asyncio.gather(*(worker.ping() for worker in self._workers))
 
     async def save_rows(self) -> None:
-        """Have every worker put its rows on disk."""
+        """Have every worker write its rows to disk; a failure is logged."""
         for worker in self._workers:
             try:
                 await worker.save_rows()
@@ -117,18 +118,19 @@ class Workers:
                 _log.warning("rows not saved, the blobs are read again when needed", reason=str(error))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of the engine, with small arguments, in the worker that has least to do; see
-        `run_for`.
+        """Call a function of the engine, with small arguments, in the worker with the fewest tasks.
+
+        Tries and raises as `run_for` does.
         """
         worker = min(self._workers, key=lambda worker: worker.waiting)
         return cast("T", await worker.run(function.__name__, _task(function, *args, **kwargs)))
 
     async def run_for(self, owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of the engine, maybe with thousands of names, in the worker that has the rows of
-        `owner`, if any has them.
+        """Call a function of the engine in the worker that keeps the rows of `owner`; see `rows_owner`.
 
-        It is called up to three times if its worker dies or hangs. If this is cancelled, the call is ended
-        soon after. Raises what the function raises, TaskOutOfMemory and WorkerUnavailable.
+        The arguments may be large: they are pickled in a thread. The function is called up to three times if
+        its worker dies or hangs. If the caller is cancelled, the task is ended soon after. Raises what the
+        function raises, TaskOutOfMemory and WorkerUnavailable.
         """
         worker = self._workers[crc32(owner.encode()) % len(self._workers)]
         task = await asyncio.to_thread(lambda: _task(function, *args, **kwargs))
@@ -136,19 +138,19 @@ class Workers:
 
 
 class _Worker:
-    """A process, and the one that takes its place when it dies."""
+    """One worker of the pool: its process, or the next one after that has ended."""
 
     def __init__(
         self, bounds: Bounds, rows_folder: Path, observe: Observer, replaced: Counter[Replacement]
     ) -> None:
-        self.rows_taken = RawValue(c_int64)
+        self.rows_used = RawValue(c_int64)
         self._bounds = bounds
         self._rows_folder = rows_folder
         self._observe = observe
         self._replaced = replaced
-        # When each task was asked for that has no answer yet, in seconds; the oldest comes first.
+        # When each unanswered task was asked for, in seconds of the monotonic clock; the oldest comes first.
         self._asked: dict[object, float] = {}
-        # A task that waits here isn't struck when the process dies.
+        # One task at a time is sent to the process, so that those that wait aren't lost when it dies.
         self._turn = asyncio.Lock()
         self._process: Process | None = None
         self._oom_kills = 0
@@ -174,10 +176,10 @@ class _Worker:
             del self._asked[ticket]
             self._observe(name, time.monotonic() - begin)
         if len(answer) > _SMALL_BYTES:
-            return await asyncio.to_thread(outcome, answer)
-        return outcome(answer)
+            return await asyncio.to_thread(unpack_answer, answer)
+        return unpack_answer(answer)
 
-    async def answer(self) -> None:
+    async def ping(self) -> None:
         if self._process is not None and not self.waiting:
             await self.run(start.__name__, _task(start))
 
@@ -188,10 +190,10 @@ class _Worker:
     async def stop(self) -> None:
         if self._process is not None:
             process, self._process = self._process, None
-            await process.ended()
+            await process.join()
 
     async def _take_turn(self, name: str) -> None:
-        """Raises WorkersBusy."""
+        """Wait for this task's turn. Raises WorkersBusy."""
         try:
             async with asyncio.timeout(self._bounds.task_seconds):
                 await self._turn.acquire()
@@ -202,7 +204,7 @@ class _Worker:
             ) from None
 
     async def _try(self, name: str, task: bytes) -> bytes:
-        """Return the answer to a task, of the process that there is or of one that takes its place.
+        """Return the pickled answer to a task, from the process or from one that replaces it.
 
         Raises TaskOutOfMemory, TaskTooSlow, WorkerLost, and OSError or EOFError.
         """
@@ -224,19 +226,22 @@ class _Worker:
         raise WorkerLost(f"the worker process died or hung under this request, {_ATTEMPTS} times")
 
     async def _ask(self, process: Process, task: bytes) -> bytes:
-        """Ask a process, and look at it meanwhile. Raises ChannelLost, _Hangs and TimeoutError."""
+        """Send a task to a process and watch it until it answers.
+
+        Raises ChannelLost, _Hangs and TimeoutError.
+        """
         asking = process.channel.ask(task)
         watch = None
         try:
             async with asyncio.timeout(self._bounds.task_seconds):
-                while not (await asyncio.wait([asking], timeout=LOOK_SECONDS))[0]:
+                while not (await asyncio.wait([asking], timeout=WATCH_SECONDS))[0]:
                     watch = watch or await process.watch()
-                    if await watch.hangs(LOOK_SECONDS):
+                    if await watch.hangs(WATCH_SECONDS):
                         raise _Hangs
         except asyncio.CancelledError:
             done, _ = await asyncio.wait([asking], timeout=_ABANDONED_SECONDS)
             if done:
-                asking.exception()  # which nobody is told of any more
+                asking.exception()  # marks it as retrieved, since the caller has gone
             else:
                 _log.info("nobody waits for a task any more, its worker process is replaced")
                 await self._kill(process, "abandoned")
@@ -246,25 +251,26 @@ class _Worker:
         return asking.result()
 
     async def _running(self, name: str) -> Process:
-        """Return the process, a new one if there is none any more. Raises OSError or EOFError."""
+        """Return the process, a new one if there is none. Raises OSError or EOFError."""
         process = self._process
         if process is not None and process.channel.is_lost:
             if process.channel.is_ending:
                 _log.warning("a task needed too much memory, starting a new worker process")
                 await self._end(process, "out_of_memory")
             else:
-                with suppress(TaskOutOfMemory):  # whatever took the memory, this task wasn't it
+                with suppress(TaskOutOfMemory):  # this task hasn't begun, so it didn't take the memory
                     await self._died(process, name)
         if self._process is None:
-            self.rows_taken.value = 0
+            self.rows_used.value = 0
             self._oom_kills = await asyncio.to_thread(oom_kills)
-            self._process = await Process.started(self._bounds, self._rows_folder, self.rows_taken)
+            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:
-        """Look after a process that has died. Raises TaskOutOfMemory if the kernel ended it for its memory:
+        """Log why a process has died, and have the next task start another.
 
-        if it was killed, and the kernel has ended processes for that since it was started.
+        Raises TaskOutOfMemory if the process was killed, and the kernel has ended processes for lack of
+        memory since it was started.
         """
         code = await self._end(process, "died")
         if code == -signal.SIGKILL and await asyncio.to_thread(oom_kills) > self._oom_kills:
@@ -280,20 +286,20 @@ class _Worker:
         await self._end(process, reason)
 
     async def _end(self, process: Process, reason: Replacement) -> int | None:
-        """Have the next task start a process in the place of this one; return its exit code."""
+        """Wait for a process to end and have the next task start another; return the exit code."""
         self._process = None
         self._replaced[reason] += 1
-        return await process.ended()
+        return await process.join()
 
 
 class _Hangs(Exception):
-    """A process that has a task neither computes nor waits for a disk."""
+    """A process with a task neither computes nor waits for a disk."""
 
 
 def _task(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> bytes:
-    """Return a call, as it travels."""
+    """Return a call as the pickle that is sent."""
     return pickle.dumps((function, args, kwargs))
 
 
 def start() -> None:
-    """Do nothing: the first task, for which the fork server starts. Later it shows that a worker answers."""
+    """Do nothing, in a worker: the first task starts the fork server, later ones show that a worker runs."""

@@ -1,4 +1,4 @@
-"""A worker process: how one is started, watched and ended, and what it does before its first task."""
+"""A worker process: how it is started, watched and ended, and what it does before its first task."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from pprof_merge import keep_heap
 
 from pgo_collector.engine.merge_inputs import ROW_CACHE
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
-from pgo_collector.workers.channel import Channel, answer_all
+from pgo_collector.workers.channel import Channel, serve_tasks
 
-# How often a process that is waited for is looked at.
-LOOK_SECONDS = 0.5
+# The pause between two looks at a process with a task.
+WATCH_SECONDS = 0.5
 _END_SECONDS = 10.0
-# Seconds of `Watch`: a process that a signal has stopped is let be for as long as a debugger takes to look.
+# How long a process may be stopped by a signal, so that a debugger can look at it, and how long it may be
+# idle, before it counts as hanging.
 _STOPPED_SECONDS = 1.5
 _IDLE_SECONDS = 10.0
 _log = structlog.get_logger()
 
 
 class Bounds(NamedTuple):
-    """What one worker process may use: memory for its rows and for a task, in bytes, and time for a task."""
+    """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task."""
 
     rows_bytes: int
     task_bytes: int
@@ -40,8 +41,8 @@ class Bounds(NamedTuple):
 
 
 class Process:
-    """A process of the fork server, which has the engine loaded and, unlike this process, no threads: it is
-    there in milliseconds.
+    """A worker process. The fork server starts it in milliseconds: it has the engine loaded, and, unlike this
+    process, no threads.
     """
 
     def __init__(self, process: multiprocessing.process.BaseProcess, channel: Channel) -> None:
@@ -49,12 +50,12 @@ class Process:
         self.channel = channel
 
     @classmethod
-    async def started(cls, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> Self:
-        """Start a process that keeps rows in a folder, and says in `rows_taken` how many bytes they take.
+    async def start(cls, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> Self:
+        """Start a process that keeps rows in a folder and writes to `rows_used` how many bytes they take.
 
         Raises OSError or EOFError.
         """
-        # Workers are the threads here; the libraries' own would only compete with them.
+        # The workers share the cores out; threads of the libraries would only compete with them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
@@ -62,7 +63,7 @@ class Process:
         with theirs:
             try:
                 process = context.Process(
-                    target=_work, args=(theirs, bounds, rows_folder, rows_taken), daemon=True
+                    target=_work, args=(theirs, bounds, rows_folder, rows_used), daemon=True
                 )
                 await _start(process)
             except BaseException:
@@ -72,18 +73,18 @@ class Process:
         return cls(process, channel)
 
     async def watch(self) -> Watch:
-        """Return a watch over it, to be asked every so often while it has a task."""
+        """Return a watch over it, to be asked regularly while it has a task."""
         return await Watch.over(self._process.pid or 0)
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kill it at once, whatever it does."""
         self._process.kill()
 
-    async def ended(self) -> int | None:
-        """Wait until it has ended, which it is told to do after what it was asked; return its exit code.
+    async def join(self) -> int | None:
+        """Tell the process to end after its tasks, wait until it has ended, and return its exit code.
 
-        One that doesn't end in time is killed. Its code is None if even then it doesn't end, as when a disk
-        doesn't answer, or if the fork server doesn't say.
+        A process that doesn't end in time is killed. The code is None if it doesn't end even then, as when a
+        disk doesn't answer, or if the fork server doesn't report it.
         """
         self.channel.close()
         for _ in range(2):
@@ -98,10 +99,10 @@ class Process:
 
 
 class Watch:
-    """Tells a process that hangs from one that is busy, by its state and the CPU time that it uses.
+    """Tells a process that hangs from a busy one, by its state and the CPU time that it uses.
 
-    One that waits for a disk is busy. Time counts by looks, so that a pause of the watching process isn't
-    taken for one of the other.
+    A process that waits for a disk is busy. Time is counted in looks, so that a pause of the watching process
+    isn't taken for one of the watched process.
     """
 
     def __init__(self, pid: int, status: ProcessStatus | None) -> None:
@@ -115,7 +116,7 @@ class Watch:
         return cls(pid, await asyncio.to_thread(process_status, pid))
 
     async def hangs(self, seconds: float) -> bool:
-        """Look at it, so many seconds after the last look."""
+        """Look at the process, `seconds` after the last look; return whether it hangs."""
         last, now = self._last, await asyncio.to_thread(process_status, self._pid)
         self._last = now
         if last is None or now is None or now.cpu_ticks != last.cpu_ticks:
@@ -127,16 +128,16 @@ class Watch:
 
 
 async def _start(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process; a fork server that hangs is replaced before. Raises OSError or EOFError."""
+    """Start a process; replace a fork server that hangs. Raises OSError or EOFError."""
     starting = asyncio.create_task(asyncio.to_thread(process.start))
     watch = None
-    while not (await asyncio.wait([starting], timeout=LOOK_SECONDS))[0]:
-        # Its id has no public name.
+    while not (await asyncio.wait([starting], timeout=WATCH_SECONDS))[0]:
+        # The process id of the fork server has no public name.
         pid = getattr(forkserver, "_forkserver")._forkserver_pid  # noqa: B009, SLF001
         if pid is None:
             continue
         watch = watch or await Watch.over(pid)
-        if await watch.hangs(LOOK_SECONDS):
+        if await watch.hangs(WATCH_SECONDS):
             _log.error("the fork server hangs, starting a new one")
             os.kill(pid, signal.SIGKILL)
             with suppress(OSError, EOFError):
@@ -145,18 +146,18 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
     await starting
 
 
-def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_taken: c_int64) -> None:
-    """In each worker: Ctrl-C is the server's to handle, and a server that is gone is the worker's end."""
+def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> None:
+    """Run tasks until the server closes the channel or ends. Ctrl-C is ignored: the server handles it."""
     keep_heap()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A file of rows that is mapped stays open, and there may be thousands.
+    # There may be thousands of mapped files of rows, which all stay open.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.taken = bounds.rows_bytes, rows_folder, rows_taken
+    ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.used_bytes = bounds.rows_bytes, rows_folder, rows_used
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
     limit_data(bounds.rows_bytes + bounds.task_bytes)
-    answer_all(end, bounds.task_bytes)
+    serve_tasks(end, bounds.task_bytes)
 
 
 def _end_with_parent() -> None:

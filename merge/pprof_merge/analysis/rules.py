@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pprof_merge.columns.ragged import offsets_of, rows_at, spans
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes, spans
 from pprof_merge.errors import RulesInvalid
 from pprof_merge.merging.merge import merge
 from pprof_merge.profile import Bools, Int64s, Ints, Lines, Locations, Profile, Samples
@@ -112,7 +112,9 @@ def _cut(profile: Profile, dropped: Bools) -> Profile:
     starts = samples.location_offsets[:-1].copy()
     hits = np.flatnonzero(removed[samples.locations])
     # The outermost of several hits in a sample is the last one, so its assignment stays.
-    starts[rows_at(samples.location_offsets, hits)] = hits + (removed == n_lines)[samples.locations[hits]]
+    starts[rows_of_indexes(samples.location_offsets, hits)] = (
+        hits + (removed == n_lines)[samples.locations[hits]]
+    )
     counts = samples.location_offsets[1:] - starts
     values = samples.values.copy()
     values[(counts == 0) & (np.diff(samples.location_offsets) > 0)] = 0  # a merge leaves out samples of 0
@@ -129,7 +131,7 @@ def _lines_to_remove(lines: Lines, dropped: Bools) -> Int64s:
     They are the outermost line of a dropped function and all lines inlined into it.
     """
     hits = np.flatnonzero(dropped[lines.function])
-    rows = rows_at(lines.offsets, hits)
+    rows = rows_of_indexes(lines.offsets, hits)
     removed = np.zeros(len(lines.offsets) - 1, np.int64)
     removed[rows] = hits + 1 - lines.offsets[rows]
     return removed

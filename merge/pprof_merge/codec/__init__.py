@@ -1,8 +1,10 @@
 """Codec: the bytes of a pprof profile ↔ columns.
 
-`decode.decode_all` reads profiles in the order of its imports: `compression` inflates, `records` splits the
-protobuf by field (`strict_reader` does, one field at a time, what a bulk pass over regular ones can't),
-`fields`, `locations` and `samples` turn records into columns, and `resolve` replaces ids by row numbers. The
-result is a `batch.Batch`. `encode.encode` writes a `Profile` as protobuf with the help of `encode_samples`
-and `message_rows`. Both directions share `varint`.
+`decode` reads profiles with the other modules in this order: `compression` inflates gzip, `records` splits
+the protobuf into its records, `fields`, `locations` and `samples` turn records into columns, and `resolve`
+replaces ids by row numbers. The result is a `batch.Batch`. `strict_reader` reads what these bulk readers
+can't: records in an unusual layout, one field at a time.
+
+`encode` writes a `Profile` as protobuf, with `encode_samples` and `message_rows`. Both directions use
+`varint`.
 """

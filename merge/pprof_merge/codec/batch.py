@@ -1,6 +1,6 @@
-"""Profiles side by side: decoded together, and taken into a `Dictionary` together.
+"""Batches: several profiles in one set of tables, decoded together and interned together.
 
-What it does for all of them at once costs NumPy little more than for one, and most profiles are small.
+Most profiles are small, and a call to NumPy costs little more for all of them than for one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pprof_merge.profile import Functions, Header, Int64s, Locations, Mappings, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The tables of P profiles, one profile's rows after another's; rows refer to rows of these tables.
+    """The tables of n profiles, one profile's rows after another's; rows refer to rows of these tables.
 
-    Of each table, the rows of profile i are those from offsets[i] to offsets[i + 1] (P + 1).
+    In each table, profile i has the rows from offsets[i] to offsets[i + 1]; the offsets are (n + 1).
     """
 
     headers: list[Header]
@@ -35,7 +35,7 @@ class Batch:
 
     @classmethod
     def of(cls, profile: Profile) -> Batch:
-        """One profile."""
+        """Return a batch of one profile."""
         return cls(
             headers=[profile.header],
             digests=[profile.digest],
@@ -50,7 +50,7 @@ class Batch:
         )
 
     def single(self) -> Profile:
-        """The profile of a batch of one."""
+        """Return the profile of a batch of one."""
         (header,), (digest,) = self.headers, self.digests
         return Profile(
             header, self.samples, self.mappings, self.locations, self.functions, self.strings, digest

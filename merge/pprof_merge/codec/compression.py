@@ -1,4 +1,4 @@
-"""gzip at the edges: bounded on the way in, the same bytes on every machine on the way out."""
+"""gzip: bounded when it is read, and the same bytes on every machine when it is written."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pprof_merge.limits import Limits
 GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
 _IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub says instance
-# Within 1 % of zlib's default level in size, at a fifth of its time.
+# The output is within 1 % of the size that zlib's default level gives, in a fifth of the time.
 _LEVEL = 2
 
 
 def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
-    """The bare protobuf of a pprof file: gzip, told by its magic bytes, is inflated; all else is returned.
+    """Return the bare protobuf of a pprof file: inflate gzip, and return all else as is.
 
-    Never holds more than `limits.inflated_bytes` (and a block) of output. Raises LimitExceeded, and
-    MalformedProfile where gzip is truncated, fails its checksum, or is followed by something else.
+    gzip is recognized by its magic bytes.
+
+    Never holds more than `limits.inflated_bytes` and one block of output. Raises LimitExceeded, and
+    MalformedProfile if the gzip is truncated, fails its checksum, or is followed by something else.
     """
     if not data.startswith(GZIP_MAGIC):
         limits.check("inflated_bytes", len(data))
@@ -45,8 +47,9 @@ def inflate(data: bytes, limits: Limits = Limits()) -> bytes:
 
 
 def compress(protobuf: bytes) -> bytes:
-    """gzip without name or time, by libdeflate: its output depends on its version and the input alone.
+    """Return the protobuf as gzip without name or time.
 
-    A build cache is keyed by these bytes, so they must not depend on the zlib that a machine has.
+    Build caches are keyed by these bytes, so they must not depend on a machine's zlib. libdeflate's output
+    depends only on its version and the input.
     """
     return bytes(deflate.gzip_compress(protobuf, _LEVEL))

@@ -1,7 +1,7 @@
-"""Bytes → `Profile`: inflate, split into records, read the records' fields, resolve ids and texts.
+"""Decoding: inflate gzip, split the profile into records, read the records' fields, resolve ids and strings.
 
-What google/pprof's parser refuses is refused, with the place and the reason. (Its fallback to the text
-formats that came before the protobuf is left out.)
+A profile that google/pprof's parser refuses is refused here too, with the place and the reason. Its fallback
+to the formats that came before the protobuf is left out; the reason then says how to convert them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 from pprof_merge.codec.batch import Batch
 from pprof_merge.codec.compression import inflate
 from pprof_merge.codec.fields import read_scalars
-from pprof_merge.codec.records import Bodies, Records, split
+from pprof_merge.codec.other_formats import other_format
+from pprof_merge.codec.records import EncodedRecords, Records, split
 from pprof_merge.codec.resolve import (
-    Texts,
+    StringTables,
     decode_functions,
     decode_locations,
     decode_mappings,
@@ -32,25 +33,30 @@ from pprof_merge.profile import Header, Int64s, Profile, ValueType
 
 T = TypeVar("T")
 
-# Profiles are decoded side by side until they have so many bytes: NumPy's calls are dear for small ones.
+# Profiles are collected until they have so many bytes, and decoded together: for one small profile the fixed
+# cost of NumPy's calls would dominate.
 _BATCH_BYTES = 1 << 21
 
 
 def decode(data: bytes, limits: Limits = Limits()) -> Profile:
-    """A profile from its bytes, gzip or bare protobuf; its digest is the bare protobuf's SHA-256.
+    """Return the profile in `data`, gzip or bare protobuf. Its digest is the SHA-256 of the bare protobuf.
 
-    Raises ProfileError, by its kinds MalformedProfile and LimitExceeded, and nothing else.
+    Raises MalformedProfile and LimitExceeded, both of which are ProfileErrors, and nothing else.
     """
-    return decode_batch([inflate(data, limits)], limits).single()
+    protobuf = inflate(data, limits)
+    try:
+        return decode_batch([protobuf], limits).single()
+    except ProfileError as error:
+        raise _explained(error, protobuf) from None
 
 
 def decode_all(
     many: Iterable[bytes], limits: Limits, take: Callable[[Batch], Iterable[T]]
 ) -> Iterator[T | ProfileError]:
-    """For each profile, gzip or bare protobuf, what `take` makes of it, or what is wrong with it.
+    """Yield, for each profile in order, what `take` returns for it, or the error if it is refused.
 
-    `take` gets a batch of profiles that follow each other, and returns one thing for each; together they cost
-    less than one by one.
+    Each of `many` is gzip or bare protobuf. `take` gets a batch of consecutive profiles and returns one item
+    for each of them. A batch costs less than its profiles one by one.
     """
     waiting: list[bytes] = []
     size = 0
@@ -79,27 +85,34 @@ def _taken(
         batch = decode_batch(protobufs, limits)
     except ProfileError as error:
         if len(protobufs) == 1:
-            yield _alone(error)
+            yield _alone(_explained(error, protobufs[0]))
             return
     else:
         yield from take(batch)
         return
-    # One of them can't be taken, or they don't go together.
+    # One of them is refused, or they can't be decoded together: decode them one by one.
     for protobuf in protobufs:
         yield from _taken([protobuf], limits, take)
 
 
+def _explained(error: ProfileError, protobuf: bytes) -> ProfileError:
+    """Return the error that says in which other format the bytes are, if they are in one."""
+    known = other_format(protobuf)
+    return error if known is None else MalformedProfile(f"this is {known}")
+
+
 def _alone(error: ProfileError) -> ProfileError:
-    """An error that may be kept: tracebacks would keep all that was inflated or decoded on the way."""
+    """Return the error without its traceback and causes, which would keep the decoded data in memory."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
-    """Some profiles, at least one, from their bare protobufs, each of them within the limits.
+    """Return the batch of one or more bare protobufs. Each must be within the limits.
 
-    Raises ProfileError where there is one that can't be taken. Of more than one, the error doesn't tell
-    which; it may also be that they are too different, or together more than the limits allow to one.
+    Raises ProfileError if one is refused. With more than one protobuf the error does not say which, and may
+    only mean that they can't be decoded together: their numbers of sample types differ, or together they are
+    over a limit for one profile.
     """
     reader = StrictReader(limits)
     each = [_split(protobuf, reader) for protobuf in protobufs]
@@ -108,7 +121,7 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     if any(len(header.sample_types) != n_types for header in headers):
         raise IncompatibleProfiles("different numbers of sample types")
     strings = list(chain.from_iterable(records.strings for records in each))
-    texts = Texts(strings, _offsets([records.strings for records in each]))
+    texts = StringTables(strings, _offsets([records.strings for records in each]))
     bodies, mapping_offsets = _joined([records.mappings for records in each])
     mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, texts, reader)
     bodies, offsets = _joined([records.functions for records in each])
@@ -142,9 +155,9 @@ def _split(protobuf: bytes, reader: StrictReader) -> Records:
     return records
 
 
-def _joined(tables: Sequence[Bodies]) -> tuple[Bodies, Int64s]:
-    """The records of all profiles, and the offsets of each profile's."""
-    return Bodies.of_all(tables), _offsets(tables)
+def _joined(tables: Sequence[EncodedRecords]) -> tuple[EncodedRecords, Int64s]:
+    """Return the records of all profiles as one table, and the offsets of each profile's rows in it."""
+    return EncodedRecords.of_all(tables), _offsets(tables)
 
 
 def _offsets(tables: Sequence[Sized]) -> Int64s:
@@ -152,9 +165,11 @@ def _offsets(tables: Sequence[Sized]) -> Int64s:
 
 
 def _headers(each: Sequence[Records], reader: StrictReader) -> list[Header]:
-    # The period type goes last: one table for all value types spares many readings.
+    # One table for the value types of all profiles: each profile's sample types, then its period type.
     types = read_scalars(
-        Bodies.of([body for records in each for body in (*records.sample_types, records.period_type)]),
+        EncodedRecords.of(
+            [body for records in each for body in (*records.sample_types, records.period_type)]
+        ),
         VALUE_TYPE,
         "value type",
         reader,
@@ -171,7 +186,8 @@ def _header(records: Records, types: list[list[int]]) -> Header:
     def text(index: int, field: str) -> bytes:
         if not 0 <= index < len(records.strings):
             raise MalformedProfile(
-                f"string {index} is not in the string table of {len(records.strings)}", field
+                f"string index {index} is out of range: the string table has {len(records.strings)} strings",
+                field,
             )
         return records.strings[index]
 

@@ -1,4 +1,4 @@
-"""The fields of location records, with their lines, read into columns."""
+"""Reading location records, with the lines in them, into columns: part of `fields`' step of `decode`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from pprof_merge.codec.fields import (
     IrregularLayout,
-    Kind,
     Pairs,
+    RecordKind,
     Varints,
-    offsets_joined,
-    read,
-    rows_joined,
+    concatenated,
+    offsets_of_chunks,
+    read_chunks,
     scatter,
 )
-from pprof_merge.codec.records import Bodies
+from pprof_merge.codec.records import EncodedRecords
 from pprof_merge.codec.strict_reader import LINE, LOCATION, StrictReader, WireType
 from pprof_merge.codec.varint import MAX_BYTES
 from pprof_merge.columns.ragged import offsets_of, spans
@@ -24,31 +24,34 @@ from pprof_merge.profile import Int64s
 
 _LINE_TAG = 4 << 3 | WireType.LENGTH
 
-# The bytes of a line with all its fields, the tag and length before it included.
-_LONGEST_LINE = 3 + 3 * (1 + MAX_BYTES)
+# The most bytes of a line, its tag and length included.
+_MAX_LINE_BYTES = 3 + 3 * (1 + MAX_BYTES)
 
 
 class LocationColumns(NamedTuple):
-    """Scalar fields 1 to 5 of n locations, 1 to 3 of their lines, and the lines' offsets (n + 1)."""
+    """The fields of n locations: `scalars` (n, 5), `lines` (n_lines, 3), and the lines' offsets (n + 1).
+
+    Column i is field i + 1 of the message Location or Line.
+    """
 
     scalars: Int64s
     lines: Int64s
     line_offsets: Int64s
 
 
-def read_locations(table: Bodies, reader: StrictReader) -> LocationColumns:
-    """The columns of location records. Raises MalformedProfile and LimitExceeded."""
-    longest = _LONGEST_LINE * (reader.limits.nested_messages + len(LOCATION.scalars))
+def read_locations(table: EncodedRecords, reader: StrictReader) -> LocationColumns:
+    """Return the columns of location records. Raises MalformedProfile and LimitExceeded."""
+    max_bytes = _MAX_LINE_BYTES * (reader.limits.nested_messages + len(LOCATION.scalars))
     chunks: list[LocationColumns] = []
     n_lines = 0
-    for chunk in read(table, Kind(LOCATION, "location", longest), reader, _locations):
+    for chunk in read_chunks(table, RecordKind(LOCATION, "location", max_bytes), reader, _locations):
         n_lines += len(chunk.lines)
         reader.limits.check("lines", n_lines)
         chunks.append(chunk)
     return LocationColumns(
-        rows_joined([chunk.scalars for chunk in chunks]),
-        rows_joined([chunk.lines for chunk in chunks]),
-        offsets_joined([np.diff(chunk.line_offsets) for chunk in chunks]),
+        concatenated([chunk.scalars for chunk in chunks]),
+        concatenated([chunk.lines for chunk in chunks]),
+        offsets_of_chunks([np.diff(chunk.line_offsets) for chunk in chunks]),
     )
 
 
@@ -58,11 +61,11 @@ def _locations(varints: Varints) -> LocationColumns:
     heads = np.flatnonzero(pairs.tags == _LINE_TAG)
     records = pairs.records
     head_records = records.take(heads)
-    # A head is a line's tag and length; the pairs of the line follow it.
+    # A head is the tag and length of a line; the pairs of the line follow it.
     body_starts, lengths = varints.starts[2 * heads + 2], pairs.values[heads]
     if ((lengths < 0) | (lengths > varints.byte_ends[head_records] - body_starts)).any():
         raise IrregularLayout
-    body_ends = varints.at(body_starts + lengths)
+    body_ends = varints.index_at(body_starts + lengths)
     counts = (body_ends >> 1) - (heads + 1)
     if (body_ends & 1).any() or (heads[:-1] + counts[:-1] >= heads[1:]).any():
         raise IrregularLayout

@@ -1,7 +1,7 @@
-"""Columns with ids and string indexes → tables whose rows refer to rows: the last step of `decode`.
+"""Replacing ids and string indexes by row numbers: the last step of `decode`.
 
-The tables are those of a batch: where a row has the ids and indexes of its own profile, the offsets of
-the profiles' rows say which that is. Errors count rows within the batch.
+The tables hold the rows of all profiles of a batch. An id or string index is that of a row's own profile;
+`offsets` (n_profiles + 1) say which rows belong to which profile. Errors count rows within the batch.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import numpy as np
 
 from pprof_merge.codec.fields import read_scalars
 from pprof_merge.codec.locations import read_locations
-from pprof_merge.codec.records import Bodies
+from pprof_merge.codec.records import EncodedRecords
 from pprof_merge.codec.samples import SampleColumns, read_samples
 from pprof_merge.codec.strict_reader import FUNCTION, MAPPING, StrictReader
-from pprof_merge.columns.ragged import offsets_of, rows_at
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.profile import Bools, Functions, Int64s, Ints, Labels, Lines, Locations, Mappings, Samples
 
 
 class RowsById:
-    """Finds the rows of a table by the ids that the wire format gives them, in each profile its own."""
+    """The rows of a table by their ids in the wire format, which are unique within each profile."""
 
     def __init__(self, ids: Int64s, offsets: Int64s, table: str) -> None:
-        """Raises MalformedProfile where an id is 0 or given twice."""
+        """Index the ids of a table. Raises MalformedProfile if an id is 0 or is used twice in a profile."""
         self._offsets = offsets
-        # Most profilers count ids from 1: then there is nothing to look up.
-        self._counted = bool((ids == np.arange(1, len(ids) + 1) - _repeated(offsets[:-1], offsets)).all())
-        self._sorted = [] if self._counted else [_sorted(ids[a:b], table) for a, b in _spans(offsets)]
+        # Most profilers count ids from 1, so that a row follows from its id.
+        counted = np.arange(1, len(ids) + 1) - _repeated(offsets[:-1], offsets)
+        self._is_counted = bool((ids == counted).all())
+        self._sorted = [] if self._is_counted else [_sorted(ids[a:b], table) for a, b in _spans(offsets)]
 
     def rows(self, ids: Ints, offsets: Int64s) -> Ints:
-        """The row of each id, -1 where there is none; `offsets` are the profiles' in `ids`."""
+        """Return the row of each id, -1 for unknown ids. `offsets` say which ids belong to which profile."""
         rows = np.empty_like(ids)
         for profile, (begin, end) in enumerate(_spans(offsets)):
             if begin < end:
@@ -41,7 +42,7 @@ class RowsById:
 
     def _rows(self, profile: int, ids: Ints) -> Ints:
         first, end = int(self._offsets[profile]), int(self._offsets[profile + 1])
-        if self._counted:
+        if self._is_counted:
             rows = ids + (first - 1)
             if ids.min() < 1 or ids.max() > end - first:
                 rows[(ids < 1) | (ids > end - first)] = -1
@@ -54,13 +55,15 @@ class RowsById:
 
 
 def _sorted(ids: Int64s, table: str) -> tuple[Int64s, Int64s]:
+    """Return the ids in ascending order, and the row of each. Raises MalformedProfile."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     if (ids == 0).any():
-        raise MalformedProfile("the id is 0", f"{table} {np.flatnonzero(ids == 0)[0]}")
+        raise MalformedProfile("the id is 0; ids begin at 1", f"{table} {np.flatnonzero(ids == 0)[0]}")
     twice = np.flatnonzero(ordered[1:] == ordered[:-1])
     if twice.size:
-        raise MalformedProfile(f"the id {ordered[twice[0]]} is given twice", f"{table} {order[twice[0] + 1]}")
+        place = f"{table} {order[twice[0] + 1]}"
+        raise MalformedProfile(f"the id {ordered[twice[0]]} is used twice; ids must be unique", place)
     return ordered, order
 
 
@@ -69,20 +72,20 @@ def _spans(offsets: Int64s) -> Iterator[tuple[int, int]]:
 
 
 def _repeated(values: Int64s, offsets: Int64s) -> Int64s:
-    """For each row, the value of its profile."""
+    """Return the value (one a profile) of each row's profile."""
     repeated: Int64s = np.repeat(values, np.diff(offsets))
     return repeated
 
 
-class Texts:
+class StringTables:
     """The string tables of a batch, one after another."""
 
     def __init__(self, strings: list[bytes], offsets: Int64s) -> None:
         self._strings = strings
         self._firsts, self._counts = offsets[:-1], np.diff(offsets)
 
-    def are_empty(self, rows: Ints) -> Bools:
-        """Which of these strings are empty."""
+    def is_empty(self, rows: Ints) -> Bools:
+        """Return which of the strings in these rows are empty (n,)."""
         is_empty = np.zeros(len(self._strings), np.bool_)
         is_empty[rows] = True
         for row in np.flatnonzero(is_empty).tolist():
@@ -90,28 +93,29 @@ class Texts:
         return is_empty[rows]
 
     def rows(self, indexes: Int64s, offsets: Int64s, where: str) -> Int64s:
-        """Each profile's indexes (n,) or (n, k) → rows of the batch's strings.
+        """Return the rows in the batch's strings of indexes (n,) or (n, k) into the profiles' string tables.
 
-        Raises MalformedProfile where an index is outside the profile's string table.
+        Raises MalformedProfile if an index is outside its profile's string table.
         """
         column = (-1,) + (1,) * (indexes.ndim - 1)
         counts = _repeated(self._counts, offsets).reshape(column)
-        outside = indexes.view(np.uint64) >= counts.view(np.uint64)  # negative ones are large there
+        outside = indexes.view(np.uint64) >= counts.view(np.uint64)  # as uint64, negative indexes are large
         if outside.any():
             place = np.argwhere(outside)[0]
             count = counts[place[0]].item()
             raise MalformedProfile(
-                f"string {indexes[tuple(place)]} is not in the string table of {count}", f"{where} {place[0]}"
+                f"string index {indexes[tuple(place)]} is out of range: the string table has {count} strings",
+                f"{where} {place[0]}",
             )
         return indexes + _repeated(self._firsts, offsets).reshape(column)
 
 
 def decode_mappings(
-    bodies: Bodies, offsets: Int64s, texts: Texts, reader: StrictReader
+    bodies: EncodedRecords, offsets: Int64s, string_tables: StringTables, reader: StrictReader
 ) -> tuple[Mappings, RowsById]:
-    """The table of mappings. Raises MalformedProfile and LimitExceeded, as do all of these."""
+    """Return the mappings, and their rows by id. Raises MalformedProfile and LimitExceeded."""
     columns = read_scalars(bodies, MAPPING, "mapping", reader)
-    names = texts.rows(columns[:, 4:6], offsets, "mapping")
+    names = string_tables.rows(columns[:, 4:6], offsets, "mapping")
     unsigned = columns.view(np.uint64)
     mappings = Mappings(
         start=unsigned[:, 1],
@@ -125,28 +129,33 @@ def decode_mappings(
 
 
 def decode_functions(
-    bodies: Bodies, offsets: Int64s, texts: Texts, reader: StrictReader
+    bodies: EncodedRecords, offsets: Int64s, string_tables: StringTables, reader: StrictReader
 ) -> tuple[Functions, RowsById]:
-    """The table of functions."""
+    """Return the functions, and their rows by id. Raises MalformedProfile and LimitExceeded."""
     columns = read_scalars(bodies, FUNCTION, "function", reader)
-    names = texts.rows(columns[:, 1:4], offsets, "function")
+    names = string_tables.rows(columns[:, 1:4], offsets, "function")
     functions = Functions(names[:, 0], names[:, 1], names[:, 2], columns[:, 4])
     return functions, RowsById(columns[:, 0], offsets, "function")
 
 
 def decode_locations(
-    bodies: Bodies, offsets: Int64s, mappings: RowsById, functions: RowsById, reader: StrictReader
+    bodies: EncodedRecords, offsets: Int64s, mappings: RowsById, functions: RowsById, reader: StrictReader
 ) -> tuple[Locations, RowsById]:
-    """The table of locations with their lines. An unknown mapping is none, an unknown function an error."""
+    """Return the locations with their lines, and their rows by id.
+
+    A location with an unknown mapping has none, as in Go. Raises MalformedProfile, for unknown functions
+    too, and LimitExceeded.
+    """
     columns = read_locations(bodies, reader)
     most_lines = int(np.diff(columns.line_offsets).max(initial=0))
     reader.limits.check("nested_messages", most_lines, "the lines of a location")
     function = functions.rows(columns.lines[:, 0], columns.line_offsets[offsets])
     if function.size and function.min() < 0:
         missing = np.flatnonzero(function < 0)
-        location = rows_at(columns.line_offsets, missing)[0]
+        location = rows_of_indexes(columns.line_offsets, missing)[0]
         raise MalformedProfile(
-            f"function {columns.lines[missing[0], 0]} is not there", f"location {location}"
+            f"it refers to function {columns.lines[missing[0], 0]}, which does not exist",
+            f"location {location}",
         )
     locations = Locations(
         mapping=mappings.rows(columns.scalars[:, 1], offsets),
@@ -158,55 +167,57 @@ def decode_locations(
 
 
 def decode_samples(
-    bodies: Bodies,
+    bodies: EncodedRecords,
     offsets: Int64s,
     locations: RowsById,
-    texts: Texts,
+    string_tables: StringTables,
     reader: StrictReader,
     *,
     n_types: int,
 ) -> Samples:
-    """The samples, each with as many values as there are sample types."""
+    """Return the samples. Raises MalformedProfile and LimitExceeded."""
     columns = read_samples(bodies, n_types, reader)
     counts = np.diff(columns.value_offsets)
     if (counts != n_types).any():
         sample = np.flatnonzero(counts != n_types)[0]
-        raise MalformedProfile(f"{counts[sample]} values for {n_types} sample types", f"sample {sample}")
+        raise MalformedProfile(
+            f"the number of values is {counts[sample]}, but the number of sample types is {n_types}",
+            f"sample {sample}",
+        )
     depths = np.diff(columns.location_offsets)
     deepest = int(depths.argmax()) if depths.size else 0
     reader.limits.check("stack_depth", int(depths.max(initial=0)), f"sample {deepest}")
     rows = locations.rows(columns.location_ids, columns.location_offsets[offsets])
     if rows.size and rows.min() < 0:
         missing = np.flatnonzero(rows < 0)
-        sample = rows_at(columns.location_offsets, missing)[0]
+        sample = rows_of_indexes(columns.location_offsets, missing)[0]
         raise MalformedProfile(
-            f"location {columns.location_ids[missing[0]]} is not there", f"sample {sample}"
+            f"it refers to location {columns.location_ids[missing[0]]}, which does not exist",
+            f"sample {sample}",
         )
     return Samples(
         values=columns.values.reshape(-1, n_types) if n_types else np.zeros((len(bodies), 0), np.int64),
         locations=rows,
         location_offsets=columns.location_offsets,
-        labels=_labels(columns, offsets, texts),
+        labels=_labels(columns, offsets, string_tables),
     )
 
 
-def _labels(columns: SampleColumns, offsets: Int64s, texts: Texts) -> Labels:
-    """Labels, without those that say nothing: no text, number or unit. Go drops them at its next write."""
+def _labels(columns: SampleColumns, offsets: Int64s, string_tables: StringTables) -> Labels:
+    """Return the labels, without those that have no text, number or unit. Go drops these when it writes."""
     if not len(columns.labels):
         none = np.zeros(0, np.int64)
         return Labels(none, none, none, none, columns.label_offsets)
     key, text, number, unit = columns.labels.T
     owners = columns.label_offsets[offsets]
     is_text = text != 0
-    key = texts.rows(key, owners, "the key of label")
-    text = texts.rows(text, owners, "the text of label")
-    unit = texts.rows(np.where(is_text, 0, unit), owners, "the unit of label")
-    # Row 0 is the empty string, whichever profile it came from.
-    unit = np.where(is_text | texts.are_empty(unit), 0, unit)
-    says_something = np.where(is_text, ~texts.are_empty(text), (number != 0) | (unit != 0))
-    kept = offsets_of(says_something)[columns.label_offsets]
+    key = string_tables.rows(key, owners, "the key of label")
+    text = string_tables.rows(text, owners, "the text of label")
+    unit = string_tables.rows(np.where(is_text, 0, unit), owners, "the unit of label")
+    # Every empty unit becomes row 0, which is the empty string of the batch's first profile.
+    unit = np.where(is_text | string_tables.is_empty(unit), 0, unit)
+    is_kept = np.where(is_text, ~string_tables.is_empty(text), (number != 0) | (unit != 0))
+    kept_offsets = offsets_of(is_kept)[columns.label_offsets]
     text = np.where(is_text, text, -1)
     number = np.where(is_text, 0, number)
-    return Labels(
-        key[says_something], text[says_something], number[says_something], unit[says_something], kept
-    )
+    return Labels(key[is_kept], text[is_kept], number[is_kept], unit[is_kept], kept_offsets)

@@ -1,4 +1,4 @@
-"""The fields of sample records, with their labels, read into columns."""
+"""Reading sample records, with the labels in them, into columns: part of `fields`' step of `decode`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 
 from pprof_merge.codec.fields import (
     IrregularLayout,
-    Kind,
     Pairs,
+    RecordKind,
     Varints,
-    offsets_joined,
-    read,
-    rows_joined,
+    concatenated,
+    offsets_of_chunks,
+    read_chunks,
     scatter,
 )
-from pprof_merge.codec.records import Bodies
+from pprof_merge.codec.records import EncodedRecords
 from pprof_merge.codec.strict_reader import LABEL, SAMPLE, StrictReader, WireType
 from pprof_merge.codec.varint import MAX_BYTES
 from pprof_merge.columns.ragged import spans
 from pprof_merge.profile import Int64s, Ints
 
-# The bytes of a label with all its fields, the tag and length before it included.
-_LONGEST_LABEL = 3 + 4 * (1 + MAX_BYTES)
+# The most bytes of a label, its tag and length included.
+_MAX_LABEL_BYTES = 3 + 4 * (1 + MAX_BYTES)
 
-# What a varint of a sample is: most are locations.
+# The kinds of varints in a sample. Most are locations; framing is tags and lengths.
 _LOCATION, _FRAMING, _VALUE, _LABEL = range(4)
 
 _KIND_OF_TAG = {
@@ -38,7 +38,10 @@ _KIND_OF_TAG = {
 
 
 class SampleColumns(NamedTuple):
-    """Location ids, values and label fields 1 to 4 of n samples, each with its offsets (n + 1)."""
+    """Location ids, values and labels (n_labels, 4) of n samples, each ragged by its offsets (n + 1).
+
+    Column i of `labels` is field i + 1 of the message Label.
+    """
 
     location_ids: Ints
     location_offsets: Int64s
@@ -48,8 +51,8 @@ class SampleColumns(NamedTuple):
     label_offsets: Int64s
 
 
-class _Chunk(NamedTuple):
-    """The same of some samples, with counts (n) for offsets."""
+class _SampleChunk(NamedTuple):
+    """The columns of a chunk of n samples, as in `SampleColumns`, with counts (n) instead of offsets."""
 
     location_ids: Ints
     location_counts: Int64s
@@ -59,17 +62,17 @@ class _Chunk(NamedTuple):
     label_counts: Int64s
 
 
-def read_samples(table: Bodies, n_types: int, reader: StrictReader) -> SampleColumns:
-    """The columns of sample records. Raises MalformedProfile and LimitExceeded."""
+def read_samples(table: EncodedRecords, n_types: int, reader: StrictReader) -> SampleColumns:
+    """Return the columns of sample records. Raises MalformedProfile and LimitExceeded."""
     limits = reader.limits
-    most_labels = limits.nested_messages
-    longest = (limits.stack_depth + n_types) * (1 + MAX_BYTES) + most_labels * _LONGEST_LABEL
-    # Laid out as usual, a sample is its stack (two fields if it has two frames), its values and its labels.
-    most_fields = 2 + n_types + most_labels
-    kind = Kind(SAMPLE, "sample", longest)
-    chunks: list[_Chunk] = []
+    max_labels = limits.nested_messages
+    max_bytes = (limits.stack_depth + n_types) * (1 + MAX_BYTES) + max_labels * _MAX_LABEL_BYTES
+    # In the usual layout a sample has its stack (one field, or two for two frames), values and labels.
+    max_fields = 2 + n_types + max_labels
+    kind = RecordKind(SAMPLE, "sample", max_bytes)
+    chunks: list[_SampleChunk] = []
     n_labels = n_frames = 0
-    for chunk in read(table, kind, reader, lambda varints: _Reading(varints).chunk(most_fields)):
+    for chunk in read_chunks(table, kind, reader, lambda varints: _SampleReader(varints).chunk(max_fields)):
         n_labels += len(chunk.labels)
         limits.check("labels", n_labels)
         n_frames += len(chunk.location_ids)
@@ -77,27 +80,33 @@ def read_samples(table: Bodies, n_types: int, reader: StrictReader) -> SampleCol
         chunks.append(chunk)
     ids, id_counts, values, value_counts, labels, label_counts = zip(*chunks, strict=True)
     return SampleColumns(
-        rows_joined(ids), offsets_joined(id_counts),
-        rows_joined(values), offsets_joined(value_counts),
-        rows_joined(labels), offsets_joined(label_counts),
+        concatenated(ids), offsets_of_chunks(id_counts),
+        concatenated(values), offsets_of_chunks(value_counts),
+        concatenated(labels), offsets_of_chunks(label_counts),
     )  # fmt: skip
 
 
-class _Reading:
-    """Tells what each varint of some samples is: one field of every sample a round, until all are read."""
+class _SampleReader:
+    """A reader of a chunk of samples. Each round reads one field of every sample that is not yet at its end.
+
+    It marks the kind of each varint; a column is then a selection of the varints of a kind.
+    """
 
     def __init__(self, varints: Varints) -> None:
         self._varints = varints
         self._kinds = np.full(len(varints.values), _LOCATION, np.uint8)
         self._counts = np.zeros((4, len(varints.ends)), np.int64)
-        # Runs of varints that are labels: sample, start, stop.
+        # The labels found in each round: their samples, and where their varints start and stop.
         self._labels: list[tuple[Int64s, Int64s, Int64s]] = []
 
-    def chunk(self, most_fields: int) -> _Chunk:
-        """The columns of all samples. Raises IrregularLayout."""
+    def chunk(self, max_fields: int) -> _SampleChunk:
+        """Return the columns of all samples.
+
+        Raises IrregularLayout if the layout is unusual, or if a sample has more than `max_fields` fields.
+        """
         sample, end = np.arange(len(self._varints.ends)), self._varints.ends
         position = np.concatenate((np.zeros(1, np.int64), end))[:-1]
-        for _ in range(most_fields + 1):
+        for _ in range(max_fields + 1):
             unread = np.flatnonzero(position < end)
             if not unread.size:
                 break
@@ -107,45 +116,45 @@ class _Reading:
         else:
             raise IrregularLayout
         labels, label_counts = self._label_columns()
-        return _Chunk(
+        return _SampleChunk(
             _narrow(self._varints.values[self._kinds == _LOCATION]), self._counts[_LOCATION],
             self._varints.values[self._kinds == _VALUE], self._counts[_VALUE],
             labels, label_counts,
         )  # fmt: skip
 
     def _read_field(self, sample: Int64s, position: Int64s, end: Int64s) -> Int64s:
-        """Reads the field at each sample's position; returns the position after it."""
+        """Read the field at each sample's position; return the position after it."""
         if (position + 1 >= end).any():
             raise IrregularLayout
         self._kinds[position] = _FRAMING
-        tags, known = self._varints.values[position], 0
+        tags, n_known = self._varints.values[position], 0
         following = np.empty_like(position)
         for tag, kind in _KIND_OF_TAG.items():
-            if known == len(tags):
+            if n_known == len(tags):
                 break
-            mine = (tags == tag).nonzero()[0]
-            if not mine.size:
+            matching = (tags == tag).nonzero()[0]
+            if not matching.size:
                 continue
-            known += len(mine)
+            n_known += len(matching)
             if tag & 7 == WireType.VARINT:
-                start = position[mine] + 1
+                start = position[matching] + 1
                 stop = start + 1
                 self._kinds[start] = kind
             else:
-                start, stop = _run(self._varints, position[mine] + 1, end[mine])
+                start, stop = _body(self._varints, position[matching] + 1, end[matching])
                 self._kinds[start - 1] = _FRAMING
                 if kind != _LOCATION:
                     self._kinds[spans(start, stop - start)] = kind
                 if kind == _LABEL:
-                    self._labels.append((sample[mine], start, stop))
-            self._counts[kind][sample[mine]] += stop - start
-            following[mine] = stop
-        if known < len(tags):
+                    self._labels.append((sample[matching], start, stop))
+            self._counts[kind][sample[matching]] += stop - start
+            following[matching] = stop
+        if n_known < len(tags):
             raise IrregularLayout
         return following
 
     def _label_columns(self) -> tuple[Int64s, Int64s]:
-        """The fields of all labels (n_labels, 4), a sample's together, and the labels of each sample."""
+        """Return the fields of all labels (n_labels, 4), in the order of samples, and each sample's count."""
         n_samples = len(self._varints.ends)
         if not self._labels:
             return np.zeros((0, LABEL.scalars[-1]), np.int64), np.zeros(n_samples, np.int64)
@@ -158,15 +167,15 @@ class _Reading:
 
 
 def _narrow(ids: Int64s) -> Ints:
-    """In half the room, where they fit: no column is longer than that of all frames."""
-    fit = ids.min(initial=0) >= 0 and ids.max(initial=0) <= np.iinfo(np.int32).max
-    return ids.astype(np.int32) if fit else ids
+    """Return the ids in 32 bits if they fit. The column of all frames is the longest in a profile."""
+    fits = ids.min(initial=0) >= 0 and ids.max(initial=0) <= np.iinfo(np.int32).max
+    return ids.astype(np.int32) if fits else ids
 
 
-def _run(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """The first varint of the run whose length stands at each position, and the first one after it."""
+def _body(varints: Varints, position: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first varint of the body whose length is at each position, and the first one after it."""
     start = position + 1
     body_starts, lengths = varints.starts[start], varints.values[position]
     if ((lengths < 0) | (lengths > varints.starts[end] - body_starts)).any():
         raise IrregularLayout
-    return start, varints.at(body_starts + lengths)
+    return start, varints.index_at(body_starts + lengths)

@@ -1,9 +1,9 @@
-"""The wire format of one message, read strictly and one field at a time: slow, and sure of its place.
+"""A strict reader of the wire format: one message, one field at a time. Slow, but exact about errors.
 
-`decode` reads many records at once and takes for granted how profilers lay them out. What is laid out
-otherwise comes here, to be brought to that layout, or to be refused by the place and the name of its
-fault. The rules are those of google/pprof's proto.go: unknown fields are skipped, groups and wrong wire
-types refused, the last of a repeated scalar counts.
+`fields` reads many records at once and assumes the layout that profilers write. A record in another layout
+comes here: the reader rewrites it in the usual layout, or raises an error that says what is wrong and where.
+The rules are those of google/pprof's proto.go: unknown fields are skipped, groups and wrong wire types are
+refused, and of a scalar field that is given several times the last value counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pprof_merge.limits import Limits
 
 _UINT64 = (1 << 64) - 1
 
-_NONE: Mapping[int, Any] = MappingProxyType({})
+_NO_FIELDS: Mapping[int, Any] = MappingProxyType({})
 
-# Runs up to so many bytes are quicker read one by one than by NumPy.
+# Up to so many bytes of packed numbers are read faster one by one than by NumPy.
 _SHORT_RUN = 32
 
 
 class WireType(IntEnum):
-    """How a field's value is laid out."""
+    """How a field's value is encoded. pprof's schema has no groups."""
 
     VARINT = 0
     FIXED64 = 1
@@ -36,27 +36,28 @@ class WireType(IntEnum):
     FIXED32 = 5
 
 
-class Message(NamedTuple):
-    """Which fields of a message are numbers, repeated numbers (with the limit on how many), and messages;
-    others are unknown.
+class MessageSchema(NamedTuple):
+    """The known fields of a message, by number: scalars, repeated scalars, and messages.
+
+    `repeated` maps a field to the name of the limit on how many numbers it may have.
     """
 
     scalars: tuple[int, ...]
-    repeated: Mapping[int, str] = _NONE
-    messages: Mapping[int, Message] = _NONE
+    repeated: Mapping[int, str] = _NO_FIELDS
+    messages: Mapping[int, MessageSchema] = _NO_FIELDS
 
 
-VALUE_TYPE = Message((1, 2))
-LABEL = Message((1, 2, 3, 4))
-LINE = Message((1, 2, 3))
-FUNCTION = Message((1, 2, 3, 4, 5))
-MAPPING = Message((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
-LOCATION = Message((1, 2, 3, 5), messages={4: LINE})
-SAMPLE = Message((), repeated={1: "stack_depth", 2: "sample_types"}, messages={3: LABEL})
+VALUE_TYPE = MessageSchema((1, 2))
+LABEL = MessageSchema((1, 2, 3, 4))
+LINE = MessageSchema((1, 2, 3))
+FUNCTION = MessageSchema((1, 2, 3, 4, 5))
+MAPPING = MessageSchema((1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+LOCATION = MessageSchema((1, 2, 3, 5), messages={4: LINE})
+SAMPLE = MessageSchema((), repeated={1: "stack_depth", 2: "sample_types"}, messages={3: LABEL})
 
 
 def read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """The varint at `position`, and where the next byte is. Raises MalformedProfile."""
+    """Return the varint at `position`, and the position after it. Raises MalformedProfile."""
     if position < len(body) and body[position] < 0x80:
         return body[position], position + 1
     value = 0
@@ -71,7 +72,7 @@ def read_varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 class StrictReader:
-    """Reads messages one field at a time, `irregular_fields` of them at most.
+    """A reader of messages, one field at a time; it reads at most `limits.irregular_fields` fields in all.
 
     All methods raise MalformedProfile and LimitExceeded.
     """
@@ -81,7 +82,7 @@ class StrictReader:
         self._fields = 0
 
     def fields(self, body: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Every field of a message: number, wire type, and value as it lies there, without its length."""
+        """Yield every field of a message: its number, its wire type, and its encoded value without length."""
         position = 0
         while position < len(body):
             self._count()
@@ -99,10 +100,12 @@ class StrictReader:
                 end = position + size
             else:
                 raise MalformedProfile(
-                    f"field {number} has wire type {kind}, which pprof lacks", f"byte {start}"
+                    f"field {number} has wire type {kind}, which pprof does not use", f"byte {start}"
                 )
             if end > len(body):
-                raise MalformedProfile(f"field {number} is longer than what is left", f"byte {start}")
+                raise MalformedProfile(
+                    f"field {number} is longer than the bytes that are left", f"byte {start}"
+                )
             yield number, kind, body[position:end]
             position = end
 
@@ -112,53 +115,57 @@ class StrictReader:
             self.limits.check("irregular_fields", self._fields)
 
     def varints(self, run: bytes) -> Iterator[int]:
-        """The numbers of a packed run, unsigned."""
+        """Yield the numbers of a packed field, unsigned."""
         position = 0
         while position < len(run):
             self._count()
             value, position = read_varint(run, position)
             yield value
 
-    def _run_length(self, run: bytes, limit: str) -> int:
-        """How many numbers a packed run has, once it is sure that all are well-formed."""
+    def _packed_count(self, run: bytes, limit: str) -> int:
+        """Return how many numbers a packed field has, after checking that all are well-formed."""
         if len(run) <= _SHORT_RUN:
             count = position = 0
             while position < len(run):
                 _, position = read_varint(run, position)
                 count += 1
             return count
-        # Counted before any is decoded, which takes eight times the room.
+        # Check the count before decoding, which takes eight times the memory.
         count = int(np.count_nonzero(np.frombuffer(run, np.uint8) < 0x80))
         self.limits.check(limit, count)
         decode_varints(run)
         return count
 
-    def regular(self, body: bytes, message: Message, where: str) -> bytes:
-        """The message as profilers write it: known fields only, numbers before messages, repeats packed."""
+    def normalize(self, body: bytes, schema: MessageSchema, where: str) -> bytes:
+        """Return the message in the layout that profilers write.
+
+        It has known fields only, scalars before messages, and repeated scalars packed. `where` names the
+        message in errors.
+        """
         try:
-            return self._regular(body, message)
+            return self._normalize(body, schema)
         except MalformedProfile as error:
             raise MalformedProfile(error.what, f"{where}, {error.where}" if error.where else where) from None
 
-    def _regular(self, body: bytes, message: Message) -> bytes:
+    def _normalize(self, body: bytes, schema: MessageSchema) -> bytes:
         scalars: dict[int, bytes] = {}
         packed: dict[int, list[bytes]] = {}
-        counts = dict.fromkeys(message.repeated, 0)
+        counts = dict.fromkeys(schema.repeated, 0)
         messages: list[bytes] = []
         for number, kind, value in self.fields(body):
-            if number in message.messages:
+            if number in schema.messages:
                 _expect(kind, WireType.LENGTH, number)
-                messages.append(length_field(number, self._regular(value, message.messages[number])))
+                messages.append(length_field(number, self._normalize(value, schema.messages[number])))
                 self.limits.check("nested_messages", len(messages))
-            elif number in message.repeated:
+            elif number in schema.repeated:
                 if kind == WireType.LENGTH:
-                    counts[number] += self._run_length(value, message.repeated[number])
+                    counts[number] += self._packed_count(value, schema.repeated[number])
                 else:
                     _expect(kind, WireType.VARINT, number)
                     counts[number] += 1
-                self.limits.check(message.repeated[number], counts[number])
+                self.limits.check(schema.repeated[number], counts[number])
                 packed.setdefault(number, []).append(value)
-            elif number in message.scalars:
+            elif number in schema.scalars:
                 _expect(kind, WireType.VARINT, number)
                 scalars[number] = encode_varint(number << 3) + value
         runs = [length_field(number, b"".join(run)) for number, run in packed.items()]
@@ -166,10 +173,10 @@ class StrictReader:
 
 
 def length_field(number: int, value: bytes) -> bytes:
-    """A message, a string or a packed run as a field."""
+    """Return a field with a length: a message, a string or packed numbers."""
     return encode_varint(number << 3 | WireType.LENGTH) + encode_varint(len(value)) + value
 
 
 def _expect(kind: int, expected: WireType, number: int) -> None:
     if kind != expected:
-        raise MalformedProfile(f"field {number} has wire type {kind}, not {expected}")
+        raise MalformedProfile(f"field {number} has wire type {kind}, expected {expected}")

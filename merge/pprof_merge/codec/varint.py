@@ -1,6 +1,8 @@
 """Protobuf varints, many at a time: seven bits a byte, the lowest first, the top bit set on all but the last.
 
-Signed values are their two's complement in 64 bits, as protobuf's int64 has it.
+Signed values are in two's complement with 64 bits, as protobuf's int64. The encoder works on codes: a code is
+a varint of up to four bytes in a uint32, the first byte in the lowest bits, unused bytes 0. A longer varint
+is several codes, one after another.
 """
 
 from __future__ import annotations
@@ -17,43 +19,46 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 10
 
-# Most varints have one or two bytes: the value, by the last byte (the upper one) and the one before it.
+# Most varints have one or two bytes. This table gives their values by the last byte (the upper eight bits of
+# the index) and the byte before it, which belongs to the varint if its top bit is set.
 _PAIRS = np.arange(1 << 16, dtype=np.uint16)
 _VALUE_OF_PAIR = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7 | _PAIRS & 0x7F, _PAIRS >> 8)
-# Those that have more have the top bit set in the two bytes before the last, of a word of four that it ends.
+# A varint has three bytes or more if the top bits of the two bytes before its last are set. These are the
+# bits in the four bytes up to the last, read as a little-endian number.
 _WORD_BYTES = 4
-_GOES_ON_TWICE = np.uint32(0x00808000)
-_BEFORE = b"\0" * MAX_BYTES  # so that the first byte ends one too, and there are bytes before any varint
+_LONGER_THAN_TWO = np.uint32(0x00808000)
+# Put before the input, so that there are bytes before every varint, and one that ends before the first.
+_PADDING = b"\0" * MAX_BYTES
 
-# And written as a code of four bytes, or several.
 _CODE_BYTES = 4
 _CODE_BITS = np.uint64(7 * _CODE_BYTES)
 _CODE_MASK = np.uint64((1 << 7 * _CODE_BYTES) - 1)
 
 
 def decode_varints(run: bytes) -> tuple[Int64s, Int64s]:
-    """All varints of some bytes that hold nothing else: their n values, and the byte where each starts.
+    """Return the n values of bytes that are nothing but varints, and the position where each starts (n + 1).
 
-    The starts (n + 1) end with the number of bytes. Like Go's, the tenth byte's surplus bits are dropped.
-    Raises MalformedProfile.
+    The last start is the number of bytes. As in Go, surplus bits of a tenth byte are dropped. Raises
+    MalformedProfile if a varint is truncated or longer than ten bytes.
     """
-    joined = _BEFORE + run
-    buffer = np.frombuffer(joined, np.uint8)
+    padded = _PADDING + run
+    buffer = np.frombuffer(padded, np.uint8)
     if buffer[-1] >= 0x80:
         raise MalformedProfile("a varint is truncated")
-    # Where the byte before ends a varint.
-    starts = (buffer[len(_BEFORE) - 1 :] < 0x80).nonzero()[0]
+    # A varint starts where the byte before ends one.
+    starts = (buffer[len(_PADDING) - 1 :] < 0x80).nonzero()[0]
     ends = starts[1:]
-    words = np.ndarray((len(run) + 1,), "<u4", joined, len(_BEFORE) - _WORD_BYTES, strides=(1,)).take(ends)
+    # The four bytes up to each varint's last one, as one number.
+    words = np.ndarray((len(run) + 1,), "<u4", padded, len(_PADDING) - _WORD_BYTES, strides=(1,)).take(ends)
     values = _VALUE_OF_PAIR.take(words >> np.uint32(16)).astype(np.int64)
-    longer = (words & _GOES_ON_TWICE == _GOES_ON_TWICE).nonzero()[0]
+    longer = (words & _LONGER_THAN_TWO == _LONGER_THAN_TWO).nonzero()[0]
     if longer.size:
-        values[longer] = _longer_values(words.take(longer), buffer, ends.take(longer) + (len(_BEFORE) - 1))
+        values[longer] = _longer_values(words.take(longer), buffer, ends.take(longer) + (len(_PADDING) - 1))
     return values, starts
 
 
 def _longer_values(words: UInt32s, buffer: Bytes, last: Int64s) -> Int64s:
-    """The values of varints of three bytes or more, whose last bytes are there in the buffer."""
+    """Return the values of varints of three bytes or more, whose last bytes are at `last` in the buffer."""
     three = words >> np.uint32(24) << np.uint32(14)
     three |= (words >> np.uint32(9) & np.uint32(0x3F80)) | (words >> np.uint32(8) & np.uint32(0x7F))
     has_fourth = words & np.uint32(0x80) != 0
@@ -74,7 +79,7 @@ def _longer_values(words: UInt32s, buffer: Bytes, last: Int64s) -> Int64s:
 
 
 def varint_sizes(values: UInt64s | UInt32s) -> Bytes:
-    """How many bytes each value takes."""
+    """Return how many bytes each value's varint has, in the shape of `values`."""
     sizes = np.ones(values.shape, np.uint8)
     largest = int(values.max()) if values.size else 0
     for k in range(1, MAX_BYTES):
@@ -85,7 +90,7 @@ def varint_sizes(values: UInt64s | UInt32s) -> Bytes:
 
 
 def codes_of(values: UInt32s) -> UInt32s:
-    """The varints of values below 2^28, each in four bytes, the lowest first and those not needed 0."""
+    """Return the code of each value; all values are below 2^28."""
     codes = values & np.uint32(0x7F)
     for k in range(1, _CODE_BYTES):
         goes_on = values >= np.uint32(1 << (7 * k))
@@ -96,25 +101,27 @@ def codes_of(values: UInt32s) -> UInt32s:
     return codes
 
 
-def parts_of(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
-    """The codes of any values, in as many parts as the largest needs; and which values have the part."""
-    is_there = np.ones(values.shape, np.bool_)
-    if values.max(initial=0) <= _CODE_MASK:  # nearly always
-        yield codes_of(values.astype(np.uint32)), is_there
+def code_parts(values: UInt64s) -> Iterator[tuple[UInt32s, Bools]]:
+    """Yield the first code of every value, then the second, and so on, each with flags for the values that
+    have such a code. The codes of the other values are undefined.
+    """
+    is_present = np.ones(values.shape, np.bool_)
+    if values.max(initial=0) <= _CODE_MASK:  # the usual case
+        yield codes_of(values.astype(np.uint32)), is_present
         return
-    while is_there.any():
+    while is_present.any():
         part = (values & _CODE_MASK).astype(np.uint32)
         codes = codes_of(part)
         values = values >> _CODE_BITS
         goes_on = values != 0
         if goes_on.any():
             codes = np.where(goes_on, _spread(part) | np.uint32(0x80808080), codes)
-        yield codes, is_there
-        is_there = goes_on
+        yield codes, is_present
+        is_present = goes_on
 
 
 def _spread(part: UInt32s) -> UInt32s:
-    """Seven bits a byte."""
+    """Return 28 bits as four bytes of seven bits each, without top bits."""
     spread = part & np.uint32(0x7F)
     for k in range(1, _CODE_BYTES):
         spread |= (part & np.uint32(0x7F << (7 * k))) << np.uint32(k)
@@ -122,23 +129,23 @@ def _spread(part: UInt32s) -> UInt32s:
 
 
 def code_sizes(codes: UInt32s) -> Bytes:
-    """How many bytes each code takes."""
-    is_there = _bytes_there(codes).view(np.uint8).reshape(-1, _CODE_BYTES)
-    return is_there[:, 0] + is_there[:, 1] + is_there[:, 2] + is_there[:, 3]
+    """Return how many bytes of each code are used."""
+    is_present = _used_bytes(codes).view(np.uint8).reshape(-1, _CODE_BYTES)
+    return is_present[:, 0] + is_present[:, 1] + is_present[:, 2] + is_present[:, 3]
 
 
 def encode_codes(codes: UInt32s) -> bytes:
-    """The bytes of codes, one after another, without those not needed."""
-    return np.compress(_bytes_there(codes).view(np.bool_), codes.view(np.uint8)).tobytes()
+    """Return the used bytes of all codes, one code after another."""
+    return np.compress(_used_bytes(codes).view(np.bool_), codes.view(np.uint8)).tobytes()
 
 
-def _bytes_there(codes: UInt32s) -> UInt32s:
-    """1 in each byte that is needed: the first, and those that follow one with the top bit set."""
+def _used_bytes(codes: UInt32s) -> UInt32s:
+    """Return a 1 in each byte that is used: the first, and each that follows a byte with the top bit set."""
     return ((codes & np.uint32(0x808080)) << np.uint32(1)) | np.uint32(1)
 
 
 def encode_varint(value: int) -> bytes:
-    """The varint of one value; a negative one as its two's complement."""
+    """Return the varint of one value; a negative value is written in two's complement."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value >= 0x80:

@@ -1,4 +1,4 @@
-"""Numbers for things that are met again and again: each new one gets the next."""
+"""Interning of hashable keys, and arrays that grow: the parts that tables are made of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Interner(dict[Key, int]):
-    """Gives each new key the next number, from 0."""
+    """Numbers of keys, from 0: `interner[key]` is the number of a key, and a new key gets the next one."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         super().__init__()
@@ -30,42 +30,42 @@ class Interner(dict[Key, int]):
         return number
 
     def since(self, number: int) -> list[Key]:
-        """The keys from that number on."""
+        """Return the keys whose numbers are `number` or higher, in order."""
         return list(islice(self, number, None))
 
     def of(self, keys: Iterable[Key]) -> Int64s:
-        """The numbers of some keys."""
+        """Return the number of each key (n,); new keys are added."""
         return np.fromiter(map(self.__getitem__, keys), np.int64)
 
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-_FEWEST = 256
+_MIN_CAPACITY = 256
 
 
 class GrowingArray(Generic[Scalar]):
-    """Numbers of one type. Room grows by half, so that n appended ones cost n."""
+    """A one-dimensional array to append to. Its capacity grows by half, so appending n values costs O(n)."""
 
     def __init__(self, dtype: type[Scalar]) -> None:
-        self._room = np.empty(_FEWEST, dtype)
+        self._buffer = np.empty(_MIN_CAPACITY, dtype)
         self._size = 0
 
     def append(self, values: NDArray[Scalar]) -> None:
-        """Puts values after those that are there."""
+        """Append the values."""
         size = self._size + len(values)
-        if size > len(self._room):
-            room = np.empty(max(size, len(self._room) * 3 // 2), self._room.dtype)
-            room[: self._size] = self.view
-            self._room = room
-        self._room[self._size : size] = values
+        if size > len(self._buffer):
+            buffer = np.empty(max(size, len(self._buffer) * 3 // 2), self._buffer.dtype)
+            buffer[: self._size] = self.view
+            self._buffer = buffer
+        self._buffer[self._size : size] = values
         self._size = size
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
-        return self._room.nbytes
+        """The memory of the array in bytes, unused capacity included."""
+        return self._buffer.nbytes
 
     @property
     def view(self) -> NDArray[Scalar]:
-        """All values; not to be kept, since the next `append` may move them."""
-        return self._room[: self._size]
+        """All values, without a copy. Do not keep the view: the next `append` may move the values."""
+        return self._buffer[: self._size]

@@ -28,55 +28,63 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     described = argparse.ArgumentParser(
         prog="pprof-merge",
-        description="Merge pprof profiles into one; the order of the files makes no difference.",
-        epilog="Exit status: 0, or 2 with a message that names the file or the option at fault.",
+        description="Merge pprof profiles into one. The order of the files makes no difference.",
+        epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
     )
     described.add_argument(
         "-o",
         "--output",
         metavar="OUT",
         default=STANDARD_STREAM,
-        help="where to write (default: standard output)",
+        help="the file to write (default: standard output)",
     )
     described.add_argument(
         "--format",
         choices=FORMATS,
         default="pprof",
-        help="what to write the merge as (default: pprof)",
+        help="the format of the output (default: pprof)",
     )
     described.add_argument(
         "--rules",
         metavar="RULES",
-        help="a file of functions to drop, or to keep from being inlined",
+        help="a file of rules: functions to drop, or to keep from being inlined",
     )
     described.add_argument(
         "--weight",
         choices=WEIGHTS,
         default=PLAIN_WEIGHTING.by,
-        help="what counts the same: what was measured (sum, the default), each second of profiling, each "
-        "instance or each version",
+        help=(
+            "give the same weight to each sample (sum, the default), each second of profiling, each"
+            " instance or each version"
+        ),
     )
     described.add_argument(
         "--half-life",
         metavar="AGE",
         type=_half_life,
         default=PLAIN_WEIGHTING.half_life,
-        help="count a profile half that is so much older than the newest: a number of s, m, h, d or w, as 7d",
+        help=(
+            "halve a profile's weight for each AGE that it is older than the newest: a number and s,"
+            " m, h, d or w, such as 7d"
+        ),
     )
     described.add_argument(
         "--report",
         metavar="REPORT",
-        help="also write a report on the merge there, as JSON",
+        help="also write a report on the merge to this file, as JSON",
     )
     described.add_argument(
         "--symbols",
         metavar="SYMBOLS",
-        help="for the report: the functions of a program, from `go tool nm` or nm, or a list",
+        help=(
+            "for the report: a file with the functions of a program, from `go tool nm` or nm, or one"
+            " name per line"
+        ),
     )
     described.add_argument(
         "--against",
         metavar="PROFILE",
-        help="for the report: a profile to compare with, as the last one released",
+        help="for the report: a profile to compare with, such as the last release",
     )
     described.add_argument(
         "-j",
@@ -84,13 +92,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_at_least_one,
         default=1,
-        help="how many processes read the files (default: 1)",
+        help="the number of processes that read the files (default: 1)",
     )
     described.add_argument(
         "files",
         metavar="FILE",
         nargs="+",
-        help="a profile, gzip or bare protobuf; - is standard input",
+        help="a pprof profile, gzipped or bare; - is standard input",
     )
     return described
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pprof_merge.analysis.stacks import Frame, Stacks, default_column, stacks_of
 from pprof_merge.budget import Budget, digits
-from pprof_merge.columns.ragged import newly_appearing
+from pprof_merge.columns.ragged import first_positions
 from pprof_merge.profile import Int64s, Profile, ValueType
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -77,7 +77,7 @@ def _used(stacks: Stacks) -> Int64s:
     return np.concatenate(
         [
             np.zeros(0, np.int64),
-            *(chunk.rows[newly_appearing(chunk.rows, is_in)].astype(np.int64) for chunk in stacks.chunks()),
+            *(chunk.rows[first_positions(chunk.rows, is_in)].astype(np.int64) for chunk in stacks.chunks()),
         ]
     )
 

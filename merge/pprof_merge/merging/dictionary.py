@@ -21,7 +21,7 @@ import numpy as np
 
 from pprof_merge.codec.batch import Batch
 from pprof_merge.columns.interning import Interner
-from pprof_merge.columns.ragged import offsets_of, rows_at, take_rows
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes, take_rows
 from pprof_merge.columns.row_table import Rows, RowTable
 from pprof_merge.merging.label_sets import Label, LabelSets
 from pprof_merge.merging.mapping_use import MappingUse, rows_of, translated
@@ -137,10 +137,10 @@ class Dictionary:
             return np.zeros(0, np.int32), np.zeros(n_profiles, np.int64)
         is_inner = lines.column != 0
         is_inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
-        rows = np.unique(rows_at(lines.offsets, np.flatnonzero(is_inner)))
+        rows = np.unique(rows_of_indexes(lines.offsets, np.flatnonzero(is_inner)))
         index, offsets = take_rows(lines.offsets, rows)
         numbers = self._inner_columns.intern(Rows([locations[rows]], [lines.column[index]], offsets))
-        profiles = rows_at(batch.location_offsets, rows)
+        profiles = rows_of_indexes(batch.location_offsets, rows)
         return numbers.astype(np.int32), np.bincount(profiles, minlength=n_profiles)
 
     @property
@@ -167,7 +167,7 @@ class Dictionary:
 
     def stacks(self, numbers: Ints, depth: int | None = None) -> tuple[Ints, Ints, Int64s]:
         """Of some stacks: label sets, and locations with their offsets; not more of each than `depth`."""
-        rows = self._stacks.take(numbers, depth)
+        rows = self._stacks.rows.take(numbers, depth)
         return rows.fixed[0], rows.ragged[0], rows.offsets
 
     def label_sets_of(self, stacks: Ints) -> Ints:
@@ -180,7 +180,9 @@ class Dictionary:
 
     def locations(self, numbers: Ints) -> LocationRows:
         """Of some locations: all columns, but of the lines' columns only each location's last."""
-        (mapping, address, folded, last_column), (function, line), offsets = self._locations.take(numbers)
+        (mapping, address, folded, last_column), (function, line), offsets = self._locations.rows.take(
+            numbers
+        )
         column = np.zeros(len(line), np.int64)
         has_lines = np.flatnonzero(np.diff(offsets))
         column[offsets[has_lines + 1] - 1] = last_column[has_lines]
@@ -188,7 +190,7 @@ class Dictionary:
 
     def inner_columns(self, numbers: Ints) -> list[tuple[int, tuple[int, ...]]]:
         """Some inner columns: of which location, and those of its lines."""
-        (location,), (columns,), offsets = self._inner_columns.take(numbers)
+        (location,), (columns,), offsets = self._inner_columns.rows.take(numbers)
         every = columns.tolist()
         spans = pairwise(offsets.tolist())
         return [
@@ -228,11 +230,11 @@ class Dictionary:
         self.strings.of(entries.strings)
         self._headers.of(entries.headers)
         self._mappings.of(entries.mappings)
-        self._functions.grow(entries.functions)
-        self._locations.grow(entries.locations)
-        self._stacks.grow(entries.stacks)
+        self._functions.append(entries.functions)
+        self._locations.append(entries.locations)
+        self._stacks.append(entries.stacks)
         self._label_sets.grow(entries.label_sets)
-        self._inner_columns.grow(entries.inner_columns)
+        self._inner_columns.append(entries.inner_columns)
 
     def absorb(self, other: Dictionary, every: Sequence[Traces]) -> list[Traces]:
         """Takes in what another dictionary has; returns the traces left there as if they were left here."""
@@ -268,7 +270,7 @@ class Dictionary:
 
     def functions(self, numbers: Ints) -> Functions:
         """Of some functions: all columns."""
-        return Functions(*self._functions.take(numbers).fixed)
+        return Functions(*self._functions.rows.take(numbers).fixed)
 
 
 def _timeless(header: Header) -> Header:

@@ -58,7 +58,7 @@ class LabelSets:
         new = np.arange(len(self._set_of_unsorted), len(self._unsorted))
         if new.size:
             keys = list(strings)
-            rows = self._unsorted.take(new)
+            rows = self._unsorted.rows.take(new)
             every = [Label(*row) for row in zip(*(column.tolist() for column in rows.ragged), strict=True)]
             for begin, end in pairwise(rows.offsets.tolist()):
                 ordered = sorted(every[begin:end], key=lambda label: (label.text < 0, keys[label.key]))
@@ -90,7 +90,7 @@ class LabelSets:
     def grow(self, entries: LabelSetEntries) -> None:
         """Takes in what came to another table, which was as this one is."""
         self._sets.of(entries.sets)
-        self._unsorted.grow(entries.unsorted)
+        self._unsorted.append(entries.unsorted)
         self._set_of_unsorted += entries.set_of_unsorted
 
     def take(self, numbers: Ints) -> list[tuple[Label, ...]]:

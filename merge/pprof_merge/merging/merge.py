@@ -18,10 +18,10 @@ import numpy as np
 from pprof_merge.codec.batch import Batch
 from pprof_merge.columns.ragged import (
     first_appearance,
-    newly_appearing,
+    first_positions,
     offsets_of,
     renumber,
-    rows_at,
+    rows_of_indexes,
     take_rows,
 )
 from pprof_merge.errors import ProfileError
@@ -119,7 +119,7 @@ class Merge:
         stacks, owners = np.concatenate((after, stacks))[order], owners[order]
         is_in = np.zeros(self._dictionary.n_stacks, np.bool_)
         is_in[before] = True
-        places = newly_appearing(stacks, is_in)
+        places = first_positions(stacks, is_in)
         self._stacks = np.concatenate((before, stacks[places]))
         n_first = np.bincount(owners[places], minlength=len(profiles))
         n_first[:begin] = self._n_first[:begin]
@@ -134,7 +134,7 @@ class Merge:
         for part in profiles.parts(self._summed):
             self._use(part, profiles, n_before)
             n_before += len(part.mapping_offsets) - 1
-            places = newly_appearing(part.chunk.stacks, is_in)
+            places = first_positions(part.chunk.stacks, is_in)
             stacks.append(part.chunk.stacks[places].astype(np.int32))
             n_first.append(np.diff(np.searchsorted(places, part.chunk.offsets)))
             self._sums.add(part.chunk)
@@ -146,7 +146,7 @@ class Merge:
         """
         if len(part.mappings):
             rows = np.arange(len(part.mappings))
-            owners = n_before + rows_at(part.mapping_offsets, rows)
+            owners = n_before + rows_of_indexes(part.mapping_offsets, rows)
 
             def use(row: int) -> _FirstUse:
                 return _FirstUse(profiles.place(owners[row]), part.mappings[row].tolist())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.columns.ragged import first_appearance, rows_at
+from pprof_merge.columns.ragged import first_appearance, rows_of_indexes
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.label_sets import Label
 from pprof_merge.merging.mapping_use import BUILD_ID, FILENAME
@@ -82,7 +82,7 @@ def _labels(dictionary: Dictionary, part: Part) -> Iterator[tuple[int, tuple[Lab
     labelled = np.flatnonzero(label_sets)  # number 0 is the empty set, which most samples have
     used, place = first_appearance(label_sets[labelled])
     sets = dictionary.label_sets(used)
-    profile = rows_at(part.chunk.offsets, labelled)
+    profile = rows_of_indexes(part.chunk.offsets, labelled)
     pairs = np.unique(profile * max(len(used), 1) + place[label_sets[labelled]])
     for pair in pairs.tolist():
         yield pair // len(used), sets[pair % len(used)]

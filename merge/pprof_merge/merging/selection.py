@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pprof_merge.columns.ragged import offsets_of, rows_at
+from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
 from pprof_merge.merging.headers import in_columns
 from pprof_merge.merging.traces import RAGGED, Traces
 from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
@@ -82,7 +82,7 @@ class SelectedTraces:
         self._traces, self._numbers, self._all_headers = [Traces.none(), *traces], numbers, headers
         # Which of the traces each is in, and where in them.
         firsts = offsets_of(np.array([len(each) for each in self._traces]))
-        self._owners = rows_at(firsts, numbers)
+        self._owners = rows_of_indexes(firsts, numbers)
         self._rows = numbers - firsts[self._owners]
         self._headers: Int32s = self._column("headers")
         self.times: Int64s = self._column("times")

@@ -14,8 +14,9 @@ from deploy.pipeline import pgo_fetch
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-All commands exit with 0 when the work is done, and with 2 and the reason on standard error when it isn't.
-Only [`pgo_fetch.py`](../pipelines.md) has other exit codes, for pipelines."""
+Every command, with its arguments and options. A command exits with 0 if it succeeds. If it fails, it
+exits with 2 and prints the reason to standard error. [`pgo_fetch.py`](../pipelines.md) has exit codes
+of its own, for pipelines."""
 
 
 def commands_page() -> str:

@@ -7,7 +7,8 @@ import re
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-All metrics at `/metrics`. [Metrics](../metrics.md) explains access and labels."""
+Every metric that `/metrics` serves. [Metrics](../metrics.md) says how to turn them on, and what the
+labels mean."""
 
 
 def metrics_page(exposition: str) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-Each route of a collector with its parameters and answers, from `/v1/openapi.json`. Every route with `GET`
-also has `HEAD`. The [API](../api.md) page explains the routes: their keys, headers and errors.
-[In place of profefe](../profefe.md) explains `/api/0`, and [the pages](../ui.md) have routes of their own."""
+Every route with its parameters and answers, as in `/v1/openapi.json`. A route that takes `GET` also
+takes `HEAD`. [API](../api.md) has examples, and says which key each route takes, which headers it
+sends, and what to do about an error. [In place of profefe](../profefe.md) does the same for `/api/0`.
+Routes of the pages are in [their own table](../ui.md)."""
 
 
 def routes_page(document: dict[str, Any]) -> str:
@@ -42,7 +43,7 @@ def _operation(entry: dict[str, Any]) -> str:
 
 
 def _of_path(parameter: dict[str, Any]) -> str:
-    return "Of the path." if parameter["in"] == "path" else ""
+    return "Part of the path." if parameter["in"] == "path" else ""
 
 
 def _values(schema: dict[str, Any]) -> tuple[str, str]:
@@ -70,7 +71,7 @@ def _answers(responses: dict[str, Any]) -> Iterator[str]:
         if _is_problem(answer)
     ]
     if problems:
-        yield f"- a problem: {', '.join(problems)}"
+        yield f"- problems: {', '.join(problems)}"
 
 
 def _is_problem(answer: dict[str, Any]) -> bool:

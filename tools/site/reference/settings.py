@@ -9,9 +9,9 @@ from pgo_collector.settings import PREFIX, Settings
 from tools.site.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-Configure `pgo-collector` by environment variables. [Operations](../operations.md) explains which belong
-together. The agent's settings are arguments of its [constructors](../agent.md#settings) and
-[commands](commands.md)."""
+Configure `pgo-collector` with environment variables; there is no other way.
+[Operations](../operations.md) explains how settings work together. The settings of the agent are
+arguments of its [constructors](../agent.md#settings) and [commands](commands.md)."""
 
 
 def settings_page() -> str:
@@ -19,7 +19,7 @@ def settings_page() -> str:
     rows = (
         [
             code(PREFIX + name.upper()),
-            "see there" if field.default_factory else code(_shown(field.default)),
+            "computed" if field.default_factory else code(_shown(field.default)),
             field.description or "",
         ]
         for name, field in Settings.model_fields.items()

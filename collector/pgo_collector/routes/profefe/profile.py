@@ -14,11 +14,13 @@ from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NoSuchProfile, ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
+from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.profefe import FILENAME
 from pgo_collector.http.profile_ids import id_of, name_of
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.selection import EXACT
 from pgo_collector.store.store import Store
 
 
@@ -26,7 +28,13 @@ def profile_routes(merges: Merges) -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.api_route("/profiles/{ids}", methods=["GET", "HEAD"])
+    @router.api_route(
+        "/profiles/{ids}",
+        methods=METHODS,
+        summary="Return a stored profile, or the merge of several",
+        response_description="The profile",
+    )
+    @router.api_route("/profiles/{ids}/", methods=METHODS, include_in_schema=False)
     async def profile(request: Request, ids: str) -> Response:
         names = list(dict.fromkeys(map(name_of, ids.split("+"))))
         for name in names:
@@ -45,7 +53,7 @@ def profile_routes(merges: Merges) -> APIRouter:
 def _opened(store: Store, name: BlobName) -> OpenMerge:
     _stored(store, [name])
     try:
-        return OpenMerge.at(store.blobs.path(name), name.identity.digest, ())
+        return OpenMerge.at(store.blobs.path(name), name.identity.digest, (), EXACT)
     except FileNotFoundError:
         _stored(store, [name])  # it may have been combined just now
         raise NoSuchProfile("the profile's file is missing") from None
@@ -55,7 +63,7 @@ def _stored(store: Store, names: Sequence[BlobName]) -> list[Blob]:
     """Raises NoSuchProfile for one that isn't there, or not by itself any more."""
     blobs = []
     for name in names:
-        blob = store.catalog.counting(name)
+        blob = store.catalog.counting_blob(name)
         if blob is None:
             raise NoSuchProfile("nothing found")
         if blob.name != name:

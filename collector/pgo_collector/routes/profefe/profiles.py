@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.engine.outputs import refusing_large
+from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.errors import NothingSelected
 from pgo_collector.http.ingest import Ingest
+from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.profefe import Envelope, described
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.selection import Selection
@@ -26,9 +27,15 @@ def submit_routes(ingest: Ingest) -> APIRouter:
     """The route that stores."""
     router = APIRouter()
 
-    @router.post(_PATH)
+    @router.post(
+        _PATH,
+        summary="Store a profile",
+        response_description="The profile is stored durably, or already was",
+    )
+    @router.post(f"{_PATH}/", include_in_schema=False)
     async def submit(request: Request) -> Response:
-        submitted = await ingest.submit(request, series_of(request), created_nanos_of(request))
+        series, created_nanos = series_of(request), created_nanos_of(request)
+        submitted = await ingest.submit(request, series, created_nanos, may_be_empty=False)
         return Envelope(described(submitted.name))
 
     return router
@@ -38,21 +45,31 @@ def profiles_routes(merges: Merges) -> APIRouter:
     """The route that lists."""
     router = APIRouter()
 
-    @router.api_route(_PATH, methods=["GET", "HEAD"])
+    @router.api_route(
+        _PATH,
+        methods=METHODS,
+        summary="List the stored profiles of a service, in ascending order of time",
+        response_description="The profiles",
+    )
+    @router.api_route(f"{_PATH}/", methods=METHODS, include_in_schema=False)
     async def profiles(request: Request) -> Response:
-        selections, most = selections_of(request), limit_of(request)
-        return await asyncio.to_thread(_listed, merges, selections, most)
+        selections, newest = selections_of(request), limit_of(request)
+        return await asyncio.to_thread(_listed, merges, selections, newest)
 
     return router
 
 
-def _listed(merges: Merges, selections: Sequence[Selection], most: int | None) -> Response:
-    """The first `most`, in ascending order of time whatever their type. Raises AnswerTooLarge."""
+def _listed(merges: Merges, selections: Sequence[Selection], newest: int | None) -> Response:
+    """Return the list of all, or of so many of the `newest`, in ascending order of time whatever their type.
+
+    Raises NothingSelected or AnswerTooLarge.
+    """
     catalog = merges.store.catalog
-    names = [blob.name for selection in selections for blob in catalog.live(selection, most)]
+    names = [blob.name for selection in selections for blob in catalog.live(selection, newest)]
     if not names:
         raise NothingSelected
-    with refusing_large("the list: "):
+    with refuse_too_large("the list: "):
         merges.budget.check(sum(_ENTRY_BYTES + len(str(name)) for name in names), "ask for fewer with limit")
     names.sort(key=lambda name: (name.identity, name.series))
-    return Envelope([described(name) for name in names[:most]])
+    wanted = names if newest is None else names[-newest:]
+    return Envelope([described(name) for name in wanted])

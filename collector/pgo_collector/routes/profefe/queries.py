@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from starlette.requests import Request
 
@@ -12,10 +11,10 @@ from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
 from pgo_collector.http.selections import first, labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
-from pgo_collector.model.selection import Selection
-from pgo_collector.model.series import Labels, Series, parse_labels
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series, parse_label_values, parse_labels
 
-_LIMIT = re.compile(r"[0-9]{1,18}")
+_LIMIT = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def series_of(request: Request) -> Series:
@@ -23,7 +22,7 @@ def series_of(request: Request) -> Series:
 
     Raises ParameterInvalid or KeyOutOfScope.
     """
-    return Series(_service_of(request), _type_of(request), _labels_of(request))
+    return Series(_service_of(request), _type_of(request), parse_labels(_labels_text(request)))
 
 
 def created_nanos_of(request: Request) -> int | None:
@@ -44,23 +43,25 @@ def selections_of(request: Request) -> list[Selection]:
 
 
 def limit_of(request: Request) -> int | None:
-    """How many profiles are wanted at most; None for all, which `limit=0` means too.
+    """Return how many of the newest profiles are wanted; None for all, as with 0 or less.
 
     Raises ParameterInvalid.
     """
     text = first(request, "limit") or "0"
     if not _LIMIT.fullmatch(text):
         raise ParameterInvalid(f"limit={text[:50]}: not a whole number")
-    return int(text) or None
+    return max(int(text), 0) or None
 
 
 def _selection(request: Request, type_: str) -> Selection:
     """Unlike elsewhere `to` belongs to the time that is meant, and labels have one value each."""
-    series = Series(_service_of(request), type_, _labels_of(request))
+    service = _service_of(request)
+    labels = sorted(parse_label_values(_labels_text(request)).items())
     begin, end = times_of(request)
     if begin is not None and end is not None and begin > end:
         raise ParameterInvalid("from: it is after to")
-    selection = replace(Selection.of(series), begin=begin)
+    matchers = tuple(Matcher(key, frozenset([value])) for key, value in labels)
+    selection = Selection(service, type_, matchers, begin)
     return selection if end is None else selection.up_to(end)
 
 
@@ -79,6 +80,11 @@ def _type_of(request: Request) -> str:
     return type_of(request)
 
 
-def _labels_of(request: Request) -> Labels:
-    """Agents encode keys and values as a query's, in which a space is a plus."""
-    return parse_labels(next(iter(labels_in(request)), "").replace("+", " "))
+def _labels_text(request: Request) -> str:
+    """Return the labels as `k=v,k2=v2`; a part without a key is left out, one without `=` has an empty value.
+
+    Agents encode keys and values as a query's, in which a space is a plus.
+    """
+    text = next(iter(labels_in(request)), "").replace("+", " ")
+    parts = (part.partition("=") for part in text.split(","))
+    return ",".join(f"{key}={value}" for key, _, value in parts if key.strip())

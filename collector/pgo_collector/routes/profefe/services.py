@@ -18,7 +18,12 @@ def services_routes(store: Store) -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.api_route("/services", methods=["GET", "HEAD"])
+    @router.api_route(
+        "/services",
+        methods=["GET", "HEAD"],
+        summary="List the services that have profiles",
+        response_description="The services",
+    )
     async def services(request: Request) -> Response:
         scope = context_of(request).caller.scope
         names = list(filter(scope.includes, await asyncio.to_thread(store.catalog.services)))

@@ -17,7 +17,12 @@ def version_routes() -> APIRouter:
     """The route."""
     router = APIRouter()
 
-    @router.api_route("/version", methods=["GET", "HEAD"])
+    @router.api_route(
+        "/version",
+        methods=["GET", "HEAD"],
+        summary="Return the version of the collector",
+        response_description="The version",
+    )
     async def details() -> Response:
         return Envelope(_DETAILS)
 

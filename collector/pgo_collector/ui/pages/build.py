@@ -35,7 +35,7 @@ def build_routes(sources: Sources) -> APIRouter:
         selected = await selected_profiles(request, sources, "build")
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        made = await sources.reports.make(selected.selection)
+        made, _ = await sources.reports.make(selected.selection)
         report = json.loads(made.report or b"{}")
         is_whole = not selected.links.selected or selected.links.selected == {"type": CPU}
         return await service_page(

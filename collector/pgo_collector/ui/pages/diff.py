@@ -17,7 +17,7 @@ from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, METHODS
 from pgo_collector.http.selections import base_of
 from pgo_collector.model.selection import Selection
-from pgo_collector.model.times import DAY_NANOS, written
+from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.queries.tables import fleet_table
@@ -64,7 +64,7 @@ def diff_routes(sources: Sources) -> APIRouter:
         except ParameterInvalid as error:
             return await page(request, selected, HTTPStatus.BAD_REQUEST, problem=str(error))
         check_scope(request, base.service)
-        base_summary = await asyncio.to_thread(sources.summaries.of, base)
+        base_summary = await asyncio.to_thread(sources.summaries.summary, base)
         if base_summary is None:
             problem = "No stored profile matches the base: change its times or labels."
             return await page(request, selected, HTTPStatus.NOT_FOUND, problem=problem)
@@ -112,7 +112,7 @@ def _is_of_all_time(selection: Selection) -> bool:
 
 
 def _by_time(selected: SelectedProfiles, nanos: int) -> str:
-    moment = written(nanos - nanos % 10**9)
+    moment = format_time(nanos - nanos % 10**9)
     return selected.links.to("diff", **{"from": moment, "base_to": moment})
 
 

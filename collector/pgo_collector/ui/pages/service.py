@@ -40,7 +40,7 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     selection = selection_of(request)
     links = Links.of(request, page, *own)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
-    summary = await asyncio.to_thread(sources.summaries.of, selection)
+    summary = await asyncio.to_thread(sources.summaries.summary, selection)
     return SelectedProfiles(selection, links, next(iter(services), None), summary)
 
 

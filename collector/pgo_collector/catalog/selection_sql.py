@@ -1,4 +1,4 @@
-"""Selections as SQL: which rows of the catalog's blobs are meant."""
+"""Selections as SQL: conditions on the rows of BLOBS and SERIES, for the queries of this room."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sqlalchemy as sa
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
 
-# The time of a combined blob, of which there are few: not a column, lest SQLite take the index of all times.
+# The time of a combined blob. An expression and not the column: there are few combined blobs, and SQLite
+# would otherwise use the index of all times.
 _BEGINS = BLOBS.c.time_nanos + 0
 
 
 def selected(selection: Selection) -> sa.ColumnElement[bool]:
-    """Whether a row of BLOBS is live and meant."""
+    """Return the condition that a row of BLOBS is live and in the selection."""
     chosen = BLOBS.c.series_id.in_(_series(selection)) & IS_LIVE
     if selection.begin is not None:
         chosen &= BLOBS.c.time_nanos >= selection.begin
@@ -21,13 +22,13 @@ def selected(selection: Selection) -> sa.ColumnElement[bool]:
     return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
 
 
-def straddles(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
-    """Whether a selected row is of a combined blob that begins before the selection does, which is then."""
+def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob from before the selection's `begin`."""
     return _combined(selection) & (BLOBS.c.time_nanos < begin)
 
 
-def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
-    """Whether a selected row is of a combined blob that has profiles which aren't meant, too."""
+def is_coarse(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob with profiles outside the selection."""
     if not _can_be_coarse(selection):
         return sa.false()
     begin = sa.false() if selection.begin is None else BLOBS.c.time_nanos < selection.begin
@@ -37,8 +38,8 @@ def reaches_over(selection: Selection) -> sa.ColumnElement[bool]:
     return _combined(selection) & (begin | end | labels)
 
 
-def mixes(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
-    """Whether a selected row is of a blob with profiles, too, that this matcher doesn't fit."""
+def has_others_than(selection: Selection, matcher: Matcher) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is a selected combined blob with profiles that don't match."""
     other = (ORIGINS.c.blob_id == BLOBS.c.id) & (ORIGINS.c.series_id == SERIES.c.id) & ~_matched(matcher)
     return _combined(selection) & sa.exists().where(other)
 
@@ -48,9 +49,10 @@ def _can_be_coarse(selection: Selection) -> bool:
 
 
 def _combined(selection: Selection) -> sa.ColumnElement[bool]:
-    """Whether a row is of a combined blob that is live and meant; there are few.
+    """Return the condition that a row is a live combined blob in the selection; there are few.
 
-    It begins before and goes on until then. Its own labels don't tell all where a roll-up dropped some.
+    The blob's time overlaps with the selection's. Where a roll-up dropped labels, the series of the profiles
+    inside decide, besides the blob's own.
     """
     meant = [IS_LIVE, IS_COMBINED]
     if selection.begin is not None:
@@ -67,12 +69,15 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
 
 
 def of_service(service: str) -> sa.ColumnElement[bool]:
-    """Whether a row of SERIES is of a service, which may be EVERY_SERVICE."""
+    """Return the condition that a row of SERIES is of a service, which may be EVERY_SERVICE."""
     return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
 
 
 def _series(selection: Selection) -> sa.Select[tuple[int]]:
-    """The series that are meant. By labels none is whose profiles had more of them."""
+    """Return the query for the ids of the selected series.
+
+    If there are matchers, a series whose labels a roll-up dropped isn't selected: ORIGINS has its inputs.
+    """
     return sa.select(SERIES.c.id).where(
         of_service(selection.service),
         SERIES.c.type == selection.type,
@@ -82,7 +87,7 @@ def _series(selection: Selection) -> sa.Select[tuple[int]]:
 
 
 def _matched(matcher: Matcher) -> sa.ColumnElement[bool]:
-    """Whether the labels of a row of series fit."""
+    """Return the condition that the labels of a row of SERIES match."""
     same_key = (LABELS.c.series_id == SERIES.c.id) & (LABELS.c.key == matcher.key)
     fits: sa.ColumnElement[bool] = sa.exists().where(same_key, LABELS.c.value.in_(matcher.values))
     if "" in matcher.values:

@@ -1,0 +1,42 @@
+"""The chart of the README shows the figures of docs/benchmarks.md, in proportion, or is not drawn at all."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tools.site.chart import CHART, TABLES, chart
+
+TEXT = TABLES.read_text()
+# The panel whose bars the tests change: its row, with what ours and Go's take.
+ROW = re.compile(r"(?<=^\| 2,000 \| ≥ 3 \| )(.*)$", re.MULTILINE)
+
+
+def drawn(svg: str) -> list[tuple[str, float]]:
+    """Return the text beside each bar, and the bar's width, from top to bottom."""
+    elements = [*ET.fromstring(svg)]  # noqa: S314 - our own chart
+    bars = [number for number, element in enumerate(elements) if element.get("rx") == "2"]
+    return [(elements[bar + 1].text or "", float(elements[bar].get("width") or 0)) for bar in bars]
+
+
+def test_the_committed_chart_is_the_one_that_the_tables_give() -> None:
+    assert CHART.read_text() == chart(TEXT), "call `make docs`"
+
+
+def test_bars_are_as_long_as_the_figures_in_the_table() -> None:
+    cells = "1 | 1 | 1 | 500.0 ms | 1 s | 1 MiB | 2.00 s | 1 s | 1 MiB |"
+    changed, replaced = ROW.subn(cells, TEXT, count=1)
+    assert replaced == 1
+    bars = drawn(chart(changed))
+    assert len(bars) == 8
+    (ours, short), (theirs, long) = bars[2:4]
+    assert (ours, theirs) == ("500.0 ms", "2.00 s")
+    assert short * 4 == pytest.approx(long)
+
+
+@pytest.mark.parametrize("missing", ["## Memory", "| 2,000 |", "| ours: CPU"])
+def test_what_the_tables_lack_is_named(missing: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(missing.strip("|# "))):
+        chart(TEXT.replace(missing, missing[:2] + " another"))

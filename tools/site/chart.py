@@ -1,0 +1,158 @@
+"""Draw docs/benchmarks.svg, which shows what a merge costs beside Go's tools, from docs/benchmarks.md.
+
+`make docs` runs this; a test fails where the committed chart is not the one that the tables give.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLES = DOCS / "benchmarks.md"
+CHART = DOCS / "benchmarks.svg"
+
+_WIDTH = 720
+_MARGIN = 20
+_LABELS = 128  # the column left of the bars
+_LONGEST_BAR = 430
+_PANEL_HEIGHT = 78
+_BAR_HEIGHT = 18
+_OURS, _THEIRS = "#2f6fb3", "#b9b7ae"
+# The card brings its own background, so that the text is as readable on a dark page as on a white one.
+_CARD, _EDGE, _TEXT, _FAINT = "#fcfcfa", "#dcdbd5", "#1b1f2a", "#555b66"
+_FACTORS = {"ms": 0.001, "s": 1.0, "MiB": 1.0}
+
+Entry = TypeVar("Entry")
+
+
+class Bar(NamedTuple):
+    """A bar: who it is about, and the column that has its length."""
+
+    name: str
+    column: str
+
+
+class Panel(NamedTuple):
+    """A pair of bars, from one row of the table in one section of docs/benchmarks.md."""
+
+    title: str
+    section: str
+    row: str
+    ours: Bar
+    theirs: Bar
+
+
+PANELS = (
+    Panel(
+        "A collector has 10,000 profiles, gets one more and merges all: CPU time",
+        "Merges over HTTP",
+        "one more is submitted, then all are merged: pprof",
+        Bar("pgo-collector", "ours: CPU"),
+        Bar("as pgo-fleet does", "pgo-fleet's way: CPU"),
+    ),
+    Panel(
+        "One command merges 2,000 files: CPU time",
+        "Cold: whole processes",
+        "2,000",
+        Bar("pprof-merge", "ours: CPU"),
+        Bar("Go's pprof", "Go: CPU"),
+    ),
+    Panel(
+        "One command merges 10 files: CPU time",
+        "Cold: whole processes",
+        "10",
+        Bar("pprof-merge", "ours: CPU"),
+        Bar("Go's pprof", "Go: CPU"),
+    ),
+    Panel(
+        "10,000 files are merged: peak memory",
+        "Memory",
+        "real",
+        Bar("pprof-merge", "ours at 10,000"),
+        Bar("as pgo-fleet does", "Go at 10,000"),
+    ),
+)
+
+
+def chart(tables: str) -> str:
+    """Return the chart as SVG; `tables` is the text of docs/benchmarks.md.
+
+    Raises ValueError, which names what is missing, if a section, row or column is not there.
+    """
+    sections = dict(part.split("\n", 1) for part in tables.split("\n## ")[1:])
+    parts, top = [], _MARGIN
+    for panel in PANELS:
+        parts.append(_panel(panel, _row(panel, sections), top))
+        top += _PANEL_HEIGHT
+    for line in sorted({_machine(sections[panel.section]) for panel in PANELS}):
+        parts.append(_text(_MARGIN, top + 12, line, fill=_FAINT, size=12))
+        top += 16
+    height = top + _MARGIN
+    drawn = "\n".join(parts)
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" \
+width="{_WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif">
+<title>What a merge costs: pgo-collector beside Go's tools</title>
+<!-- Made by `make docs` from docs/benchmarks.md; what is changed here by hand is lost. -->
+<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8" fill="{_CARD}" stroke="{_EDGE}"/>
+{drawn}
+</svg>
+"""
+
+
+def _row(panel: Panel, sections: dict[str, str]) -> dict[str, str]:
+    """Return the cells of a panel's row by the heads of their columns."""
+    section = _found("docs/benchmarks.md", sections, panel.section)
+    head, *rows = (line.split(" | ") for line in re.findall(r"^\| (.*) \|$", section, re.MULTILINE))
+    cells = _found(panel.section, {row[0]: dict(zip(head, row, strict=False)) for row in rows}, panel.row)
+    for bar in (panel.ours, panel.theirs):
+        _found(panel.section, cells, bar.column)
+    return cells
+
+
+def _found(where: str, entries: dict[str, Entry], name: str) -> Entry:
+    if name not in entries:
+        raise ValueError(f"{where!r} has no {name!r}: change PANELS in tools/site/chart.py to what it has")
+    return entries[name]
+
+
+def _machine(section: str) -> str:
+    """Return the day, processor, cores and Go version of a section's measurement."""
+    found = re.search(r"^([\d-]+): (.*?, \d+ cores), .*; go([\d.]+\d)\.", section, re.MULTILINE)
+    if found is None:
+        raise ValueError("a section does not end with the machine that it was measured on")
+    day, processor, go = found.groups()
+    return f"Shorter is better. Measured on {day}: {processor}, Go {go}."
+
+
+def _panel(panel: Panel, cells: dict[str, str], top: int) -> str:
+    bars = ((panel.ours, _OURS, "bold"), (panel.theirs, _THEIRS, "normal"))
+    longest = max(_size(cells[bar.column]) for bar, _, _ in bars)
+    parts = [_text(_MARGIN, top + 14, panel.title, weight="bold")]
+    for number, (bar, colour, weight) in enumerate(bars):
+        y = top + 24 + number * (_BAR_HEIGHT + 4)
+        width = max(1.5, _LONGEST_BAR * _size(cells[bar.column]) / longest)
+        x = _MARGIN + _LABELS
+        parts += [
+            _text(_MARGIN, y + 13, bar.name, weight=weight),
+            f'<rect x="{x}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}" rx="2" fill="{colour}"/>',
+            _text(round(x + width + 8), y + 13, cells[bar.column], weight=weight),
+        ]
+    return "\n".join(parts)
+
+
+def _size(cell: str) -> float:
+    """Return a figure such as `65.5 ms`, in seconds or MiB."""
+    value, unit = cell.split()
+    return float(value.replace(",", "")) * _FACTORS[unit]
+
+
+def _text(x: int, y: int, text: str, *, weight: str = "normal", fill: str = _TEXT, size: int = 13) -> str:
+    attributes = f'x="{x}" y="{y}" fill="{fill}" font-size="{size}" font-weight="{weight}"'
+    return f"<text {attributes}>{html.escape(text, quote=False)}</text>"
+
+
+if __name__ == "__main__":
+    CHART.write_text(chart(TABLES.read_text()))
