@@ -29,7 +29,7 @@ from tests.campaign.damage import digests_of
 from tests.campaign.fleet import Ledger, Maker, Marked, marks_of
 from tests.campaign.load import Address, Calm, Client, Load, Probe, Watch
 from tests.campaign.report import Findings
-from tests.campaign.traffic import KEEP_DAYS, OWNERS, QUESTIONS, choose
+from tests.campaign.traffic import KEEP_DAYS, OWNERS, QUERIES, choose
 from tests.faults.mounts import small_disk
 from tests.faults.stacks import DAY
 from tests.server import Server
@@ -254,7 +254,7 @@ class Epoch:
             return marked._replace(base=marked.base % bases) if marked.base >= 0 else marked
 
         return Load(
-            self.address, self.ledger, self.maker, self.calm, self.fault, within, QUESTIONS,
+            self.address, self.ledger, self.maker, self.calm, self.fault, within, QUERIES,
             seed=self.random.randrange(1 << 30),
         )  # fmt: skip
 
@@ -384,4 +384,4 @@ class Epoch:
         self.totals["submits acknowledged"] += len(self.ledger.acknowledged)
         self.totals["retries of submits"] += self.load.retries
         self.totals["profiles that the campaign itself damaged"] += len(self.ledger.excused)
-        self.totals["questions and merges answered"] += self.load.of("question 2")
+        self.totals["queries and merges answered"] += self.load.of("query 2")

@@ -137,7 +137,7 @@ class Client:
 
 @dataclass
 class Load:
-    """The threads, as a context manager; `choose` makes up the next profile, `questions` are the queries.
+    """The threads, as a context manager; `choose` makes up profiles, `queries` make up requests.
 
     Statistics: `answers` by kind of request and status, and `retries` of submits.
     """
@@ -148,7 +148,7 @@ class Load:
     calm: Calm
     fault: Fault
     choose: Callable[[Random, int], Marked]
-    questions: Sequence[Callable[[Random], tuple[str, str, dict[str, str]]]]
+    queries: Sequence[Callable[[Random], tuple[str, str, dict[str, str]]]]
     seed: int = 0
     senders: int = 3
     askers: int = 1
@@ -293,13 +293,13 @@ class Load:
             self.send_until_acknowledged(client, self.marked(random))
 
     def _ask(self, client: Client, random: Random) -> None:
-        method, path, query = random.choice(self.questions)(random)
+        method, path, query = random.choice(self.queries)(random)
         begin = time.monotonic()
         answer = client.ask(method, path, Server.merge_key, query)
-        self.count("question", answer)
+        self.count("query", answer)
         if (answer.status >= 500 or not answer.status) and self.calm.held(begin):
             what = f"{method} {path} {query}"
-            self.fault(f"a question failed though all was well, {answer.status}: {what}: {answer.text}")
+            self.fault(f"a query failed though all was well, {answer.status}: {what}: {answer.text}")
 
 
 class _Background:

@@ -345,7 +345,7 @@ def combine(visitor: Visitor) -> None:
     visitor.ask("combine", "POST", "/v1/merge", service=service, and_combine="true")
 
 
-def question(visitor: Visitor) -> None:
+def query(visitor: Visitor) -> None:
     path, query = visitor.random.choice(
         (
             ("/v1/top", {"by": "function"}),
@@ -362,7 +362,7 @@ def question(visitor: Visitor) -> None:
         )
     )
     named = {} if path in {"/v1/services", "/metrics", "/readyz"} else {"service": "steady", **query}
-    visitor.ask("question", "GET", path, b"", Server.merge_key, **named)
+    visitor.ask("query", "GET", path, b"", Server.merge_key, **named)
 
 
 def release(visitor: Visitor) -> None:
@@ -412,7 +412,7 @@ ACTIONS: Final[Sequence[tuple[float, Action]]] = (
     (5, merge),
     (2, merge_of_some),
     (1, combine),
-    (6, question),
+    (6, query),
     (0.5, release),
     (2, page),
     (4, bad_key),

@@ -46,7 +46,7 @@ def _combine(random: Random) -> tuple[str, str, dict[str, str]]:
     return "POST", "/v1/merge", {"service": service, "type": type_, "and_combine": "true"}
 
 
-def _question(random: Random) -> tuple[str, str, dict[str, str]]:
+def _query(random: Random) -> tuple[str, str, dict[str, str]]:
     service, type_ = random.choice(OWNERS)
     path, query = random.choice(
         (
@@ -69,4 +69,4 @@ def _services(_: Random) -> tuple[str, str, dict[str, str]]:
     return "GET", "/v1/services", {}
 
 
-QUESTIONS: Final = (_merge, _merge, _merge, _combine, _question, _question, _release, _services)
+QUERIES: Final = (_merge, _merge, _merge, _combine, _query, _query, _release, _services)

@@ -213,7 +213,7 @@ def test_a_series_has_a_bounded_number_of_steps(server: Server) -> None:
     assert len(asked(server, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
 
 
-def test_a_question_is_of_a_bounded_number_of_services(server: Server) -> None:
+def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
     """The services are only in the catalog, since a thousand submits would take long."""
     names = [BlobName(Series(f"s{number}", CPU), Identity(number, "ab" * 32)) for number in range(1001)]
     server.stop()

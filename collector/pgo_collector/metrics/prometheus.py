@@ -67,10 +67,7 @@ class PrometheusMetrics:
             ("outcome", "reason"),
             registry=registry,
         )
-        for outcome in (
-            "stored",
-            "duplicate",
-        ):  # from the start, so that the first one is an increase
+        for outcome in ("stored", "duplicate"):  # 0 from the start, so that the first is an increase
             self._submits.labels(outcome, "")
         self._key_used = Gauge(
             f"{_PREFIX}_key_used_timestamp_seconds",

@@ -1,10 +1,9 @@
 """The folder releases/: immutable profiles by number, each with a record beside it.
 
     <service>/<type>/<number>.pb.gz               the profile, with the rules of its time applied
-    <service>/<type>/<number>.<sha256>-<format>   the profile in another format, from when it is first
-    requested <service>/<type>/<number>.json                the record, a `Release`; without it the release
-    doesn't exist <service>/<type>/choice.json                  the current release, a `Choice`, if it isn't
-    simply the newest
+    <service>/<type>/<number>.<sha256>-<format>   the same in another format, once it has been requested
+    <service>/<type>/<number>.json                the record, a `Release`; without it there is no release
+    <service>/<type>/choice.json                  the current release, a `Choice`, if it isn't the newest
 
 The catalog has nothing of this, so a lost catalog loses no release. Every change takes effect with one file,
 which is written elsewhere, synced, and then renamed into place.
