@@ -1,4 +1,4 @@
-"""Names of functions and labels that nobody should have."""
+"""Hostile names of functions and labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.server import Server
 
 _DAY = 86400 * 10**9
 _LONGEST_LABEL = 80
-# What no label may have; functions may.
+# Characters that functions may have and labels may not.
 _CONTROLS = str.maketrans(dict.fromkeys((0, 10, 13, 27), " "))
 
 HOSTILE = [
@@ -27,12 +27,12 @@ HOSTILE = [
 
 
 def label_of(name: str) -> str:
-    """A version of that name, as the parameter `labels` takes it."""
+    """Return a version label with a name, as a value of the parameter `labels`."""
     return f"version={quote(name[:_LONGEST_LABEL].translate(_CONTROLS), safe='')}"
 
 
 def submit_hostile(server: Server) -> None:
-    """Profiles of the service `hostile`: all names are functions of each, and one is its version."""
+    """Submit profiles of the service `hostile`: each has all names as functions, and one as its version."""
     stacks = {
         ";".join(("main.main", name.replace(";", ":"), "main.leaf")): 5 + at
         for at, name in enumerate(HOSTILE)

@@ -1,4 +1,4 @@
-"""What a format doesn't read of stacks may be left out of the merge that it is made from: no byte changes."""
+"""A merge without the locations that a format doesn't read gives the same bytes in this format."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(
     numbers: Sequence[int] | None = None,
     weighting: Weighting = PLAIN_WEIGHTING,
 ) -> bytes | str:
-    """The bytes, or else why there are none."""
+    """Return the bytes, or the reason why there are none."""
     try:
         return wanted.write(collection.merge(numbers, weighting, depth=depth))
     except ProfileError as error:
@@ -44,7 +44,7 @@ def written(
 def check(
     collection: Collection, numbers: Sequence[int] | None = None, weighting: Weighting = PLAIN_WEIGHTING
 ) -> list[bytes | str]:
-    """Fails unless each format is the same with its depth; returns all of them."""
+    """Check that each format is the same with its depth; return all of them."""
     shallow = [written(collection, each, each.depth, numbers, weighting) for each in SHALLOW]
     assert shallow == [written(collection, each, None, numbers, weighting) for each in SHALLOW]
     return shallow
