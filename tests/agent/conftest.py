@@ -1,4 +1,4 @@
-"""The server that tests of the client start from."""
+"""Provide the server that tests of the client start from."""
 
 from __future__ import annotations
 

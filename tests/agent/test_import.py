@@ -1,4 +1,4 @@
-"""What it costs a program to have the client in it."""
+"""Test what importing the client costs a program."""
 
 from __future__ import annotations
 

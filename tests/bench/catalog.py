@@ -64,9 +64,9 @@ def sections(rig: Rig) -> list[Section]:
             "A catalog of a million profiles",
             f"""{table(("a service's profiles of a type, label and day", "asked", "median", "99 %"), rows)}
 
-{count:,} profiles of {len(_SERIES):,} series, that is of {len(_SERVICES)} services in {len(_REGIONS)} regions
-with {len(_INSTANCES)} instances in each, over {_DAYS} days. It is another region and day each time.
-On the clock, in the process. The file has {size:.0f} bytes a profile; to add one took
+{count:,} profiles of {len(_SERIES):,} series: {len(_SERVICES)} services in {len(_REGIONS)} regions with
+{len(_INSTANCES)} instances in each, over {_DAYS} days. The region and the day are different each time.
+Times are by the clock, in the process. The file has {size:.0f} bytes a profile; adding one took
 {1000 * cpu / count:.2f} ms of CPU, {_BATCH:,} at a time.""",
         )
     ]

@@ -31,7 +31,7 @@ def sections(rig: Rig) -> list[Section]:
             "The client in a program",
             f"""{table(head, rows)}
 
-What a Python program that imports the client and ends takes more than one that does nothing.""",
+The additional cost of a Python program that imports the client and ends, over one that does nothing.""",
         )
     ]
 

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.choice import backends
+from pgo_agent.backends import Backend, SamplingRequest, backends
 
 from tests.bench.measure import progress, run
 from tests.bench.report import Section, seconds, table
@@ -71,10 +70,10 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         "The compute profiler: what it costs PostgreSQL",
         f"""{table(head, rows)}
 
-CPU time of PostgreSQL's processes, by the transactions of `pgbench -S` with 2 clients, at
-{_FREQUENCY} Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, in which all
-take turns, and between brackets the least and the most. The bare tools are `profile-bpfcc`,
-`perf record -a` and a `bpftrace` of one line.""",
+CPU time of PostgreSQL's processes for each transaction of `pgbench -S` with 2 clients, at {_FREQUENCY}
+Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, taken in turns, with the
+lowest and the highest in brackets. The bare tools are `profile-bpfcc`, `perf record -a` and a one-line
+`bpftrace`.""",
     )
 
 
@@ -106,7 +105,9 @@ def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object
 @contextmanager
 def _ours(backend: Backend) -> Iterator[None]:
     ended = threading.Event()
-    thread = threading.Thread(target=backend.record, args=(Wanted(("postgres",), _FREQUENCY), 600.0, ended))
+    thread = threading.Thread(
+        target=backend.record, args=(SamplingRequest(("postgres",), _FREQUENCY), 600.0, ended)
+    )
     thread.start()
     time.sleep(_WARM_SECONDS[backend.name])
     try:

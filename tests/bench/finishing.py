@@ -13,9 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from pgo_agent.backends.choice import backends
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.process_sampler import ProcessSampler
+from pgo_agent.backends import ProcessSampler, backends
+from pgo_agent.native import native_profile
 
 from tests.agent.sampling import wait_until_begun
 from tests.cpu_meter import CpuMeter

@@ -70,9 +70,9 @@ def sections(rig: Rig) -> list[Section]:
             TITLE,
             f"""{table(head_, rows)}
 
-Each on a server of its own, which can have {_DESCRIPTORS:,} file descriptors. Memory is by how much the
-server process grew, and what of that is left {_REST_SECONDS:g} s after the attack. Meanwhile another client
-asks for `/healthz` and submits, each time on a new connection.""",
+Each attack runs on a server of its own with {_DESCRIPTORS:,} file descriptors. Memory is how much the
+server process grew, and how much of that is left {_REST_SECONDS:g} s after the attack. Meanwhile another
+client asks for `/healthz` and submits, each time on a new connection.""",
         )
     ]
 

@@ -74,10 +74,10 @@ def _warm(rig: Rig, fleet: Fleet) -> Section:
         "Merges over HTTP",
         f"""{table(("10,000 profiles", "asked", *head), rows)}
 
-`pgo-collector serve` with what 16 instances of a service took in seven days, asked for that time over a
-connection that is kept. It is another profile and another half of the instances each time. CPU is that of all
-its processes until they rest; of a submit and a merge, it is that of both. {_THEIRS.capitalize()} is a server
-in Go that has the profiles as files: for a merge it parses all, merges and writes.""",
+`pgo-collector serve` with the profiles of 16 instances of a service from seven days, merged over that time
+through a kept connection. The profile and the half of the instances are different each time. CPU is the
+time of all its processes until they are idle; for a submit and a merge, of both. {_THEIRS.capitalize()} is
+a server in Go with the profiles as files: for a merge it parses all of them, merges and writes.""",
     )
 
 
@@ -130,8 +130,8 @@ def _starts(fleet: Fleet) -> Section:
         "Restarts",
         f"""{table(head, rows)}
 
-The clock from the start of the process until the first merge of all is there, with one more profile, that is
-submitted first; and the CPU of all processes, until they rest.""",
+The clock runs from the start of the process until the first merge of all profiles, with one more that is
+submitted first. CPU is the time of all processes until they are idle.""",
     )
 
 
@@ -153,7 +153,7 @@ def _rooms(fleet: Fleet, empty: float) -> Section:
         "Memory of a collector",
         f"""{table(head, rows)}
 
-By how much the memory of its processes grew at most over the {empty:.0f} MiB that they have when nothing is
-stored, with two workers, in merges of 10,000 profiles after a start, without the pages of files that the
-kernel can take back; and what one more submit costs then with the merge of all after it.""",
+The peak growth of its processes' memory over the {empty:.0f} MiB that they have when nothing is stored,
+with two workers, in merges of 10,000 profiles after a start, without the pages of files that the kernel can
+drop; then the cost of one more submit and the merge of all profiles after it.""",
     )

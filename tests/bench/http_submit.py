@@ -70,12 +70,11 @@ def sections(rig: Rig) -> list[Section]:
             "Submits over HTTP",
             f"""{table(("profiles", "asked", *head), rows)}
 
-A submit over a connection that is kept: CPU of all processes of the server until they rest, and the clock
-until the answer; with several clients, the clock of all divided by their submits. Ours is durable then
-(`fsync`). Pgo-fleet's way is a server in Go that parses what comes and writes it to a file; neither that nor
-profefe syncs. What is asked of CPU is what profefe took on another
-machine, where pgo-fleet took 60 ms for 475 KB; profefe itself is measured where `--profefe` names a program
-of it.""",
+A submit over a kept connection: CPU is the time of all the server's processes until they are idle, clock is
+the time until the answer; with several clients, the total time divided by their submits. Our submits are
+durable by then (`fsync`). Pgo-fleet's way is a server in Go that parses each profile and writes it to a
+file; neither it nor profefe syncs. The target for CPU is what profefe took on another machine, where
+pgo-fleet took 60 ms for 475 KB. Profefe itself is measured if `--profefe` names its program.""",
         )
     ]
 

@@ -28,6 +28,6 @@ def sections(rig: Rig) -> list[Section]:
             MEMORY,
             f"""{table(head, rows)}
 
-The most that `pprof-merge` has at once, beside pgo-fleet's way: `Parse` all, then `Merge` and `Write`.""",
+The peak memory of `pprof-merge`, beside pgo-fleet's way: `Parse` all profiles, then `Merge` and `Write`.""",
         )
     ]

@@ -46,8 +46,8 @@ def sections(rig: Rig) -> list[Section]:
             "Pages",
             f"""{table(head, rows)}
 
-Of the merged profile of Go's compiler, of 17,000 samples, asked for over a connection that is kept. CPU is
-that of all the server's processes.""",
+Pages of the merged profile of Go's compiler, with 17,000 samples, requested over a kept connection. CPU is
+the time of all the server's processes.""",
         )
     ]
 

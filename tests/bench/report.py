@@ -11,10 +11,10 @@ from tests.bench.measure import Cost
 FILE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _INTRODUCTION = """# Benchmarks
 
-Written by `make bench`, which measures ours and Go's in one run: they take turns, so that whatever else the
-machine does strikes both, and each number is a median. A ratio is Go's cost by ours: above 1, ours takes
-less. CPU is the time of all cores together; memory is the most that a process had at once. "Asked" is what
-we ask of ourselves.
+`make bench` writes this page. It measures our programs and Go's in one run, in turns, so that other load on
+the machine affects both. Each number is a median. A ratio is Go's cost divided by ours: above 1, ours costs
+less. CPU is the time of all cores together; memory is the highest that a process had at once. "Asked" is
+our own target.
 """
 
 

@@ -33,9 +33,9 @@ def sections(rig: Rig) -> list[Section]:
             f"""{table(head, [row])}
 
 `pgo-agent scrape` asks targets on loopback, each once in {every} s, for a profile of {seconds} s and
-{size / 1000:.0f} KB, and pushes them, by way of the spool, to a server that takes all. With ten minutes and
-30 seconds, as by default, as many are under way at once, and each second has a fifth of the work. Of the
-first round, the scrapes that are under way at its end count for the next.""",
+{size / 1000:.0f} KB. It submits the profiles, by way of the spool, to a server that accepts all of them.
+With the defaults of ten minutes and 30 seconds, as many scrapes run at once, and each second has a fifth of
+the work. Scrapes that run at the end of the first round count for the next one.""",
         )
     ]
 

@@ -37,8 +37,8 @@ def sections(rig: Rig) -> list[Section]:
             "One submit",
             f"""{table(head, rows)}
 
-On the clock, a profile at a time: a `Collection` takes it in, beside Go's `Parse` and `Write`, which is what
-pgo-fleet does. 99 of 100 are faster than what stands below "99 %".""",
+By the clock, one profile at a time: a `Collection` takes it in, beside Go's `Parse` and `Write`, which is
+what pgo-fleet does. "99 %" is the 99th percentile.""",
         )
     ]
 

@@ -32,8 +32,8 @@ def sections(rig: Rig) -> list[Section]:
             "Warm",
             f"""{table(head, rows)}
 
-A `Collection` takes in all profiles, once; then one more, or any half of them is asked for, until the bytes
-of the merge are there in a format. It is another profile and another half each time, so that no answer is one
-that was kept. Go's full merge is `Parse` of all, `Merge` and `Write`.""",
+A `Collection` takes in all profiles once. Then one more profile is added, or any half of them is merged,
+until the bytes of the merge are ready in a format. The profile and the half are different each time, so
+that no answer comes from a cache. Go's full merge is `Parse` of all profiles, `Merge` and `Write`.""",
         )
     ]

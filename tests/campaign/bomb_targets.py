@@ -13,13 +13,13 @@ import numpy as np
 from pgo_agent.errors import AgentError
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.perf_script import parse
-from pgo_agent.scrape.fetch import check_pprof
-from pgo_agent.scrape.pod import PodLabels, target_of
-from pgo_agent.scrape.static import read_targets
-from pgo_agent.scrape.target import Wanted
-from pgo_agent.serve.order import Order
-from pgo_agent.serve.refusal import Refusal as AgentRefusal
-from pgo_agent.spooled import unpack
+from pgo_agent.scrape.pod import PodLabels, pod_target
+from pgo_agent.scrape.submit_queue import check_pprof
+from pgo_agent.scrape.target import TargetDefaults
+from pgo_agent.scrape.targets_file import read_targets
+from pgo_agent.serve import CaptureRequest
+from pgo_agent.serve import RequestRefused as AgentRefusal
+from pgo_agent.spool import unpack
 from pgo_collector.engine import queries, tasks
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
@@ -169,12 +169,12 @@ def _scraped(body: bytes, _: Path) -> int:
 
 
 def _order(body: bytes, _: Path) -> int:
-    return len(repr(Order.parse(body, ())))
+    return len(repr(CaptureRequest.parse(body, ())))
 
 
 def _targets(body: bytes, folder: Path) -> int:
     (folder / "targets.toml").write_bytes(body)
-    return len(repr(read_targets(folder / "targets.toml", Wanted(("cpu",), 10))))
+    return len(repr(read_targets(folder / "targets.toml", TargetDefaults(("cpu",), 10))))
 
 
 def _pod(body: bytes, _: Path) -> int:
@@ -183,7 +183,7 @@ def _pod(body: bytes, _: Path) -> int:
         pod = json.loads(body)
     except (ValueError, RecursionError):
         return 0
-    return len(repr(target_of(pod, Wanted(("cpu",), 10), PodLabels({"pod": "pod"}))))
+    return len(repr(pod_target(pod, TargetDefaults(("cpu",), 10), PodLabels({"pod": "pod"}))))
 
 
 def _perf(body: bytes, _: Path) -> int:

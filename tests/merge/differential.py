@@ -1,4 +1,4 @@
-"""Our merge compared with Go's: the same inputs for both, and the comparison of the results."""
+"""Differential tests against Go: both merge the same profiles, and the results are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def merged(profiles: Iterable[bytes]) -> bytes:
-    """Return our merge, as bare protobuf."""
+    """Return our merge of the profiles, as bare protobuf. Raises ProfileError if one is refused."""
     collection = Collection()
     refused = [outcome for outcome in collection.extend(profiles) if isinstance(outcome, ProfileError)]
     if refused:
@@ -27,7 +27,7 @@ def merged(profiles: Iterable[bytes]) -> bytes:
 
 
 def canonical(profiles: Iterable[bytes]) -> list[bytes]:
-    """Return the profiles in the order in which ours merges them: by time, then by the protobuf's SHA-256."""
+    """Return the profiles in our order of merging: by time, then by the SHA-256 of the bare protobuf."""
 
     def key(profile: bytes) -> tuple[int, bytes]:
         protobuf = inflate(profile)
@@ -37,21 +37,21 @@ def canonical(profiles: Iterable[bytes]) -> list[bytes]:
 
 
 def check_same(ours: bytes, theirs: bytes) -> None:
-    """Check that the bytes are the same; the message describes the differences."""
+    """Fail unless the bytes are equal; the message says how the contents of the profiles differ."""
     if ours != theirs:
         words = difference(content(ours), content(theirs))
         raise AssertionError(words or f"same content, other bytes: {len(ours)} and {len(theirs)}")
 
 
 def check_as_go(profiles: list[bytes], oracle: Oracle) -> bytes:
-    """Check that our merge is Go's, byte for byte; return it."""
+    """Fail unless our merge of the profiles is Go's, byte for byte; return it."""
     ours = merged(profiles)
     check_same(ours, oracle.merge(canonical(profiles)))
     return ours
 
 
 def read(folder: Path, *patterns: str) -> list[bytes]:
-    """Return the contents of the files in a folder whose names match."""
+    """Return the contents of the files in a folder whose names match a pattern, in the order of patterns."""
     files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
     assert files, patterns
     return [file.read_bytes() for file in files]

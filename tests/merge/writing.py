@@ -1,8 +1,8 @@
-"""The cost of writing the outputs of one profile, which may be hostile.
+"""Measuring what it costs to write the outputs of one profile.
 
-`writing.py FILE MOST_BYTES ROOM` reads the file and writes each output within a budget of MOST_BYTES. From
-then on it may take ROOM bytes of memory more. It prints the result of each output. It runs in a process of
-its own, so that the peak of its memory is that of the output.
+The program `writing.py FILE MOST_BYTES ROOM` reads the file and writes each output within a budget of
+MOST_BYTES, with at most ROOM bytes of memory more than it had after reading. It prints the outcome of each
+output. It is a process of its own, so that the peak memory is due to that output.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ WRITTEN, TOO_LARGE, UNFIT = "written", "too large", "unfit"
 
 
 class Writing(NamedTuple):
-    """The result of writing one output.
+    """The outcome: `result` is WRITTEN, TOO_LARGE, UNFIT or the name of another error, `words` its message.
 
-    `result` is WRITTEN, TOO_LARGE, UNFIT, or the name of an unexpected error; `words` are those of the
-    refusal, and `size` is the output's in bytes. `seconds` are CPU time; `memory` is the growth of the peak
-    in bytes.
+    `size` is that of the output in bytes, `seconds` is CPU time, `memory` is the growth of the peak memory in
+    bytes.
     """
 
     result: str
@@ -37,7 +36,10 @@ class Writing(NamedTuple):
 
 
 def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str, Writing]:
-    """Write all outputs of the bytes of a file, which is made in the folder."""
+    """Return what it costs to write each output of a file with these bytes, by the output's name.
+
+    The file is written into the folder.
+    """
     file = folder / "input"
     file.write_bytes(data)
     command = [sys.executable, __file__, str(file), str(most_bytes), str(room)]
@@ -47,7 +49,7 @@ def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str,
 
 
 def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
-    """Return all kinds of outputs by name: functions that write one and return its size."""
+    """Return, by name, a function for each kind of output that writes it and returns its size."""
     from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView  # noqa: PLC0415
     from pprof_merge.analysis.grouping import GROUPINGS, file_of  # noqa: PLC0415
