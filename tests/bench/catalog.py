@@ -1,4 +1,4 @@
-"""The catalog of a million profiles: how long it takes to find a few of them."""
+"""A catalog of a million profiles: how long it takes to find a few of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TIMES = 200
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     count = rig.count(_PROFILES)
     path = rig.scratch / "catalog.sqlite3"
     began, cpu = time.perf_counter(), time.process_time()
@@ -73,7 +73,7 @@ Times are by the clock, in the process. The file has {size:.0f} bytes a profile;
 
 
 def _profiles(count: int) -> Iterator[tuple[BlobName, Facts]]:
-    """Of one series after another, over and over, at times that are spread over the days."""
+    """Yield profiles of one series after another, again and again, at times spread over the days."""
     for number in range(count):
         digest = hashlib.sha256(number.to_bytes(4)).hexdigest()
         time_nanos = (_DAYS * _DAY * number) // count or 1

@@ -1,4 +1,4 @@
-"""Merges from nothing: the command beside `pprof`, and the work without the start of a process."""
+"""Cold merges: the command beside `pprof`, and the work without starting a process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.bench.rig import ENGINE, ROOT, Rig
 PROCESSES = "Cold: whole processes"
 COMMANDS = "Cold: whole processes, Go's as it is typed"
 WORK = "Cold: in one process"
-# So many of the cases are decided by what a process costs before it does anything.
+# In this many cases the cost of starting a process decides.
 _STARTS_DECIDE = 2
 _HEAD = ("Go ÷ ours: CPU", "clock", "memory", "ours: CPU", "clock", "memory", "Go: CPU", "clock", "memory")
 
 
 class Case(NamedTuple):
-    """What is asked of the whole process, and of its work alone: of CPU; with two processes, of the clock."""
+    """The targets for the whole process and for its work alone: CPU, or wall clock with two processes."""
 
     name: str
     folder: Path
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 def cases(rig: Rig) -> list[Case]:
-    """From small to large."""
+    """Return the cases, from small to large."""
     real = rig.real
     return [
         Case("10", real, rig.count(10), 7, "≥ 0.5", "≥ 2"),
@@ -48,7 +48,7 @@ def cases(rig: Rig) -> list[Case]:
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures all tables."""
+    """Measure all tables."""
     return [_processes(rig), _commands(rig), _work(rig)]
 
 

@@ -1,4 +1,4 @@
-"""The compute profiler on PostgreSQL under pgbench: what it costs the queries, and what a profile takes."""
+"""The compute profiler on PostgreSQL under pgbench: its overhead for queries, and the cost of a profile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FREQUENCY = 99
 _ROUNDS = 5
 _SECONDS = 8
 _CAPTURE_SECONDS = 60
-# bcc compiles for some seconds before it samples.
+# bcc compiles for some seconds before it takes samples.
 _WARM_SECONDS = {"bcc": 8.0, "perf": 2.0, "bpftrace": 3.0}
 _BARE = {
     "bcc": ("profile-bpfcc", "-f", "-F", str(_FREQUENCY)),
@@ -41,7 +41,7 @@ _BARE = {
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures both tables."""
+    """Measure both tables."""
     with running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
         return [_overhead(rig, cluster), _finishing(rig, cluster)]
 
@@ -53,7 +53,7 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         if shutil.which(_BARE[name][0]):
             contenders[f"bare {name}"] = partial(_bare, name, rig.scratch)
     ratios: dict[str, list[float]] = {name: [] for name in contenders}
-    _cost(cluster, nullcontext, rig)  # fills its caches
+    _cost(cluster, nullcontext, rig)  # fill its caches
     order = [*contenders]
     for _ in range(rig.rounds(_ROUNDS)):
         costs = {name: _cost(cluster, contenders[name], rig) for name in order}
@@ -78,7 +78,7 @@ lowest and the highest in brackets. The bare tools are `profile-bpfcc`, `perf re
 
 
 def _spread(ratios: Mapping[str, list[float]], name: str) -> str:
-    """The median, the least and the most."""
+    """Return the median, the minimum and the maximum, as text."""
     of = ratios.get(name)
     return f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f})" if of else "not installed"
 
@@ -88,7 +88,7 @@ def _run_seconds(rig: Rig) -> int:
 
 
 def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object]], rig: Rig) -> float:
-    """The CPU time of PostgreSQL for one transaction (s), while it is profiled."""
+    """Return PostgreSQL's CPU time for one transaction (s), while it is profiled."""
     with profiled():
         meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
         before = meter.taken()
@@ -127,7 +127,7 @@ def _bare(name: str, scratch: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # It has nothing to say that is of use here, and bpftrace misses signals.
+            # Its output isn't used, and bpftrace may miss a signal.
             tool.kill()
 
 

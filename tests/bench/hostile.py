@@ -1,6 +1,4 @@
-"""Inputs made to cost much: what each costs before it is refused, and by which limit; and what is written of
-those that aren't.
-"""
+"""Hostile inputs: the cost of each before it is refused, and by which limit; outputs of those accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tests.merge.writing import TOO_LARGE, UNFIT, WRITTEN, Writing, writings
 
 TITLE = "Hostile inputs"
 OUTPUTS_TITLE = "Outputs of hostile inputs"
-# A thousandth of what it inflates to, give or take: what repeats itself.
+# Repetitive data: about a thousandth of its inflated size.
 _SMALL = AS_LET_IN // 256
 _LEVEL = 6
 _BUDGET = 256 << 20
@@ -27,7 +25,7 @@ _SHOWN = (*FORMATS, "table by function", "flame graph, zoomed", "timeline", "rep
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures each in a process of its own."""
+    """Measure each input in a process of its own."""
     rows, larger = [], []
     for name, (_, fill) in HOSTILE.items():
         as_let_in = gzip.compress(fill(AS_LET_IN), _LEVEL)
@@ -54,7 +52,7 @@ of {most} at most.""",
 
 
 def _outputs(rig: Rig) -> Section:
-    """Writes each output of each profile whose outputs would be enormous."""
+    """Write each output of the profiles whose outputs would be enormous."""
     rows, refused = [], []
     for name, make in HOSTILE_OUTPUTS.items():
         data = make()

@@ -1,4 +1,4 @@
-"""Merges of 10,000 profiles of a service by a running collector: warm, after a start, in little memory."""
+"""Merges of 10,000 profiles of a service by a running collector: warm, after a start, with little memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.server import Server
 _FORMATS = ("pprof", "go")
 _TIMES = 3
 _TIMES_UNCHANGED = 100
-# In MiB: the default of `PGOF_ROWS_MEGABYTES`, and much less than 10,000 profiles take.
+# In MiB: the default of `PGOF_ROWS_MEGABYTES`, and far less than 10,000 profiles need.
 _ROOMS = (1024, 64)
 _CLIENTS = 8
-# Of a collector: multiprocessing's resource tracker and fork server, and two workers.
+# The children of a collector: multiprocessing's resource tracker and fork server, and two workers.
 _DESCENDANTS = 4
-# Each is checked by itself, since it isn't small: those that are go to one worker together.
+# Each of these profiles is validated alone; only small ones are batched to one worker.
 _NO_PROFILE = bytes(100_000)
 _THEIRS = "pgo-fleet's way"
 
 
 class Case(NamedTuple):
-    """What is asked of it, and a round's tasks, which are requests one after another."""
+    """A case: its target, and a round of tasks, each a series of requests."""
 
     name: str
     asked: str
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the tables."""
+    """Measure the tables."""
     with Server(rig.scratch / "fleet") as server:
         empty = _empty(server)
         fleet = Fleet(server, sorted(rig.real.iterdir()), rig.count(LARGE))
@@ -47,7 +47,7 @@ def sections(rig: Rig) -> list[Section]:
 
 
 def _empty(server: Server) -> float:
-    """Its memory when nothing is stored, in MiB, once both workers have been asked for something."""
+    """Return the server's memory in MiB with nothing stored, after both workers had a request."""
     with ThreadPoolExecutor(_CLIENTS) as clients, ours(server) as serving:
         while len(server.descendants()) < _DESCENDANTS:
             list(clients.map(server.submit, [_NO_PROFILE] * _CLIENTS))

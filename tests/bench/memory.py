@@ -10,7 +10,7 @@ MEMORY = "Memory"
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     rows = []
     for folder, asked in ((rig.real, ""), (rig.mutated, "≥ 10")):
         files = sorted(folder.iterdir())

@@ -1,4 +1,4 @@
-"""What it takes to scrape a large fleet: `pgo-agent scrape`, a round of ten minutes in one."""
+"""The cost of scraping a large fleet: `pgo-agent scrape`, with a round of ten minutes in one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.bench.rig import ROOT, Rig
 
 TITLE = "Scraping a fleet"
 TARGETS = 5000
-# A fifth of --every 600 --seconds 30: as many are under way at once, and five times as many in each second.
+# A fifth of --every 600 --seconds 30: as many are in progress at once, but five times as many start a second.
 EVERY, SECONDS = 120, 6
 _ROUNDS = 2
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures two rounds, after which the agent is told to end."""
+    """Measure two rounds, then stop the agent."""
     sizes = {len(source.read_bytes()): source for source in rig.sources}
     size = sorted(sizes)[len(sizes) // 2]
     every, seconds = max(4, EVERY // rig.scale), max(1, SECONDS // rig.scale)

@@ -86,11 +86,11 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         metrics = PrometheusMetrics()
         async with open_store(settings, folder, metrics) as store:
             endpoint = Endpoint(receiver.url, secret_file, 5)
-            deliveries = Deliveries(store, endpoint, 1, 100, metrics.delivery)
+            deliveries = Deliveries(store, endpoint, 1, 100, metrics.count_deliveries)
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
             parts = Parts(store, locks, warming, background, Keys(keys, keys, keys), metrics)
-            metrics.watch(Gauges(store, warming, Upkeep(store, locks, settings), background))
+            metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))
             transport = httpx.ASGITransport(create_app(settings, parts))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")

@@ -59,7 +59,7 @@ def _wrong_types() -> list[Malformed]:
     ]
     cases = []
     for name, message, numbers, records in whole:
-        outer, body = message[:1], message[2:]  # the messages here are shorter than 128 bytes
+        outer, body = message[:1], message[2:]  # these messages are shorter than 128 bytes
         flaws = [(field, tag(field, FIXED64) + bytes(8)) for field in numbers]
         flaws += [(field, number(field, 0)) for field in records]
         for field, flaw in flaws:

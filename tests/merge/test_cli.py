@@ -1,4 +1,4 @@
-"""The command `pprof-merge`: its streams, its exit status, its messages, and what it leaves behind."""
+"""The command `pprof-merge`: its streams, exit status, messages and files."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_format_that_is_none_is_refused_by_its_flag(files: list[Path]) -> None
 
 def test_a_format_that_cannot_be_made_is_refused_by_its_flag(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    bare.write_bytes(b"\x32\x00")  # a string table of the empty string, and no sample type
+    bare.write_bytes(b"\x32\x00")  # a string table with the empty string only, and no sample type
     finished = pprof_merge("--format", "folded", bare)
     assert finished.returncode == 2
     assert finished.stderr == b"pprof-merge: --format folded: it has no sample type\n"

@@ -80,7 +80,7 @@ def test_what_fits_is_written_and_one_byte_less_is_too_little(name: str, seed: i
     try:
         content = FORMATS[name].write(profile)
     except ValueError:
-        return  # unfit for the format
+        return  # the profile isn't fit for the format
     if FORMATS[name].binary:
         return  # the budget is for the protobuf, before gzip
     # The tables of functions and stacks take part of the budget too.
