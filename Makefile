@@ -10,7 +10,7 @@ LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest
 LOWEST_TESTS := tests/merge/test_row_table.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
 	tests/collector/test_event_loop.py tests/collector/test_settings.py tests/collector/test_catalog.py \
 	tests/collector/test_routes.py tests/agent/test_collector.py tests/agent/test_serve.py \
-	tests/agent/scrape/test_cluster.py::test_pods_are_listed_page_by_page
+	tests/agent/scrape/test_kubernetes.py::test_pods_are_listed_page_by_page
 EXPORT := $(BIN)/uv export --quiet --format requirements-txt --no-emit-workspace --no-header
 
 .DEFAULT_GOAL := help
@@ -72,9 +72,10 @@ lint: setup ## Check style, types and generated files
 	$(BIN)/mypy merge collector agent deploy tests tools
 
 .PHONY: docs
-docs: setup ## Write the pages and the chart that are made from other files, and build the site in .dev/site
+docs: setup ## Write the pages and pictures that are made from other files, and build the site in .dev/site
 	$(BIN)/python -m tools.site.reference
 	$(BIN)/python -m tools.site.chart
+	$(BIN)/python -m tools.site.rooms
 	$(BIN)/python -m tools.site.build .dev/site
 
 .PHONY: bench

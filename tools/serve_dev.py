@@ -1,5 +1,5 @@
 # noqa: INP001 - a script, run as it stands
-"""`make serve`: keys for development, the lines to try them with, and then the collector itself."""
+"""`make serve`: make keys for development, print commands to try, and become the collector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 COLLECTOR = Path(sys.executable).with_name("pgo-collector")
 PROFILE = "tests/testdata/profiles/apisvc-v1-s1-002.pb.gz"
 
-# What the environment says goes before, so that a second collector can be served beside the first.
+# The environment overrides these, so that a second collector can run beside the first.
 SETTINGS = {
     "PGOF_BIND_ADDRESS": "127.0.0.1:8080",
     "PGOF_DIRECTORY": "./profiles",
@@ -22,7 +22,7 @@ SETTINGS = {
 } | os.environ
 
 GREETING = """\
-A collector for development on {url}, with data in {directory}; Ctrl-C ends it.
+A collector for development on {url}, with data in {directory}; Ctrl-C stops it.
 In another terminal, in this folder:
 
 # Submit a profile.
@@ -36,7 +36,7 @@ curl -sS --fail -H "Authorization: Bearer $(head -n 1 {merge_keys})" -o default.
 
 
 def main() -> None:
-    """Becomes the collector, once there are keys; the folder is the repository's, wherever one calls from."""
+    """Make keys if there are none, print the greeting, and become the collector, in the repository's root."""
     os.chdir(ROOT)
     submit_keys, merge_keys = SETTINGS["PGOF_SUBMIT_AUTH_KEYS_FILE"], SETTINGS["PGOF_MERGE_AUTH_KEYS_FILE"]
     for file in (Path(submit_keys), Path(merge_keys)):
@@ -51,12 +51,12 @@ def main() -> None:
         profile=PROFILE,
     )
     sys.stdout.write(greeting)
-    sys.stdout.flush()  # exec drops what is buffered
+    sys.stdout.flush()  # exec discards buffered output
     os.execve(COLLECTOR, [str(COLLECTOR), "serve"], SETTINGS)  # noqa: S606 - our own program, without a shell
 
 
 def make_key(file: Path) -> None:
-    """A new keys file with one key, which isn't shown: it would stay in the terminal's history."""
+    """Make a keys file with one key. The key isn't printed, since it would stay in the terminal's history."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     subprocess.run([COLLECTOR, "keys", "new", file], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - as above
 

@@ -1,10 +1,17 @@
-"""The client of a collector, small enough to live in other people's programs."""
+"""Sample CPU profiles and submit them to a collector, from inside any Python program.
+
+The names in `__all__` are the public interface. `Collector` submits finished profiles, `ContinuousProfiler`
+takes them on a schedule, and `DiskSpool` keeps them on disk while the collector is away.
+
+Inside: `native/` turns samples of native programs into pprof, `backends/` takes those samples with bcc, perf
+or bpftrace, `scrape/` pulls profiles from /debug/pprof, `serve/` serves profiles over HTTP, and `commands/`
+with `cli` is the command line. Importing `pgo_agent` loads none of these folders.
+"""
 
 from pgo_agent.collector import Collector
 from pgo_agent.errors import AgentError, CollectorUnavailable, SubmitRefused
 from pgo_agent.outbox import Outbox
-from pgo_agent.profiler import ContinuousProfiler
-from pgo_agent.sampler import Sampler
+from pgo_agent.profiler import ContinuousProfiler, Sampler
 from pgo_agent.spool import DiskSpool, Dropped, NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
 

@@ -1,4 +1,7 @@
-"""The command `pgo-agent`."""
+"""Parse the command line of `pgo-agent`, and run the commands `convert` and `submit`.
+
+The other commands are in `commands/`.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,35 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_series, key_in
+from pgo_agent.commands.arguments import add_series, read_key
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.scrape import add_scrape
 from pgo_agent.commands.serve import add_serve
 from pgo_agent.errors import AgentError
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.native.perf_script import read_recording, whole_recording
+from pgo_agent.native import native_profile, read_samples, recording_of
 
 _FAILED = 2
-_INTERRUPTED = 130  # what shells give for SIGINT
+_INTERRUPTED = 130  # the status of a program that SIGINT ended, in shells
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    described = argparse.ArgumentParser(
-        prog="pgo-agent", description="Take profiles of programs, and send them to a collector."
+    """Return the parser of the command line."""
+    commands_parser = argparse.ArgumentParser(
+        prog="pgo-agent", description="Take profiles of programs, and submit them to a collector."
     )
-    commands = described.add_subparsers(required=True, metavar="COMMAND")
-    add_capture(
-        commands.add_parser("capture", help="profile programs on this machine, and write a pprof profile")
-    )
+    commands = commands_parser.add_subparsers(required=True, metavar="COMMAND")
+    add_capture(commands.add_parser("capture", help="write a pprof profile of programs on this machine"))
     _add_convert(commands.add_parser("convert", help="convert a recording of perf to a pprof profile"))
-    add_doctor(
-        commands.add_parser("doctor", help="check what works on this machine, and say how to fix the rest")
-    )
-    add_scrape(
-        commands.add_parser("scrape", help="pull profiles from /debug/pprof, and send them to a collector")
-    )
+    add_doctor(commands.add_parser("doctor", help="check what works on this machine"))
+    add_scrape(commands.add_parser("scrape", help="pull profiles from /debug/pprof, and submit them"))
     add_serve(commands.add_parser("serve", help="serve profiles of programs on this machine over HTTP"))
-    _add_submit(commands.add_parser("submit", help="send pprof profiles to a collector"))
-    return described
+    _add_submit(commands.add_parser("submit", help="submit pprof profiles to a collector"))
+    return commands_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; its exit status: 0, or 2 with the reason on standard error."""
+    """Run a command and return its exit status. Errors give 2, with the reason on standard error."""
     options = parser().parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -58,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _add_convert(convert: argparse.ArgumentParser) -> None:
     convert.description = (
-        "Convert what `perf record -e cpu-clock -g --buildid-mmap` recorded to a pprof profile."
+        "Convert a recording of perf record -e cpu-clock -g --buildid-mmap to a gzipped pprof profile."
     )
     convert.add_argument(
         "recording", metavar="RECORDING", type=Path, help="the file that perf record wrote: perf.data"
@@ -68,33 +64,31 @@ def _add_convert(convert: argparse.ArgumentParser) -> None:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    samples = read_recording(options.recording)
-    # perf's clock counts from the machine's start; the file was last written to when it stopped.
-    recording = whole_recording(samples, options.recording.stat().st_mtime_ns)
+    samples = read_samples(options.recording)
+    # perf's clock starts at boot, so the end of the recording is taken from the file's modification time.
+    recording = recording_of(samples, options.recording.stat().st_mtime_ns)
     options.output.write_bytes(native_profile(recording))
     return 0
 
 
 def _add_submit(submit: argparse.ArgumentParser) -> None:
-    submit.description = "Send pprof profiles to a collector. If one is refused, the others are still sent."
-    submit.add_argument(
-        "files", metavar="FILE", type=Path, nargs="+", help="a pprof profile, gzipped or bare"
-    )
+    submit.description = "Submit pprof profiles to a collector. If one is refused, go on with the rest."
+    submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
     submit.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
     submit.add_argument(
         "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
     )
     add_series(submit)
-    submit.add_argument("--type", help="the type of the profiles, such as heap (default: cpu)")
+    submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")
     submit.add_argument("--json", action="store_true", help="print the result for each file as JSON")
     submit.set_defaults(run=_submit)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    key = key_in(options.key_file)
+    key = read_key(options.key_file)
     reasons: dict[str, str] = {}
     with Collector(options.url, key, service=options.service, labels=dict(options.label)) as collector:
-        for file in _watched(options.files):
+        for file in _with_progress(options.files):
             try:
                 collector.submit(file.read_bytes(), options.type)
             except (AgentError, OSError) as error:
@@ -108,9 +102,9 @@ def _submit(options: argparse.Namespace) -> int:
     return _FAILED if reasons else 0
 
 
-def _watched(files: Sequence[Path]) -> Iterator[Path]:
-    """The files, with a progress bar where a person is watching."""
-    from tqdm import tqdm  # noqa: PLC0415 - those who only convert wait for it in vain
+def _with_progress(files: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, with a progress bar on a terminal."""
+    from tqdm import tqdm  # noqa: PLC0415 - other commands don't need it
 
     yield from tqdm(files, unit="profile", leave=False, disable=None)
 

@@ -1,4 +1,4 @@
-"""Pushes finished profiles to a collector over HTTP, and doesn't lose one to a passing fault."""
+"""Submit finished profiles to a collector over HTTP, and send again after a passing fault."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import httpx
 
 from pgo_agent.endpoint import Endpoint, Upload
 from pgo_agent.errors import CollectorUnavailable
-from pgo_agent.exchange import Answer, Exchange, Retries
+from pgo_agent.retry import Attempts, RetryPolicy, SubmitResponse
 
 
 class Collector:
-    """One collector, and the key to it. Safe to share between threads, and to take across a fork.
+    """A client of one collector. Safe to share between threads and to use after a fork.
 
-    `url` is the collector's ("http://host:8080") or that of its submit route ("http://host:8080/v1/submit").
-    `service` and `labels` say whose profiles these are; without them, that is up to the collector.
-    `timeout` bounds, in seconds, each step of an attempt: to connect, to write, to read. After a passing
-    fault (no connection, a timeout, 408, 425, 429, 5xx) the profile is sent again, at most `attempts` times
-    in all: first after up to `backoff` seconds, then up to twice as long each time, and never earlier than
-    a Retry-After asks for. No attempt starts later than `within` seconds after the first.
+    `url` is the collector's base URL ("http://host:8080") or its submit route
+    ("http://host:8080/v1/submit"). `service` and `labels` describe the profiles; without `service`, the
+    collector chooses one. `timeout` is in seconds, and bounds each step of an attempt: connect, write, read.
 
-    It is safe to send again where nobody knows whether an attempt arrived: a collector counts the same
-    bytes once, however often they are submitted.
+    After a passing fault (no connection, a timeout, status 408, 425, 429 or 5xx) the client sends the
+    profile again, at most `attempts` times in all. It waits up to `backoff` seconds before the second
+    attempt, doubles that bound each time, and never waits less than a Retry-After header asks for. No
+    attempt starts later than `within` seconds after the first.
+
+    Sending again is safe even if an earlier attempt arrived: a collector counts the same bytes once, however
+    often they are submitted.
     """
 
     def __init__(
@@ -42,13 +44,13 @@ class Collector:
         within: float = 300.0,
     ) -> None:
         self._endpoint = Endpoint(url, key, service, labels or {})
-        self._retries = Retries(attempts, backoff, within)
+        self._retries = RetryPolicy(attempts, backoff, within)
         self._timeout = timeout
         self._options: dict[str, Any] = {
             "auth": self._endpoint.auth,
             "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
             "timeout": timeout,
-            # To load certificates takes longer than a request that needs none.
+            # Loading certificates takes longer than a request over http, so only https loads them.
             "verify": httpx.create_ssl_context() if self._endpoint.url.scheme == "https" else False,
         }
         self._closed = threading.Event()
@@ -65,72 +67,72 @@ class Collector:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. A `submit` that waits for its next attempt gives up at once."""
+        """Close the connections. A `submit` that waits for its next attempt gives up at once."""
         self._closed.set()
         self._client.close()
 
     def submit(self, profile: bytes, type_: str | None = None) -> None:
-        """Submits a pprof profile, gzipped or bare; returns when the collector has stored it.
+        """Submit a pprof profile, gzipped or bare; return when the collector has stored it.
 
-        `type_` is what was measured ("heap", "mutex", …), which to a collector is "cpu" unless it is said.
-        Blocks for `within` seconds and the time of one attempt at most. Raises SubmitRefused if the
-        collector refuses the profile, CollectorUnavailable if it couldn't be reached.
+        `type_` is the profile type ("heap", "mutex", …); a collector takes a missing type for "cpu". Blocks
+        for at most `within` seconds plus the time of one attempt. Raises SubmitRefused if the collector
+        refuses the profile, CollectorUnavailable if it couldn't be reached.
         """
         self.send(self.upload(profile, type_))
 
     async def submit_async(self, profile: bytes, type_: str | None = None) -> None:
-        """`submit`, for programs on asyncio or trio. It holds no connection afterwards."""
-        from anyio import sleep  # noqa: PLC0415 - its import takes as long as that of httpx
+        """Submit like `submit`, from a program on asyncio or trio. No connection is kept open afterwards."""
+        from anyio import sleep  # noqa: PLC0415 - it takes as long to import as httpx
 
-        request, exchange = self._endpoint.request(self.upload(profile, type_)), Exchange(self._retries)
+        request, attempts = self._endpoint.request(self.upload(profile, type_)), Attempts(self._retries)
         async with httpx.AsyncClient(**self._options) as client:
             while True:
-                outcome: Answer | httpx.RequestError
+                outcome: SubmitResponse | httpx.RequestError
                 try:
                     async with aclosing(await client.send(request, stream=True)) as response:
-                        outcome = Answer(response, self._timeout)
+                        outcome = SubmitResponse(response, self._timeout)
                         async for chunk in response.aiter_raw():
-                            if outcome.enough(chunk):
+                            if outcome.add(chunk):
                                 break
                 except httpx.RequestError as error:
                     outcome = error
-                if (wait := exchange.after(outcome)) is None:
+                if (wait := attempts.wait_after(outcome)) is None:
                     return
                 await sleep(wait)
 
     def upload(self, profile: bytes, type_: str | None = None) -> Upload:
-        """A profile as `send` takes it: with the service, labels and type, gzipped unless it is already."""
+        """Return a profile as `send` takes it: gzipped, with the service, labels and type."""
         return self._endpoint.upload(profile, type_)
 
     def send(self, upload: Upload, until: threading.Event | None = None) -> None:
-        """`submit`, of what may have been kept since; when `until` is set, it doesn't wait to send again."""
-        request, exchange = self._endpoint.request(upload), Exchange(self._retries)
+        """Submit an upload like `submit`; once `until` is set, don't wait for another attempt."""
+        request, attempts = self._endpoint.request(upload), Attempts(self._retries)
         ended = self._closed if until is None else until
         while True:
             if self._closed.is_set():
                 raise CollectorUnavailable(0, "the client is closed")
-            outcome: Answer | httpx.RequestError
+            outcome: SubmitResponse | httpx.RequestError
             try:
                 with closing(self._connected().send(request, stream=True)) as response:
-                    outcome = Answer(response, self._timeout)
+                    outcome = SubmitResponse(response, self._timeout)
                     for chunk in response.iter_raw():
-                        if outcome.enough(chunk):
+                        if outcome.add(chunk):
                             break
             except httpx.RequestError as error:
                 outcome = error
-            if (wait := exchange.after(outcome)) is None:
+            if (wait := attempts.wait_after(outcome)) is None:
                 return
             if ended.wait(wait):
-                raise exchange.given_up()
+                raise attempts.unavailable()
 
     def _connected(self) -> httpx.Client:
-        """The client of this process: a connection that two of them wrote to would be garbled."""
+        """Return the client of this process; a forked child gets its own, with its own connections."""
         if self._pid != os.getpid():
             self._client, self._pid = httpx.Client(**self._options), os.getpid()
         return self._client
 
 
 def _user_agent() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 - takes a quarter of what all of the library does
+    from importlib.metadata import version  # noqa: PLC0415 - a quarter of the whole import time
 
     return f"pgo-agent/{version('pgo-agent')}"

@@ -1,4 +1,4 @@
-"""Where profiles go, and as what: the submit route with its key, and the bodies and parameters sent to it."""
+"""Build the requests that submit profiles: URL, key, query parameters and gzipped body."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ Query = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A profile as it is sent: a gzipped body, and the query parameters that say what it is."""
+    """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`."""
 
     body: bytes
     query: Query = ()
 
 
-def upload_of(profile: bytes, query: Query) -> Upload:
-    """A pprof profile, gzipped unless it is already."""
+def make_upload(profile: bytes, query: Query) -> Upload:
+    """Return an upload of a pprof profile, which is gzipped first if it isn't already."""
     return Upload(profile if profile.startswith(GZIP_MAGIC) else gzip.compress(profile, mtime=0), query)
 
 
-def query_of(service: str | None, labels: Mapping[str, str]) -> Query:
-    """The parameters that say whose profiles these are. Raises ValueError for a label without a name."""
-    return tuple(_query_of(service, labels))
+def series_query(service: str | None, labels: Mapping[str, str]) -> Query:
+    """Return the query parameters `service` and `labels`. Raises ValueError for a label without a name."""
+    return tuple(_series_query(service, labels))
 
 
 class Endpoint:
-    """The submit route at `url`, which may also be the collector's base; `service` and `labels` go with all.
+    """The submit route of a collector, and the service and labels that go with each profile.
 
-    Raises ValueError for what can't be sent: a URL that isn't one of HTTP, a key that no header can carry, a
-    label without a name.
+    `url` is the collector's base URL or the URL of its submit route. Raises ValueError if `url` isn't an
+    http or https URL, the key doesn't fit into a header, or a label has no name.
     """
 
     def __init__(self, url: str, key: str, service: str | None, labels: Mapping[str, str]) -> None:
         self.url = _submit_url(url)
         self.auth = Bearer(key)
-        self._query = query_of(service, labels)
+        self._query = series_query(service, labels)
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
-        """A pprof profile, gzipped unless it is already; without a `type_` none is said."""
-        return upload_of(profile, self._query + ((("type", type_),) if type_ is not None else ()))
+        """Return an upload of a pprof profile; without `type_` the query has no type."""
+        return make_upload(profile, self._query + ((("type", type_),) if type_ is not None else ()))
 
     def request(self, upload: Upload) -> httpx.Request:
-        """What is sent, but for the key, which the client puts on it."""
+        """Return the POST request for an upload, without the key, which the client adds."""
         url = self.url.copy_merge_params(upload.query) if upload.query else self.url
         return httpx.Request(
             "POST", url, content=upload.body, headers={"Content-Type": "application/octet-stream"}
@@ -59,17 +59,17 @@ class Endpoint:
 
 
 class Bearer(httpx.Auth):
-    """Puts the key on each request; as httpx's Auth it comes before a name and password in the URL."""
+    """Send a key in the Authorization header. As httpx's Auth it overrides a user and password in the URL."""
 
     def __init__(self, key: str) -> None:
         key = key.strip()
-        # Said here, without the key: the HTTP library's own complaint would quote it.
+        # Checked here, without quoting the key: the HTTP library's own error would quote it.
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise ValueError("the key must be one word of printable ASCII")
         self._header = f"Bearer {key}"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
-        """See httpx."""
+        """Add the header to a request, as httpx.Auth documents."""
         request.headers["Authorization"] = self._header
         yield request
 
@@ -85,12 +85,12 @@ def _submit_url(url: str) -> httpx.URL:
     return parsed.copy_with(path=path if path.endswith(SUBMIT_PATH) else path + SUBMIT_PATH)
 
 
-def _query_of(service: str | None, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _series_query(service: str | None, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if service is not None:
         yield "service", service
     if "" in labels:
         raise ValueError("a label has no name")
     if labels:
-        # Quoted by itself, since a comma or an equals sign in a part is none of the list's.
+        # Names and values are quoted one by one, so that a comma or an equals sign in them splits nothing.
         parts = (f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in labels.items())
         yield "labels", ",".join(parts)

@@ -1,20 +1,20 @@
-"""Why there is no profile, or it wasn't taken: one tree. Nothing else comes out of `Collector.submit`.
+"""Define every error of the agent, as one tree. `Collector.submit` raises the first two and no others.
 
     AgentError
-    ├── SubmitRefused           the collector said no; the same bytes would be refused again
-    ├── CollectorUnavailable    nobody said yes or no; the same bytes may be sent again later
+    ├── SubmitRefused           the collector refused the profile, and would refuse it again
+    ├── CollectorUnavailable    the collector gave no answer; the same bytes may be sent again later
     ├── ToolFailed              a program that the agent runs is missing, or failed
     ├── NoBackend               none of the profilers of native programs works on this machine
-    ├── NoSamples               the processes to be profiled took no CPU time, or there are none
-    ├── Stopped                 it was ended before it began
-    ├── AddressUnusable         nothing can listen there, or not without a key
-    ├── NotInstalled            a part of the agent that is installed only if one asks for it
-    ├── NotReadable             a file isn't what it is to be
-    ├── TargetInvalid           what is said of a target leads to no URL
+    ├── NoSamples               no process of these names runs, or none took any CPU time
+    ├── Stopped                 a capture was stopped before it began
+    ├── AddressUnusable         the address can't be listened on, or needs a key
+    ├── NotInstalled            an optional part of the agent isn't installed
+    ├── NotReadable             a file is missing, damaged or of another format
+    ├── TargetInvalid           the description of a scrape target is wrong
     ├── ScrapeFailed            a target gave no profile
-    └── ClusterUnavailable      Kubernetes doesn't say which pods there are
+    └── ClusterUnavailable      Kubernetes gave no list of pods
 
-No error holds the key.
+No error contains the key.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 
 
 class AgentError(Exception):
-    """A profile was not made, or not submitted."""
+    """A profile was not taken, or not submitted."""
 
 
 class SubmitRefused(AgentError):
-    """The collector answered `status`; `detail` is its reason in words."""
+    """The collector refused the profile: `status` is the HTTP status, `detail` its reason in words."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(status, detail)
@@ -40,9 +40,9 @@ class SubmitRefused(AgentError):
 
 
 class CollectorUnavailable(AgentError):
-    """None of `attempts` had an answer to rely on; `cause` says what became of the last.
+    """The collector couldn't be reached in `attempts` attempts; `cause` says how the last one failed.
 
-    `retry_after` are the seconds for which the collector asked to be left alone then.
+    `retry_after` is the number of seconds that the collector asked to wait, 0 if it didn't ask.
     """
 
     def __init__(self, attempts: int, cause: str, retry_after: float = 0.0) -> None:
@@ -56,7 +56,7 @@ class CollectorUnavailable(AgentError):
 
 
 class ToolFailed(AgentError):
-    """The program `tool` could not be run or gave up; `reason` says why."""
+    """The program `tool` couldn't be run, or failed; `reason` says why."""
 
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(tool, reason)
@@ -68,7 +68,7 @@ class ToolFailed(AgentError):
 
 
 class NoBackend(AgentError):
-    """`reasons` say of each profiler, by its name, why it doesn't work and what to do about it."""
+    """No profiler works here; `reasons` maps each one's name to why not, and what to do about it."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(reasons)
@@ -81,25 +81,25 @@ class NoBackend(AgentError):
 
 
 class NoSamples(AgentError):
-    """No process of these `names` was seen at work."""
+    """No process with one of these `names` used CPU time."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(names)
         self.names = names
 
     def __str__(self) -> str:
-        return f"no sample: no process named {' or '.join(self.names)} runs, or none took any CPU time"
+        return f"no samples: no process named {' or '.join(self.names)} runs, or none took any CPU time"
 
 
 class Stopped(AgentError):
-    """Whoever wanted a profile doesn't any more."""
+    """The capture was stopped before it began."""
 
     def __str__(self) -> str:
-        return "ended before it began"
+        return "stopped before it began"
 
 
 class AddressUnusable(AgentError):
-    """Nothing listens at `address`; `reason` says why."""
+    """The agent can't listen at `address`; `reason` says why."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
@@ -111,7 +111,7 @@ class AddressUnusable(AgentError):
 
 
 class NotInstalled(AgentError):
-    """The module `module` is missing; it comes with `extra` of the agent."""
+    """The Python module `module` is missing; `pgo-agent[extra]` installs it."""
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(module, extra)
@@ -123,7 +123,7 @@ class NotInstalled(AgentError):
 
 
 class NotReadable(AgentError):
-    """The file at `path` can't be read, or not as what it is to be; `reason` says why."""
+    """The file at `path` can't be read or isn't in the expected format; `reason` says why."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -135,7 +135,7 @@ class NotReadable(AgentError):
 
 
 class TargetInvalid(AgentError):
-    """What is said of the target `name` can't be followed; `reason` says why."""
+    """The settings or annotations of the target `name` are wrong; `reason` says why."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -147,7 +147,7 @@ class TargetInvalid(AgentError):
 
 
 class ScrapeFailed(AgentError):
-    """A target gave no profile: `reason` is one of few, to count by, and `detail` all that is known."""
+    """A target gave no profile: `reason` is one of a few words to count by, `detail` has the specifics."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -159,7 +159,7 @@ class ScrapeFailed(AgentError):
 
 
 class ClusterUnavailable(AgentError):
-    """The API server gave no list of pods; `cause` says why."""
+    """Kubernetes' API server gave no list of pods; `cause` says why."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)

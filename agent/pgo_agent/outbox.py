@@ -1,4 +1,4 @@
-"""Profiles on their way: to disk, and from there to the collector."""
+"""Deliver profiles to the collector by way of a spool on disk."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pgo_agent.endpoint import Upload
 from pgo_agent.errors import CollectorUnavailable, SubmitRefused
 from pgo_agent.spool import Dropped, Spool
 
-_LONGEST_SILENCE = 3600.0  # a mistake in a header isn't to end all sending
+_LONGEST_SILENCE = 3600.0  # a wrong Retry-After header must not end all sending
 _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Takes profiles, and sees to it that they arrive as far as the spool's bounds allow.
+    """Spool profiles, then send them to the collector, oldest first.
 
-    A profile is spooled first, so that neither an outage nor the end of the process loses it. One that the
-    disk has no room for is sent at once, or dropped. `sent` counts the profiles that the collector has taken,
-    `spool.dropped` those that it never will. AgentError and OSError stay in here, and are logged.
+    Each profile is written to the spool before it is sent, so neither an outage nor the end of the process
+    loses it. A profile that the spool can't keep is sent at once, or dropped. `sent` counts the profiles that
+    the collector has accepted, `spool.dropped` the ones that were given up. Methods log AgentError and
+    OSError instead of raising them.
     """
 
     def __init__(self, collector: Collector, spool: Spool) -> None:
@@ -31,23 +32,23 @@ class Outbox:
         self._not_before = 0.0  # of time.monotonic
 
     def deliver(self, profile: bytes, type_: str | None = None, until: threading.Event | None = None) -> None:
-        """Spools a pprof profile, then sends all there is; when `until` is set, it doesn't wait any more.
+        """Spool a pprof profile, then send everything in the spool; stop waiting once `until` is set.
 
-        `type_` is as for `Collector.submit`.
+        `type_` is the profile type, as for `Collector.submit`.
         """
         until = until or threading.Event()
         if self.post(self._collector.upload(profile, type_), until) and not until.is_set():
             self.flush(until)
 
     def post(self, upload: Upload, until: threading.Event) -> bool:
-        """Spools a profile, for another `flush`; one that can't be kept is sent at once, or dropped.
+        """Spool a profile for a later `flush`. If the spool can't keep it, send it at once or drop it.
 
-        False if that couldn't be, since the collector is away.
+        Returns False if it was dropped because the collector is unavailable or `until` is set.
         """
         if self.spool.put(upload):
             return True
         if until.is_set():
-            self._drop(Dropped.UNSENT, "it came too late to be sent")
+            self._drop(Dropped.UNSENT, "the agent is stopping, and the spool could not keep it")
             return False
         try:
             self._send(upload, until)
@@ -59,18 +60,18 @@ class Outbox:
         return True
 
     def flush(self, until: threading.Event) -> bool:
-        """Sends what is in the spool, oldest first, until `until` is set; False if the collector is away."""
+        """Send what is in the spool, oldest first, until `until` is set; return False in an outage."""
         try:
             self.spool.drain(partial(self._send, until=until), until)
         except CollectorUnavailable as error:
-            _log.warning("profiles wait in the spool: %s", error)
+            _log.warning("profiles stay in the spool: %s", error)
             return False
         return True
 
     def _send(self, upload: Upload, until: threading.Event) -> None:
         wait = self._not_before - time.monotonic()
         if wait > 0:
-            raise CollectorUnavailable(0, "it asked to be left alone", wait)
+            raise CollectorUnavailable(0, "waiting as long as its Retry-After header asked for", wait)
         try:
             self._collector.send(upload, until)
         except CollectorUnavailable as error:

@@ -1,4 +1,4 @@
-"""Profiles the process that it is in, again and again, and hands the profiles on."""
+"""Profile the process that this runs in, again and again, and submit the profiles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import os
 import random
 import threading
 import time
-from typing import Self
+from threading import Event
+from typing import Protocol, Self
 
 from pgo_agent.collector import Collector
 from pgo_agent.outbox import Outbox
-from pgo_agent.sampler import Sampler
 from pgo_agent.spool import NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
 
@@ -21,16 +21,28 @@ _log = logging.getLogger(__name__)
 _running: ContinuousProfiler | None = None
 
 
+class Sampler(Protocol):
+    """Anything that can take a profile. `ContinuousProfiler` uses `StackSampler` unless given another."""
+
+    def sample(self, duration: float, until: Event) -> bytes:
+        """Return a pprof CPU profile of the next `duration` seconds, ended early when `until` is set.
+
+        Blocks until then, on the thread of its caller. If it raises, the profiler logs the error and sends
+        no profile.
+        """
+
+
 class ContinuousProfiler:
-    """Takes a profile of `duration` seconds in every `every` seconds, on a thread of its own.
+    """Take a profile of `duration` seconds once in each `every` seconds, on a thread of its own.
 
-    The first begins after a random part of `jitter` seconds, which are `every` unless given: processes that
-    start together spread out, and stay so. A profile goes to the `spool`, and from there to the collector,
-    with all that waits in there. While that takes longer than `every`, as in an outage, rounds are left out.
+    The first profile begins after a random delay of at most `jitter` seconds (default: `every`), so that
+    processes that start together spread out, and stay spread out. Each profile goes to the `spool`, and from
+    there to the collector, together with all profiles that wait in the spool. If sending takes longer than
+    `every`, as in an outage, rounds are skipped.
 
-    Nothing is raised after the constructor: what goes wrong is logged and counted in `failures`, and the next
-    round is tried anyway. One runs in a process at a time; another that is started doesn't begin. A forked
-    child profiles itself, too. When the interpreter ends, the profile that is being taken is cut short and
+    Nothing raises after the constructor. Failures are logged and counted in `failures`, and the next round
+    runs as usual. Only one profiler runs in a process at a time; starting a second one logs an error. A
+    forked child profiles itself, too. When the interpreter exits, the running profile is cut short and
     spooled.
     """
 
@@ -64,18 +76,18 @@ class ContinuousProfiler:
         self.stop()
 
     def start(self) -> None:
-        """Begins. Nothing happens if it has begun already."""
+        """Start profiling. Does nothing if this profiler is running already."""
         global _running  # noqa: PLW0603 - a process has one set of stacks to sample
         if _running is not None:
             if _running is not self:
-                _log.error("another profiler runs in this process; this one doesn't begin")
+                _log.error("another profiler is running in this process; this one does not start")
             return
         _running = self
         atexit.register(self.stop)
         self._begin()
 
     def stop(self, patience: float = 5.0) -> None:
-        """Ends, after `patience` seconds at most. What is being taken is cut short and spooled."""
+        """Stop within `patience` seconds. The running profile is cut short and spooled."""
         global _running  # noqa: PLW0603 - as above
         if _running is not self:
             return
@@ -83,16 +95,16 @@ class ContinuousProfiler:
         if self._thread is not None:
             self._thread.join(patience)
             if self._thread.is_alive():
-                _log.warning("a profile is still being sent; it is left to the spool")
+                _log.warning("a profile is still being sent; it stays in the spool, if there is one")
         atexit.unregister(self.stop)
         _running = None
 
     def resume(self) -> None:
-        """Begins anew in a forked child, which has none of its parent's threads."""
+        """Start again in a forked child, which has none of its parent's threads."""
         self._begin()
 
     def _begin(self) -> None:
-        # What the thread of before, or of the parent, waits for stays set; a lock in it may be held for good.
+        # A new event: an earlier thread's must stay set, and a lock in the parent's may be held forever.
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(self._stopped,), name="pgo-agent", daemon=True
@@ -100,7 +112,7 @@ class ContinuousProfiler:
         try:
             self._thread.start()
         except RuntimeError:
-            self._failed("no thread could be started")
+            self._count_failure("no thread could be started")
 
     def _run(self, stopped: threading.Event) -> None:
         first = time.monotonic() + random.uniform(0, self._jitter)  # noqa: S311 - spreads load, guards nothing
@@ -108,12 +120,12 @@ class ContinuousProfiler:
         while not stopped.wait(max(0.0, due - time.monotonic())):
             try:
                 self.outbox.deliver(self._sampler.sample(self._duration, stopped), until=stopped)
-            except Exception:  # noqa: BLE001 - whatever it is, the program that this is in goes on
-                self._failed("a profile was not taken")
+            except Exception:  # noqa: BLE001 - no error may harm the program that is profiled
+                self._count_failure("a profile was not taken")
             rounds = math.floor((time.monotonic() - first) / self._every) + 1
             due = first + rounds * self._every
 
-    def _failed(self, what: str) -> None:
+    def _count_failure(self, what: str) -> None:
         self.failures += 1
         _log.exception(what)
 

@@ -1,12 +1,15 @@
-"""Profiles on disk until the collector has them: bounded, and sent in the order in which they came.
+"""Keep profiles on disk until the collector has them: bounded in bytes and age, and sent oldest first.
 
-Each is a file of its own, named by the time at which it came (ns since 1970), or one more than the newest: a
-clock that steps back doesn't change the order.
+Each profile is one file, named by the time at which it arrived (ns since 1970). If the clock steps back, the
+name is one more than the newest, so the order stays. A file holds the SHA-256 of the rest as hex, a line of
+JSON with the query parameters, and the gzipped profile.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import logging
 import os
 import time
@@ -20,16 +23,16 @@ from typing import BinaryIO, Protocol
 
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable, SubmitRefused
-from pgo_agent.spooled import pack, unpack
 
 _DIGITS, _SUFFIX = 20, ".profile"
 _UNFINISHED = "unfinished"
-_PATIENCE = 5.0
+_LOCK_SECONDS = 5.0
+_DIGEST_LENGTH = 64
 _log = logging.getLogger(__name__)
 
 
 class Dropped(StrEnum):
-    """Why a profile was given up."""
+    """Why a profile was dropped. The values appear in logs and JSON summaries."""
 
     TOO_OLD = "too old"
     NO_ROOM = "no room"
@@ -39,40 +42,41 @@ class Dropped(StrEnum):
 
 
 class Spool(Protocol):
-    """Where profiles wait. `dropped` counts those that were given up, by reason."""
+    """A place where profiles wait for the collector. `dropped` counts the dropped ones by reason."""
 
     dropped: Counter[Dropped]
 
     def put(self, upload: Upload) -> bool:
-        """Whether the profile is kept from now on, whatever becomes of the process."""
+        """Store a profile; return True if it survives the end of the process from now on."""
 
     def drain(self, send: Callable[[Upload], None], until: Event) -> None:
-        """Sends what is there, oldest first, until `until` is set.
+        """Call `send` with each stored profile, oldest first, until `until` is set.
 
-        What `send` raises goes on to the caller, and the profile stays; after SubmitRefused it is dropped.
+        A profile is removed once it is sent, and dropped if `send` raises SubmitRefused. Any other error is
+        raised to the caller, and the profile stays.
         """
 
 
 class NoSpool:
-    """For those who want none."""
+    """A spool that keeps nothing: a profile that can't be sent at once is lost."""
 
     def __init__(self) -> None:
         self.dropped: Counter[Dropped] = Counter()
 
-    def put(self, upload: Upload) -> bool:  # noqa: ARG002 - as Spool has it
-        """Keeps nothing."""
+    def put(self, upload: Upload) -> bool:  # noqa: ARG002 - the signature is Spool's
+        """Return False: nothing is stored."""
         return False
 
     def drain(self, send: Callable[[Upload], None], until: Event) -> None:
-        """Has nothing to send."""
+        """Do nothing."""
 
 
 class DiskSpool:
-    """A folder of at most `max_bytes`, of profiles that are at most `max_age` seconds old.
+    """A folder with at most `max_bytes` bytes of profiles, none older than `max_age` seconds.
 
-    Several processes may share it: one at a time writes, and each profile is sent by one at a time. It is
-    made if it is missing, for the user alone. Of what doesn't fit, the oldest goes. Nothing here raises
-    OSError: where the disk is full or can't be read, that is logged.
+    Several processes may share the folder. One of them writes at a time, and each profile is sent by one of
+    them at a time. The folder is created if it is missing, with access for the user only. If a new profile
+    doesn't fit, the oldest ones are dropped. No method raises OSError: a full or unreadable disk is logged.
     """
 
     def __init__(
@@ -81,42 +85,42 @@ class DiskSpool:
         self.folder = Path(folder)
         self._max_bytes = max_bytes
         self._max_age_ns = int(max_age * 1e9)
-        # Of those that were there with the last put: a file never changes, and an outage leaves thousands.
+        # Sizes as of the last put. A file never changes, and an outage leaves thousands of them.
         self._sizes: dict[str, int] = {}
         self.dropped: Counter[Dropped] = Counter()
 
     def waiting(self) -> int:
-        """How many profiles are in there now; none if it can't be read."""
+        """Return how many profiles wait in the folder; 0 if it can't be read."""
         try:
             return len(self._names())
         except OSError:
             return 0
 
     def put(self, upload: Upload) -> bool:
-        """Whether the profile is on disk: written, synced, renamed, and its folder synced."""
+        """Write a profile to disk: write, sync, rename, sync the folder. Return True if that worked."""
         content = pack(upload)
         if len(content) > self._max_bytes:
-            _log.warning("a profile of %d bytes is larger than the whole spool", len(content))
+            _log.warning("cannot keep a profile of %d bytes: the whole spool is smaller", len(content))
             return False
         try:
             with self._writing() as folder:
                 before = self._names()
                 number = max([time.time_ns(), *(_number(name) + 1 for name in before[-1:])])
                 written = self._write(f"{number:0{_DIGITS}}{_SUFFIX}", content, folder)
-                # Only now: on a full disk, nothing is to go for one that can't be written.
+                # Make room only now: on a full disk, no profile is dropped for one that can't be written.
                 if not self._make_room(before, len(content)):
                     written.unlink()
                     _log.warning(
-                        "a profile can't be kept in %s: all that is there is being sent", self.folder
+                        "cannot keep a profile in %s: it is full, and all of it is being sent", self.folder
                     )
                     return False
         except OSError as error:
-            _log.warning("a profile can't be kept in %s: %s", self.folder, error)
+            _log.warning("cannot keep a profile in %s: %s", self.folder, error)
             return False
         return True
 
     def drain(self, send: Callable[[Upload], None], until: Event) -> None:
-        """See Spool. What is damaged or too old is dropped; what another process is sending is left to it."""
+        """Send as `Spool` documents. Drop damaged and old profiles; skip those being sent elsewhere."""
         try:
             for name in self._names():
                 if until.is_set():
@@ -126,7 +130,7 @@ class DiskSpool:
                     if file is not None:
                         self._send(path, file, send)
         except OSError as error:
-            _log.warning("the profiles in %s can't be read: %s", self.folder, error)
+            _log.warning("cannot read the profiles in %s: %s", self.folder, error)
 
     def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], None]) -> None:
         if time.time_ns() - int(path.stem) > self._max_age_ns:
@@ -142,7 +146,7 @@ class DiskSpool:
             path.unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes, folder: int) -> Path:
-        """The file, which is there as a whole or, after OSError, perhaps not at all."""
+        """Write a file atomically and return its path. After OSError the file is whole or missing."""
         unfinished = self.folder / _UNFINISHED
         try:
             with unfinished.open("wb") as file:
@@ -156,7 +160,7 @@ class DiskSpool:
         return written
 
     def _make_room(self, before: Sequence[str], wanted: int) -> bool:
-        """Whether `wanted` bytes fit, after dropping the oldest as needed, but none that is being sent."""
+        """Drop the oldest profiles that aren't being sent; return True if `wanted` bytes fit then."""
         known = self._sizes
         self._sizes = {name: known[name] if name in known else _size(self.folder / name) for name in before}
         excess = sum(self._sizes.values()) + wanted - self._max_bytes
@@ -166,7 +170,7 @@ class DiskSpool:
             path = self.folder / name
             with self._claimed(path) as file:
                 if file is not None:
-                    self._drop(path, Dropped.NO_ROOM, "newer ones need its room")
+                    self._drop(path, Dropped.NO_ROOM, "the spool is full, and a newer one needs the room")
                     excess -= size
         return excess <= 0
 
@@ -176,25 +180,25 @@ class DiskSpool:
         _log.warning("dropped the profile %s: %s", path, reason)
 
     def _names(self) -> list[str]:
-        """The files of profiles, oldest first; other files are none of ours."""
+        """Return the file names of profiles, oldest first. Other files in the folder are ignored."""
         try:
-            listed = os.listdir(self.folder)  # noqa: PTH208 - names alone take a third of the time of paths
+            listed = os.listdir(self.folder)  # noqa: PTH208 - names take a third of the time of paths
         except FileNotFoundError:
             return []
-        # All have as many digits, so the order of texts is that of numbers.
+        # All names have the same number of digits, so sorting them as text sorts by number.
         ours = (name for name in listed if name.endswith(_SUFFIX) and name[:_DIGITS].isdecimal())
         return sorted(name for name in ours if len(name) == _DIGITS + len(_SUFFIX))
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        """The folder, open, with this process as the only one that writes to it."""
+        """Open and lock the folder, so that no other process writes to it; yield its file descriptor."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            latest = time.monotonic() + _PATIENCE
+            latest = time.monotonic() + _LOCK_SECONDS
             while not _locked(folder):
                 if time.monotonic() > latest:
-                    raise TimeoutError("another process keeps it locked")
+                    raise TimeoutError("another process keeps the folder locked")
                 time.sleep(0.01)
             yield folder
         finally:
@@ -203,7 +207,7 @@ class DiskSpool:
 
     @contextmanager
     def _claimed(self, path: Path) -> Iterator[BinaryIO | None]:
-        """A profile, open, for this process alone to send or drop; None if another one does or did."""
+        """Open and lock a profile; yield None if another process is sending or has removed it."""
         try:
             file = path.open("rb")
         except FileNotFoundError:
@@ -219,12 +223,31 @@ class DiskSpool:
                 _unlock(file.fileno())
 
 
+def pack(upload: Upload) -> bytes:
+    """Return an upload as the content of a spool file."""
+    rest = json.dumps(upload.query).encode() + b"\n" + upload.body
+    return _digest(rest) + b"\n" + rest
+
+
+def unpack(path: Path, content: bytes) -> Upload:
+    """Return the upload in a spool file. Raises NotReadable, with the path, if any byte has changed."""
+    digest, rest = content[:_DIGEST_LENGTH], content[_DIGEST_LENGTH + 1 :]
+    if content[_DIGEST_LENGTH : _DIGEST_LENGTH + 1] != b"\n" or _digest(rest) != digest:
+        raise NotReadable(path, "it is damaged: its SHA-256 does not match")
+    query, _, body = rest.partition(b"\n")
+    return Upload(body, tuple((name, value) for name, value in json.loads(query)))
+
+
+def _digest(rest: bytes) -> bytes:
+    return hashlib.sha256(rest).hexdigest().encode()
+
+
 def _number(name: str) -> int:
     return int(name[:_DIGITS])
 
 
 def _size(path: Path) -> int:
-    """In bytes; 0 if it is gone, as others send while one writes."""
+    """Return the size of a file in bytes; 0 if another process has sent and removed it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -232,7 +255,7 @@ def _size(path: Path) -> int:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether the lock could be had; it ends with the process, however that ends."""
+    """Try to lock a file; return True if it worked. The lock ends with the process, however that ends."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -241,5 +264,5 @@ def _locked(descriptor: int) -> bool:
 
 
 def _unlock(descriptor: int) -> None:
-    # Closing alone would leave it to a child that was forked meanwhile, and knows nothing of it.
+    # Unlock explicitly: a child forked meanwhile has the descriptor, and closing ours leaves the lock.
     fcntl.flock(descriptor, fcntl.LOCK_UN)

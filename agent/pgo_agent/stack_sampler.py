@@ -1,4 +1,8 @@
-"""The sampler for Python programs: looks at the stacks of all threads, and weighs them by their CPU time."""
+"""Sample the stacks of all Python threads, weighted by their CPU time, and write them as pprof.
+
+The code is in three parts: `StackSampler` keeps the time, `_Sampling` looks at the threads, and
+`python_profile` turns the counted stacks into a profile.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,35 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from threading import Event, Thread
 from types import CodeType, FrameType
+from typing import NamedTuple
 
-from pgo_agent.python_profile import Function, Stack, python_profile
+from pgo_agent.profile_builder import CpuProfileBuilder
 
 _SECOND = 1_000_000_000
-# Of a recursion, each depth is another stack: what is kept of each has to have an end.
-_DEEPEST = 512
+# Each depth of a recursion is another stack, so the depth that is kept needs a bound.
+_MAX_FRAMES = 512
+
+
+class Function(NamedTuple):
+    """A function in its source file; `name` starts with the name of its module."""
+
+    name: str
+    file: str
+    start_line: int
+
+
+Stack = tuple[tuple[Function, int], ...]  # functions and line numbers, innermost first
 
 
 class StackSampler:
-    """Samples each Python thread once in each 1/`rate` seconds of CPU time that it takes; Linux only.
+    """Sample each Python thread once per 1/`rate` seconds of CPU time that it uses. Linux only.
 
-    It looks `rate` times a second, from the thread that calls `sample`, whose own work isn't counted. Of a
-    thread that hasn't taken as much CPU time since, as one that sleeps, it only looks at the clock. Of a
-    stack of more than 512 frames, the outermost are left out.
+    The sampler looks at all threads `rate` times a second, from the thread that calls `sample`, which isn't
+    sampled itself. For a thread that has used less than 1/`rate` seconds of CPU time since its last sample,
+    such as one that sleeps, it reads only the clock. A stack keeps its 512 innermost frames.
     """
 
     def __init__(self, rate: float = 100.0) -> None:
@@ -31,35 +48,35 @@ class StackSampler:
         self._period = int(_SECOND / rate)
 
     def sample(self, duration: float, until: Event) -> bytes:
-        """See Sampler."""
+        """Return a gzipped pprof CPU profile of `duration` seconds, as `Sampler` documents."""
         began, start = time.time_ns(), time.monotonic_ns()
-        look = _Look(self._period)
+        sampling = _Sampling(self._period)
         end, due = start + int(duration * _SECOND), start
         while (now := time.monotonic_ns()) < end:
-            # What was missed, on a busy machine, is made up for by the threads' clocks.
+            # If the machine is busy and a look comes late, the threads' CPU clocks make up for it.
             due = max(due + self._period, now)
             if until.wait((min(due, end) - now) / _SECOND):
                 break
-            look.again()
-        return python_profile(look.stacks(), began, time.monotonic_ns() - start, self._period)
+            sampling.look()
+        return python_profile(sampling.stacks(), began, time.monotonic_ns() - start, self._period)
 
 
-class _Look:
-    """What was seen of the threads so far."""
+class _Sampling:
+    """The stacks of this process's threads, counted."""
 
     def __init__(self, period: int) -> None:
         self._period = period
         self._own = threading.get_ident()
         self._counts: Counter[tuple[tuple[int, int], ...]] = Counter()
-        # By their ids, which are quick to hash; kept here, so that no other takes over an id.
+        # Keyed by id(code), which hashes fast. The code is kept alive, so that no other gets its id.
         self._functions: dict[int, tuple[CodeType, Function]] = {}
-        self._places: dict[tuple[int, int], tuple[int, int]] = {}
-        self._counted = {thread: _cpu_time(thread) for thread in threading.enumerate()}
+        self._lines: dict[tuple[int, int], tuple[int, int]] = {}
+        self._counted_ns = {thread: _cpu_time(thread) for thread in threading.enumerate()}
 
-    def again(self) -> None:
-        """Counts the stack of each thread, as often as it has taken another period of CPU time."""
-        frames = sys._current_frames()  # noqa: SLF001 - documented, and the only way
-        before, self._counted = self._counted, {}
+    def look(self) -> None:
+        """Count each thread's stack once per period of CPU time that it has used since the last look."""
+        frames = sys._current_frames()  # noqa: SLF001 - documented, and there is no other way
+        before, self._counted_ns = self._counted_ns, {}
         for thread in threading.enumerate():
             frame = frames.get(thread.ident or 0)
             if thread.ident == self._own or frame is None:
@@ -68,10 +85,10 @@ class _Look:
             periods = max(0, _cpu_time(thread) - counted) // self._period
             if periods:
                 self._counts[self._stack(frame)] += periods
-            self._counted[thread] = counted + periods * self._period
+            self._counted_ns[thread] = counted + periods * self._period
 
     def stacks(self) -> dict[Stack, int]:
-        """How often each stack was seen."""
+        """Return how often each stack was sampled."""
         functions = self._functions
         return {
             tuple((functions[code][1], line) for code, line in stack): count
@@ -81,29 +98,56 @@ class _Look:
     def _stack(self, innermost: FrameType) -> tuple[tuple[int, int], ...]:
         stack: list[tuple[int, int]] = []
         frame: FrameType | None = innermost
-        while frame is not None and len(stack) < _DEEPEST:
+        while frame is not None and len(stack) < _MAX_FRAMES:
             code = frame.f_code
             if id(code) not in self._functions:
                 name = f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
                 function = Function(name, code.co_filename, code.co_firstlineno)
                 self._functions[id(code)] = code, function
-            place = id(code), frame.f_lineno or 0
-            stack.append(self._places.setdefault(place, place))
+            line = id(code), frame.f_lineno or 0
+            stack.append(self._lines.setdefault(line, line))
             frame = frame.f_back
         return tuple(stack)
 
 
 def _cpu_time(thread: Thread) -> int:
-    """The CPU time that a thread has taken (ns); 0 if it isn't there any more.
+    """Return the CPU time that a thread has used (ns); 0 if the thread has ended.
 
-    The clock of a thread as Linux numbers it, from its id: `time.pthread_getcpuclockid` gives the same, but
-    may crash the process when the thread has just ended.
+    Computes Linux's number of the thread's clock from its id. `time.pthread_getcpuclockid` gives the same
+    number, but can crash the process if the thread has just ended.
     """
-    # Python 3.11 has the parent's id for the one thread of a forked child, which is its main thread.
+    # In a forked child, Python 3.11 keeps the parent's native_id for the main thread, the only one.
     id_ = os.getpid() if thread is threading.main_thread() else thread.native_id
-    if id_ is None:  # it is just being started
+    if id_ is None:  # the thread is just starting
         return 0
     try:
         return time.clock_gettime_ns(~id_ << 3 | 6)
     except OSError:
         return 0
+
+
+def python_profile(samples: Mapping[Stack, int], began: int, duration: int, period: int) -> bytes:
+    """Return stacks and their sample counts as a gzipped pprof profile.
+
+    `began` is ns since 1970, `duration` is in ns, and `period` is the CPU time between two samples (ns).
+    Locations have lines only, no addresses and no mappings.
+    """
+    builder = _PythonProfileBuilder()
+    builder.set_times(began, duration, period)
+    for stack, count in samples.items():
+        builder.profile.sample.add(
+            value=[count, count * period], location_id=[builder.location(*frame) for frame in stack]
+        )
+    return builder.gzipped()
+
+
+class _PythonProfileBuilder(CpuProfileBuilder):
+    def location(self, function: Function, line: int) -> int:
+        key = function, line
+        if key not in self._ids:
+            id_ = self._ids[key] = len(self.profile.location) + 1
+            name, file, start_line = function
+            self.profile.location.add(id=id_).line.add(
+                function_id=self.function(name, name, file, start_line), line=line
+            )
+        return self._ids[key]

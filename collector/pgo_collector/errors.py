@@ -1,4 +1,6 @@
-"""The collector's errors, in one tree. A refusal carries the HTTP status that the client gets:
+"""The collector's errors, in one tree.
+
+A refusal carries the HTTP status that the client gets:
 
     CollectorError
     ├── Refusal                 answered with `status` and the message as problem details
@@ -88,7 +90,7 @@ class EmptyBody(Refusal):
 
 
 class EmptyProfile(Refusal):
-    """A profile without samples, where the API that it came by takes none."""
+    """The profile has no samples, and the API of this route refuses such profiles."""
 
     status = HTTPStatus.BAD_REQUEST
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Fetches the profile to build with, for a pipeline. One file, for Python 3.9 or newer and nothing else.
+"""Fetch the profile to build with, in a pipeline. This one file needs Python 3.9 or later and nothing else.
 
     PGO_KEY=... pgo_fetch.py 'https://pgo.example.net/v1/release?service=checkout&format=go' default.pgo
 
-FILE is replaced only by a profile that is whole, and left alone if it is that already, so that a build
-cache that goes by its time or its bytes stays warm. What is known of it is in a hidden file beside it.
+FILE is replaced only by a complete profile, and not touched if it has the same content already, so build
+caches that go by its time or its bytes stay valid. A hidden file beside FILE has its ETag and SHA-256.
 
-exit code  FILE is
-    0      what to build with: new, as it was, or not too old by --max-age
-    1      not there, or too old: the collector couldn't be asked, or sent what is no profile
-    2      not asked for: the command line is wrong
-    3      as it was: the collector refuses the request, as for a key that it doesn't know
-    4      as it was: the collector has no profile yet; a first build goes without
+exit code  meaning
+    0      build with FILE: it is new, unchanged, or recent enough for --max-age
+    1      FILE is missing or too old: the collector couldn't be reached, or sent no profile
+    2      nothing was fetched: the command line is wrong
+    3      FILE is unchanged: the collector refused the request, for example because of an unknown key
+    4      FILE is unchanged: the collector has no profile yet; build without one
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LLVM_HEAD = re.compile(rb"^\S.*:\d+:\d+$", re.MULTILINE)
 
 
 class Unusable(Exception):
-    """The collector couldn't be asked, or what came isn't a profile; to ask again may help."""
+    """The collector couldn't be reached, or its answer isn't a profile. Asking again may help."""
 
     def __init__(self, reason: str, pause: float = 0) -> None:
         super().__init__(reason)
@@ -57,7 +57,7 @@ class Unusable(Exception):
 
 
 class Refused(Exception):
-    """The collector has answered, and to ask again won't help."""
+    """The collector refused the request. Asking again won't help."""
 
     def __init__(self, reason: str, exit_code: int) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 @dataclass
 class Known:
-    """Of FILE: from where it is, its ETag and SHA-256, and when it was last so (Unix time)."""
+    """What was fetched into FILE: its URL, ETag and SHA-256, and when it was last up to date (Unix time)."""
 
     url: str = ""
     etag: str = ""
@@ -75,7 +75,7 @@ class Known:
 
     @classmethod
     def of(cls, file: Path, url: str) -> Known:
-        """What is known of this file, if it is from there and nobody has changed it; else nothing."""
+        """Return what is recorded for a file; an empty record if its URL or content is another by now."""
         try:
             known = cls(**json.loads(_beside(file).read_text()))
             is_same = known.url == url and known.sha256 == _sha256(file)
@@ -84,7 +84,7 @@ class Known:
         return known if is_same else cls()
 
     def write(self, file: Path) -> None:
-        """Notes it for the next time."""
+        """Record it beside the file, for the next run."""
         replace(_beside(file), json.dumps(asdict(self)).encode())
 
 
@@ -93,29 +93,29 @@ def _beside(file: Path) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fetches; returns the exit code."""
+    """Fetch the profile; return the exit code."""
     command_line = parser()
     options = command_line.parse_args(arguments)
     file: Path = options.file
     try:
         key = options.key_file.read_text().strip() if options.key_file else os.environ.get("PGO_KEY", "")
     except OSError as error:
-        command_line.error(f"the key can't be read: {error}")
+        command_line.error(f"cannot read the key: {error}")
     known = Known.of(file, options.url)
     try:
         body, etag = _ask(options.url, key, known.etag, options.timeout, options.tries)
     except Refused as refused:
-        return _say(refused.exit_code, f"{refused}; {file} is left as it is")
+        return _say(refused.exit_code, f"{refused}; {file} is unchanged")
     except Unusable as problem:
         return _kept(file, known, options.max_age, str(problem))
     try:
         return _taken(file, options.url, body, etag, known)
     except OSError as error:
-        return _say(UNUSABLE, f"{file} can't be written: {error}")
+        return _say(UNUSABLE, f"cannot write {file}: {error}")
 
 
 def _taken(file: Path, url: str, body: bytes | None, etag: str, known: Known) -> int:
-    """Puts the body in place, unless it is there already."""
+    """Write the body to the file unless the file has that content already; return the exit code."""
     sha256 = known.sha256 if body is None else hashlib.sha256(body).hexdigest()
     is_new = body is not None and not (file.exists() and _sha256(file) == sha256)
     if body is not None and is_new:
@@ -129,7 +129,7 @@ def _sha256(file: Path) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, with its help."""
+    """Return the parser of the command line. Its help is this module's docstring."""
     about, _, codes = (__doc__ or "").partition("exit code")
     parser = argparse.ArgumentParser(
         prog="pgo_fetch.py",
@@ -140,20 +140,20 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "url", metavar="URL", type=_url, help="the URL of a release or a merge, with its parameters"
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="where to put the profile")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file to write")
     parser.add_argument(
-        "--key-file", metavar="FILE", type=Path, help="a file with the merge key, in place of $PGO_KEY"
+        "--key-file", metavar="FILE", type=Path, help="a file with the merge key, instead of $PGO_KEY"
     )
     parser.add_argument(
         "--max-age",
         metavar="AGE",
         type=_age,
         default=0.0,
-        help=("accept FILE if it was up to date this recently, when the collector can't be asked: 12h, 7d"),
+        help="if the collector can't be reached, accept a FILE that was up to date this recently: 12h, 7d",
     )
-    parser.add_argument("--tries", type=int, default=5, help="how many times to ask (default: 5)")
+    parser.add_argument("--tries", type=int, default=5, help="how often to try (default: 5)")
     parser.add_argument(
-        "--timeout", type=float, default=300, help="how long an answer may pause, in seconds (default: 300)"
+        "--timeout", type=float, default=300, help="seconds to wait for more of an answer (default: 300)"
     )
     return parser
 
@@ -161,14 +161,14 @@ def parser() -> argparse.ArgumentParser:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise argparse.ArgumentTypeError(f"{text!r} is no http or https URL")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an http or https URL")
     return text
 
 
 def _age(text: str) -> float:
     found = re.fullmatch(r"(\d+)([smhdw])", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age, such as 30m, 12h, 7d or 2w")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age; write 30m, 12h, 7d or 2w")
     return int(found[1]) * _SECONDS[found[2]]
 
 
@@ -178,16 +178,18 @@ def _say(exit_code: int, text: str) -> int:
 
 
 def _kept(file: Path, known: Known, max_age: float, problem: str) -> int:
-    """What becomes of it when there is nothing new: the file is good for as long as was asked for."""
+    """Return the exit code if nothing could be fetched: the file is usable for as long as --max-age says."""
     age = time.time() - known.confirmed
     if known.sha256 and age <= max_age:
-        return _say(USABLE, f"{problem}; {file} was up to date {age / 3600:.1f} hours ago, which will do")
-    state = "is older than --max-age" if max_age and known.sha256 else "is left as it is"
-    return _say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is not there'}")
+        return _say(
+            USABLE, f"{problem}; {file} was up to date {age / 3600:.1f} hours ago, which --max-age allows"
+        )
+    state = "is older than --max-age" if max_age and known.sha256 else "is unchanged"
+    return _say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is missing'}")
 
 
 def _ask(url: str, key: str, etag: str, timeout: float, tries: int) -> tuple[bytes | None, str]:
-    """The profile, or None where it is what the ETag names; and its ETag. Raises Refused and Unusable."""
+    """Return the profile, or None if it still has this ETag, and its ETag. Raises Refused or Unusable."""
     pause = _FIRST_PAUSE
     for attempt in range(1, tries + 1):
         try:
@@ -195,17 +197,17 @@ def _ask(url: str, key: str, etag: str, timeout: float, tries: int) -> tuple[byt
         except Unusable as problem:
             if attempt == tries:
                 raise
-            # A fleet of pipelines that were refused together shouldn't come back together.
+            # Pipelines that failed at the same moment shouldn't all come back at the same moment.
             wait = max(problem.pause, pause * random.uniform(0.5, 1))  # noqa: S311
             _say(UNUSABLE, f"{problem}; trying again in {wait:.1f} s")
             time.sleep(min(wait, _LONGEST_PAUSE))
             pause *= 2
-    raise Unusable("it was not to be tried")
+    raise Unusable("--tries is less than 1")
 
 
 def _ask_once(url: str, key: str, etag: str, timeout: float) -> tuple[bytes | None, str]:
     request = urllib.request.Request(url, headers={"User-Agent": "pgo_fetch"})  # noqa: S310 (checked in _url)
-    if key:  # which goes to no other place that the answer may point to
+    if key:  # not sent to any host that the answer redirects to
         request.add_unredirected_header("Authorization", f"Bearer {key}")
     if etag:
         request.add_header("If-None-Match", etag)
@@ -225,14 +227,14 @@ def _ask_once(url: str, key: str, etag: str, timeout: float) -> tuple[bytes | No
 
 
 def _problem(error: urllib.error.HTTPError) -> Exception:
-    """What an answer other than the profile comes to."""
+    """Return the exception for an error status: Unusable if asking again may help, or Refused."""
     try:
         reason = json.loads(error.read(1 << 16))["detail"]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         reason = error.reason
     text = f"{error.code} {reason}"
     is_collectors = error.headers.get_content_type() == _PROBLEM
-    if error.code == _NOT_FOUND and is_collectors:  # and not a proxy's, which knows of no profiles
+    if error.code == _NOT_FOUND and is_collectors:  # a proxy's 404 doesn't tell whether there is a profile
         return Refused(text, NOT_YET)
     if error.code == _TOO_MANY or error.code >= 500:
         return Unusable(text, _retry_after(error.headers.get("Retry-After", "")))
@@ -240,7 +242,7 @@ def _problem(error: urllib.error.HTTPError) -> Exception:
 
 
 def _retry_after(text: str) -> float:
-    """In seconds, of either form that RFC 9110 has; 0 where there is none."""
+    """Return a Retry-After header in seconds, from either form of RFC 9110; 0 if it isn't valid."""
     if text.isdigit():
         return float(text)
     try:
@@ -251,21 +253,21 @@ def _retry_after(text: str) -> float:
 
 def _check_whole(body: bytes, length: str | None) -> None:
     if len(body) > _LARGEST_BYTES:
-        raise Unusable(f"more than {_LARGEST_BYTES} bytes")
+        raise Unusable(f"the answer has more than {_LARGEST_BYTES} bytes")
     if length is not None and len(body) < int(length):
-        raise Unusable(f"only {len(body)} of {length} bytes came")
+        raise Unusable(f"only {len(body)} of {length} bytes arrived")
 
 
 def check(body: bytes, url: str) -> None:
-    """That it is a profile to build with, in the format that the URL asks for. Raises Unusable."""
+    """Check that a body is a profile in the format that the URL asks for. Raises Unusable."""
     (form,) = parse_qs(urlsplit(url).query).get("format", ["pprof"])[-1:]
     if form == "llvm":
         if not _LLVM_HEAD.search(body):
-            raise Unusable("what came is no LLVM sample profile, or has no function")
+            raise Unusable("the answer is not an LLVM sample profile, or has no function")
     elif form in {"pprof", "go"}:
         _check_pprof(body)
     elif not body:
-        raise Unusable("what came is empty")
+        raise Unusable("the answer is empty")
 
 
 def _check_pprof(body: bytes) -> None:
@@ -274,15 +276,15 @@ def _check_pprof(body: bytes) -> None:
         protobuf = inflate.decompress(body, _LARGEST_BYTES)
         seen = set(_fields(protobuf))
     except (zlib.error, IndexError, ValueError) as error:
-        raise Unusable(f"what came is no gzipped pprof profile ({error})") from None
+        raise Unusable(f"the answer is not a gzipped pprof profile ({error})") from None
     if not inflate.eof:
-        raise Unusable("what came is no whole gzip file")
+        raise Unusable("the answer is a gzip file that is cut off")
     if not {_SAMPLE_TYPE, _SAMPLE} <= seen:
-        raise Unusable("what came is a profile without samples")
+        raise Unusable("the answer is a profile without samples")
 
 
 def _fields(protobuf: bytes) -> Iterator[int]:
-    """The numbers of the message's fields. Raises ValueError and IndexError where it is malformed."""
+    """Yield the field numbers of a protobuf message. Raises ValueError or IndexError if it is malformed."""
     at = 0
     while at < len(protobuf):
         tag, at = _varint(protobuf, at)
@@ -310,7 +312,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def replace(file: Path, data: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Write a file atomically."""
     umask = os.umask(0)
     os.umask(umask)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")

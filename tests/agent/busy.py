@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).with_name("busy.c")
-# No other process of the machine has this name.
+# A name that no other process of the machine has.
 NAME = f"busy-{os.getpid()}"
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing")
 
 
 def build(folder: Path) -> Path:
-    """Build the program, with debug information and frame pointers, and return its path."""
+    """Compile the program, with debug information and frame pointers, and return its path."""
     binary = folder / NAME
     flags = ("-O1", "-g", "-fno-omit-frame-pointer", "-pthread")
     subprocess.run(["gcc", *flags, "-o", binary, SOURCE], check=True)
@@ -27,7 +27,7 @@ def build(folder: Path) -> Path:
 
 @contextmanager
 def running(binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program within the block; children that it has forked end by themselves."""
+    """Run the program; children that it has forked end by themselves."""
     with subprocess.Popen([binary, *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Fixtures: the server for tests of the client."""
+"""Provide the server that tests of the client start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for profilers to sample, which the kernel shows by their open perf events."""
+"""Wait until a profiler samples: the kernel shows that it has opened perf's events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 def wait_until_begun(agent: int) -> None:
-    """Wait until a profiler that `agent` runs begins to sample."""
+    """Return when a profiler that `agent` runs begins to sample."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not any(map(_has_events, children_of(agent))):
         assert time.monotonic() < deadline, "no profiler samples"
@@ -20,7 +20,7 @@ def wait_until_begun(agent: int) -> None:
 
 
 def wait_until_sampled(agent: int, program: int) -> None:
-    """Wait until a profiler that `agent` runs could sample a second of CPU time of `program`."""
+    """Return when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
     wait_until_begun(agent)
     meter = CpuMeter(program)
     enough = meter.taken() + 1
@@ -31,7 +31,7 @@ def wait_until_sampled(agent: int, program: int) -> None:
 
 
 def _has_events(pid: int) -> bool:
-    with suppress(OSError):  # it, or one of its files, has just been closed
+    with suppress(OSError):  # the process has ended, or closed the file
         return any(
             str(file.readlink()) == "anon_inode:[perf_event]" for file in Path(f"/proc/{pid}/fd").iterdir()
         )

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback whose answers each test writes down."""
+"""Serve scripted answers over real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from http.server import ThreadingHTTPServer
 from tests.loopback import QuietHandler, running
 
 KEY = "k-7f3a9-secret"
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends a reset
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,12 @@ class Answer:
     status: int
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    # Seconds before the answer, and what it waits for; the connection is cut, or reset, instead of an answer
-    # where that is set.
+    # Wait `after` seconds and for `until`, then answer; or cut or reset the connection instead.
     after: float = 0.0
     until: threading.Event | None = None
     cut: bool = False
     reset: bool = False
-    endless: bool = False  # the body, again and again
+    endless: bool = False  # repeat the body without end
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Seen:
     body: bytes
     client: tuple[str, int]
     at: float
-    answer: int  # the status; 0 where the connection was cut
+    answer: int  # the status; 0 if the connection was cut
 
     @property
     def profile(self) -> bytes:
@@ -49,7 +48,7 @@ class Seen:
 
 
 class ScriptedServer(ThreadingHTTPServer):
-    """A server that gives `answers` one after another, and then always `then`; `seen` has the requests."""
+    """Answer requests with `answers` in turn, then with `then`. `seen` lists the requests."""
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), ScriptedHandler)
@@ -95,12 +94,12 @@ class ScriptedHandler(QuietHandler):
 
 @contextmanager
 def scripted_server(port: int = 0) -> Iterator[ScriptedServer]:
-    """Run a scripted server within the block."""
+    """Run a server within the block."""
     with running(ScriptedServer(port)) as scripted:
         yield scripted
 
 
 def problem(status: int, detail: str, **headers: str) -> Answer:
-    """Return a refusal as the collector sends it."""
+    """Return a refusal in the collector's words."""
     body = json.dumps({"type": "about:blank", "title": "No", "status": status, "detail": detail}).encode()
     return Answer(status, {"Content-Type": "application/problem+json", **headers}, body)

@@ -1,4 +1,4 @@
-"""`pgo-agent serve` as a process, and what clients see of it."""
+"""Run `pgo-agent serve` as a process, and watch it from outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Serving:
-    """`pgo-agent serve` on a free loopback port; `headers` are sent with each request."""
+    """Run the command with `arguments` on a free loopback port; send `headers` with each request."""
 
     def __init__(self, folder: Path, *arguments: str | Path, headers: dict[str, str] | None = None) -> None:
         self._log = folder / "agent.log"
@@ -53,20 +53,20 @@ class Serving:
         return self._log.read_text()
 
     def post(self, profiler: str | dict[str, Any], seconds: int = 1, **rest: Any) -> httpx.Response:
-        """Request a profile; `profiler` is a name, or a whole value to send in its place."""
+        """Ask for a profile; `profiler` is a profiler's name in requests, or any other JSON value."""
         said = {profiler: None} if isinstance(profiler, str) else profiler
         return self.client.post("/profile/cpu", json={"profiler": said, "timeout_seconds": seconds, **rest})
 
     def wait_until_busy(self) -> None:
-        """Wait until a profile is being taken, and its profiler runs."""
+        """Return when a profile is being taken and its profiler runs."""
         self._wait_for(lambda: self.is_busy() and self.children())
 
     def wait_until_idle(self) -> None:
-        """Wait until no profile is being taken."""
+        """Return when no profile is being taken."""
         self._wait_for(lambda: not self.is_busy())
 
     def is_busy(self) -> bool:
-        """Return whether GET says that a profile is being taken."""
+        """Return True if GET says that a profile is being taken."""
         response = self.client.get("/profile/cpu")
         if response.status_code == 204:
             assert response.content == b""
@@ -91,7 +91,7 @@ class Serving:
 
 
 class Posting(threading.Thread):
-    """A POST that runs in the background of the test."""
+    """A POST that runs in the background."""
 
     def __init__(self, agent: Serving, *arguments: Any, **rest: Any) -> None:
         super().__init__()
@@ -103,13 +103,13 @@ class Posting(threading.Thread):
         self._answered = self._agent.post(*self._arguments, **self._rest)
 
     def response(self) -> httpx.Response:
-        """Wait for the answer, and return it."""
+        """Return the answer."""
         self.join(_PATIENCE_SECONDS)
         assert not self.is_alive()
         return self._answered
 
 
 def parsed(content: bytes) -> Profile:
-    """Return the profile in gzipped or bare bytes."""
+    """Parse a profile, gzipped or bare."""
     bare = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     return Profile.FromString(bare)

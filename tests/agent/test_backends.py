@@ -12,25 +12,30 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.bcc import Bcc
-from pgo_agent.backends.bpftrace import Bpftrace
-from pgo_agent.backends.choice import backends, choose, probe
-from pgo_agent.backends.perf import Perf
+from pgo_agent.backends import (
+    Backend,
+    Bcc,
+    Bpftrace,
+    Perf,
+    ProcessSampler,
+    SamplingRequest,
+    backends,
+    choose,
+    probe,
+)
 from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.recording import Recording, Stack
-from pgo_agent.process_sampler import ProcessSampler
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.sampling import wait_until_sampled
 from tests.agent.serving import AGENT, parsed
 from tests.cpu_meter import CpuMeter, children_of
 
-# So many samples that chance has no part in the outcome, of a program that gets a part of the time only, too.
+# Enough samples that the outcome isn't random, even if the program gets only a part of the time.
 FREQUENCY = 499
 SECONDS = 4.0
-# An ordinary user, but for reading what only root's files hold: the interpreter may be among these.
+# An ordinary user who may also read root's files, since the interpreter may be one of these.
 AS_NOBODY = (
     *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
     *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search", "--"),
@@ -55,7 +60,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def record(backend: Backend, names: tuple[str, ...] = (NAME,)) -> Recording:
-    return backend.record(Wanted(names, FREQUENCY), SECONDS, threading.Event())
+    return backend.record(SamplingRequest(names, FREQUENCY), SECONDS, threading.Event())
 
 
 def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
@@ -66,7 +71,7 @@ def symbols_of(binary: Path) -> dict[str, tuple[int, int]]:
 
 
 def functions_in(stack: Stack, binary: Path) -> list[str]:
-    """Return the functions of the binary in a stack, from its addresses alone."""
+    """Return the functions of the binary on a stack, from its addresses alone."""
     elf, known, found = Elf.read(binary), symbols_of(binary), []
     for frame in stack.frames:
         if frame.mapping and frame.mapping.file == str(binary):
@@ -94,11 +99,11 @@ def test_stacks_are_those_of_the_program(backend: Backend, binary: Path) -> None
     in_user_space: Counter[str] = Counter()
     for stack, (seen, _) in recording.stacks.items():
         callers[way := " ".join(functions_in(stack, binary))] += seen
-        # bpftrace has none of a sample now and then.
+        # bpftrace gives a sample without a stack now and then.
         in_user_space[way] += seen * any(frame.address < 1 << 63 for frame in stack.frames[:1])
     assert callers["inner middle spin main"] > 0.2 * count, callers
     assert sum(callers[way] for way in callers if way.endswith("spin main")) > 0.8 * count, callers
-    # From the kernel the way back is through libc's `stat`, which has no frame: it passes by `middle`.
+    # Between the kernel and `middle` is libc's `stat`, which has no frame, so `middle` is missing.
     known = sum(in_user_space[way] for way in in_user_space if way.endswith("middle spin main"))
     assert known > 0.8 * in_user_space.total(), callers
 
@@ -131,7 +136,7 @@ def test_other_threads_of_a_process_are_of_its_name_too(backend: Backend, binary
 
 
 def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) -> None:
-    """Each process lives for a moment, and most start after the profiler."""
+    """Each process runs only briefly, and most start after the profiler."""
     with running(binary, "forks") as process:
         recording = record(backend)
     assert len({stack.pid for stack in recording.stacks} - {process.pid}) > 5
@@ -146,7 +151,7 @@ def test_processes_that_come_and_go_are_in_it(backend: Backend, binary: Path) ->
 def test_a_program_in_a_container_is_what_its_processes_see(
     backend: Backend, binary: Path, tmp_path: Path
 ) -> None:
-    """Its path has another program here, and the agent may not read the container's files."""
+    """Another file is at the path here, and the agent can't enter the process's root, as from a container."""
     path, profile = tmp_path / NAME, tmp_path / "cpu.pb.gz"
     shutil.copy("/bin/ls", path)
     enter = 'mount -t tmpfs none "${1%/*}" && cp "$2" "$1" && exec "$1"'
@@ -181,7 +186,7 @@ def test_it_can_be_ended_early_and_leaves_no_process(backend: Backend, binary: P
 
         ending = threading.Thread(target=end)
         ending.start()
-        recording = backend.record(Wanted((NAME,), FREQUENCY), 600.0, ended)
+        recording = backend.record(SamplingRequest((NAME,), FREQUENCY), 600.0, ended)
         ending.join()
     assert recording.stacks
     assert recording.duration < 600e9
@@ -209,8 +214,8 @@ def test_no_process_is_left_when_the_agent_is_killed(backend: Backend, tmp_path:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("bcc", "has to run as root"),
-        ("bpftrace", "only runs as root"),
+        ("bcc", "works only as root"),
+        ("bpftrace", "works only as root"),
         ("perf", "kernel.perf_event_paranoid is"),
     ],
 )
@@ -260,4 +265,4 @@ def test_where_none_works_the_reason_for_each_is_told() -> None:
 @pytest.mark.parametrize("name", ["", "longer-than-15-bytes", 'a"b', "a\\b", "a\nb"])
 def test_a_name_that_no_process_has_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the name of a process"):
-        Wanted((name,), FREQUENCY)
+        SamplingRequest((name,), FREQUENCY)

@@ -1,4 +1,4 @@
-"""`pgo-agent capture` on the command line."""
+"""Test `pgo-agent capture` as a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends.choice import backends, choose
+from pgo_agent.backends import backends, choose
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
@@ -23,7 +23,7 @@ pytestmark = needs_gcc
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Yield a command line that profiles a busy program, with a profiler that works here."""
+    """Return the command for a busy program, with a profiler that works here."""
     try:
         works = choose([backends()[name] for name in ("perf", "bpftrace", "bcc")])
     except AgentError as error:

@@ -1,4 +1,4 @@
-"""`pgo-agent submit` on the command line, to a real HTTP server."""
+"""Test `pgo-agent submit` as a command, with a real HTTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against a real HTTP server on loopback whose answers each test writes down."""
+"""Test the client against a real HTTP server on loopback with scripted answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Submit = Callable[[Collector, bytes], None]
 
 @pytest.fixture(params=["sync", "async"])
 def submit(request: pytest.FixtureRequest) -> Submit:
-    """Return a function that submits: the blocking or the asynchronous one."""
+    """Return each of the two ways to submit."""
 
     def asynchronously(collector: Collector, profile: bytes) -> None:
         asyncio.run(collector.submit_async(profile))
@@ -247,7 +247,7 @@ def test_what_is_bare_is_gzipped_to_the_same_bytes_each_time(
         collector.submit(PROFILE)
     first, second = server.seen
     assert first.body == second.body
-    assert first.body[4:8] == bytes(4)  # the time that gzip notes
+    assert first.body[4:8] == bytes(4)  # the time in gzip's header
     assert len(first.body) < len(PROFILE)
 
 

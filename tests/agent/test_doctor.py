@@ -1,4 +1,4 @@
-"""`pgo-agent doctor` says of each part whether it works, and a real try agrees."""
+"""Test `pgo-agent doctor`: what it says of each part agrees with a try of that part."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_person_reads_it_line_by_line() -> None:
 
 
 def test_what_is_not_installed_is_named_with_its_package(tmp_path: Path) -> None:
-    """Its PATH has only the programs that start the profilers."""
+    """PATH has only the program that starts the profilers."""
     (tmp_path / "setpriv").symlink_to("/usr/bin/setpriv")
     found = findings(doctor("--json", path=str(tmp_path)))
     assert "apt-get install linux-perf" in found["perf"][1]

@@ -1,4 +1,4 @@
-"""Build ids and addresses of real binaries, compared with binutils."""
+"""Compare build ids and addresses of real binaries with binutils."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
 HEAD_BYTES, ENTRY_BYTES = 64, 56
 LOADED, NOTE = 1, 4
 NUMBERS = (0, 1, 3, 8, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
-# A library is read for its table of segments and its notes, which are in front.
+# Only the segment table and the notes of a library are read, which are at its beginning.
 REAL = [path.read_bytes()[: 1 << 16] for path in (Path("/bin/true"), *Path("/lib").glob("*/libc.so.6"))]
 
 
@@ -80,7 +80,7 @@ def entry(kind: int, offset: int, address: int, size: int, alignment: int = 4) -
 
 
 def elf(*entries: bytes, rest: bytes = b"", count: int | None = None) -> bytes:
-    """Return a binary: its table of segments comes first, then the rest."""
+    """Write a binary: the segment table first, then the rest."""
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     head += struct.pack("<HHIQQQIHH", 3, 62, 1, 0, HEAD_BYTES, 0, 0, HEAD_BYTES, ENTRY_BYTES)
     head += struct.pack("<HHHH", len(entries) if count is None else count, 0, 0, 0)
@@ -112,7 +112,7 @@ def test_segments_up_to_the_last_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(1 << 16) + 1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_a_large_note_costs_nothing(tmp_path: Path, size: int) -> None:
-    """The file is as large as the note says, if that is possible."""
+    """The file is as large as its header says, if that is possible."""
     with (file := tmp_path / "binary").open("wb") as writing:
         writing.write(elf(entry(NOTE, 0, 0, size)))
         if size < 1 << 40:

@@ -1,4 +1,4 @@
-"""The cost of importing the client into a program."""
+"""Test what importing the client costs a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parser of perf's output. The lines here are from perf 6.1, shortened."""
+"""Test parsing of the lines that perf prints. The lines are of perf 6.1, shortened."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_agent.errors import NotReadable, ToolFailed
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.native.perf_script import Sample, parse, read_recording, whole_recording
+from pgo_agent.native import native_profile
+from pgo_agent.native.external_tools import demangle
+from pgo_agent.native.perf_script import Sample, parse, read_samples, recording_of
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.native.symbols import demangled
 
 PRINTED = (Path(__file__).parents[1] / "testdata" / "perf-script.txt").read_text()
 KERNEL = Mapping("[kernel.kallsyms]", "e4f1", 0xFFFFFFFF81000000, 0x12090C8, 0xFFFFFFFF81000000)
@@ -45,7 +45,7 @@ def test_frames_are_addresses_in_memory_and_callers_those_of_their_calls() -> No
         Frame(0x55C355717500, BINARY, "operator new(int)"),
         Frame(0x55C3557181FF, BINARY, ""),
     )
-    # A leaf in no file stays: otherwise its caller would be the leaf.
+    # A leaf in no file stays; otherwise its caller would become the leaf.
     assert second == (
         Frame(0x55C355700000, None, ""),
         Frame(0x55C355717000, BINARY, "main"),
@@ -78,7 +78,7 @@ def test_a_sample_has_the_name_of_its_process_as_it_was_then() -> None:
     [
         (
             "json  1/1  2.000000000:     1 cycles:ppp: \n\t 10 main (/a)\n",
-            "of cycles: record with -e cpu-clock",
+            "of cycles, not of CPU time: record with -e cpu-clock",
         ),
         ("json  1/1  2.000000000:     1 cpu-clock:      10 main (/a)\n", "has no stacks: record with -g"),
         ("json  1/1  2.000000000:     1 cpu-clock: \nmain\n", "not a frame of perf script: 'main'"),
@@ -110,7 +110,7 @@ def test_numbers_that_perf_would_not_print_are_refused(printed: str) -> None:
 
 @pytest.mark.parametrize(("start", "size"), [(BEYOND, "1"), ("1", BEYOND), (LAST, "1"), ("1", LAST)])
 def test_a_mapping_beyond_all_addresses_is_none(start: str, size: str) -> None:
-    """A thread or a file may have a name that looks like a line of perf."""
+    """The name of a thread or file may look like a line of perf."""
     printed = (
         f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x{start}(0x{size}) @ 0 00:00 0 0]: r-xp /a\n"
         "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n"
@@ -119,7 +119,7 @@ def test_a_mapping_beyond_all_addresses_is_none(start: str, size: str) -> None:
 
 
 def test_a_caller_at_the_first_byte_of_a_file_has_an_address() -> None:
-    """Programs choose the addresses on their stacks."""
+    """Programs choose the content of their stacks."""
     printed = "x  1/1  2.000000000:     1 cpu-clock: \n\t 10 main (/a)\n\t 0 main (/a)\n"
     ((leaf, caller),) = (sample.stack.frames for sample in samples_in(printed))
     assert (leaf.address, caller.address) == (0x10, 0)
@@ -127,7 +127,7 @@ def test_a_caller_at_the_first_byte_of_a_file_has_an_address() -> None:
 
 def test_times_add_up_to_no_more_than_a_profile_has_room_for() -> None:
     stack = Stack("x", 1, 1, ())
-    recording = Recording.of(1, 2, 3, [(stack, 1 << 62, (1 << 63) - 1)] * 3)
+    recording = Recording.from_samples(1, 2, 3, [(stack, 1 << 62, (1 << 63) - 1)] * 3)
     assert recording.stacks == {stack: ((1 << 63) - 1, (1 << 63) - 1)}
 
 
@@ -141,7 +141,7 @@ numbers = st.integers(0, 1 << 70) | st.sampled_from([0, (1 << 63) - 1, (1 << 64)
     lines=st.permutations(range(12)),
 )
 def test_changed_lines_are_read_or_refused(changed: list[tuple[int, str]], lines: list[int]) -> None:
-    """Numbers are replaced, and the first lines are reordered."""
+    """Numbers are swapped, and the first lines are in another order."""
     pieces = re.split(r"((?<![a-z])[0-9a-f]{2,}|\d+)", PRINTED)
     for at, text in changed:
         pieces[(2 * at + 1) % (len(pieces) - 1)] = text
@@ -161,12 +161,12 @@ def test_the_largest_numbers_that_are_read_go_into_a_profile() -> None:
         f"x 1/1 0.0: PERF_RECORD_MMAP2 1/1: [0x1(0x{'f' * 15}d) @ 0 00:00 0 0]: r-xp /a\n"
         f"x  -1/9999999999  999999999.000000000: 999999999999 cpu-clock: \n\t {LAST} a (/a)\n\t 0 a (/a)\n\n"
     )
-    assert native_profile(whole_recording(samples_in(printed), 1))
+    assert native_profile(recording_of(samples_in(printed), 1))
 
 
 @pytest.mark.skipif(shutil.which("llvm-cxxfilt") is None, reason="llvm-cxxfilt (llvm) is missing")
 def test_a_name_of_several_lines_stays_as_it_is() -> None:
-    assert demangled(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
+    assert demangle(["_Z1fv", "_Z1gv\n_Z1hv", "plain"]) == {
         "_Z1fv": "f()",
         "_Z1gv\n_Z1hv": "_Z1gv\n_Z1hv",
         "plain": "plain",
@@ -178,13 +178,13 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     file.write_bytes(b"no recording")
     with pytest.raises(ToolFailed, match=r"^perf: incompatible file format"):
-        read_recording(file)
+        read_samples(file)
 
 
 def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolFailed, match=r"^perf: it is not installed \(Debian's package: linux-perf\)$"):
-        read_recording(tmp_path / "perf.data")
+        read_samples(tmp_path / "perf.data")
 
 
 @pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
@@ -194,4 +194,4 @@ def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
         ["perf", "record", "-q", "-B", "-e", "cpu-clock", "-o", file, "ls", "-R", "/usr/bin"], check=True
     )
     with pytest.raises(NotReadable, match="record with -g"):
-        read_recording(file)
+        read_samples(file)

@@ -1,4 +1,4 @@
-"""A program that profiles itself continuously: rounds, faults of the collector, forks and exits."""
+"""Test a program that profiles itself: rounds, faults of the collector, forks and exits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 120.0
 
 
 class Numbers:
-    """A sampler whose profiles are numbers from 1; it notes whether it ever ran twice at once."""
+    """A sampler whose profiles are numbers, from 1. It records whether two calls ever overlap."""
 
     def __init__(self, *, fails: int = 0) -> None:
         self.rounds = 0
@@ -41,7 +41,7 @@ class Numbers:
 
 
 class Begun:
-    """The default sampler of a program; the event `has` is set when it begins."""
+    """The default sampler; it sets an event when it begins."""
 
     def __init__(self) -> None:
         self.has = Event()
@@ -59,7 +59,7 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 def functions(profiles: list[bytes]) -> set[bytes]:
-    """Return the names of functions, and all other strings, in pprof profiles."""
+    """Return the strings of pprof profiles."""
     return {text for profile in profiles for text in Profile.FromString(profile).string_table}
 
 
@@ -82,7 +82,7 @@ def spool(tmp_path: Path) -> DiskSpool:
 def quick(
     collector: Collector, spool: DiskSpool | None = None, sampler: Numbers | None = None
 ) -> ContinuousProfiler:
-    """Return a profiler whose waits are too short for a test to notice."""
+    """Return a client whose waits are too short to slow a test."""
     return ContinuousProfiler(
         collector, spool=spool, sampler=sampler or Numbers(), every=0.05, duration=0.01, jitter=0
     )
@@ -94,7 +94,7 @@ def test_profiles_of_the_process_arrive_round_after_round(
     profiler = ContinuousProfiler(collector, every=0.4, duration=0.3, jitter=0)
     here = b"tests.agent.test_profiler.eventually"
     with profiler:
-        # It is busy, in how many of its rounds is up to the machine.
+        # The program is busy; in how many of its rounds depends on the machine.
         eventually(
             lambda: sum(range(1_000_000)) > 0 and here in functions([seen.profile for seen in server.seen])
         )
@@ -120,7 +120,7 @@ def test_a_second_profiler_does_not_begin(collector: Collector, caplog: pytest.L
     with quick(collector, sampler=first), quick(collector, sampler=second):
         eventually(lambda: first.rounds >= 3)
     assert second.rounds == 0
-    assert "another profiler runs" in caplog.text
+    assert "another profiler is running" in caplog.text
 
 
 def test_it_can_be_started_again(server: ScriptedServer, collector: Collector) -> None:
@@ -177,7 +177,7 @@ def test_what_is_taken_in_an_outage_arrives_after_it(
         server.then = Answer(204)
         eventually(lambda: profiler.outbox.sent >= 6)
     numbers = [number for number in arrived(server) if number]
-    # A collector counts once what comes twice, as after an answer that got lost.
+    # A collector counts a profile once even if it arrives twice, as after a lost answer.
     assert list(dict.fromkeys(numbers))[:6] == [1, 2, 3, 4, 5, 6]
     assert not spool.dropped
     assert profiler.failures == 0
@@ -233,7 +233,7 @@ def test_without_a_spool_a_profile_is_sent_or_counted_as_lost(
         eventually(lambda: bool(arrived(server)))
     assert arrived(server)[0] == 3
     assert profiler.outbox.spool.dropped[Dropped.REFUSED] == 1
-    # The last may have been cut short by the end.
+    # The exit may have cut the last one short.
     assert profiler.outbox.spool.dropped[Dropped.UNSENT] in {1, 2}
 
 
@@ -338,7 +338,7 @@ def test_a_forked_child_profiles_itself_too(server: ScriptedServer, tmp_path: Pa
     found = [functions([seen.profile]) for seen in server.seen]
     assert any(b"__main__.in_child" in names for names in found)
     assert any(b"__main__.in_parent" in names for names in found)
-    # Each process samples itself alone.
+    # Each process samples only itself.
     later = [names for names in found if b"__main__.in_child" in names]
     assert not any(b"__main__.in_parent" in names for names in later)
 

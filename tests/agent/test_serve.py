@@ -1,4 +1,4 @@
-"""The REST API of `pgo-agent serve`, route by route: a real agent, real profilers, a busy program."""
+"""Test the REST API of `pgo-agent serve` with a real agent, real profilers and a busy program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from pgo_agent.backends.choice import backends, choose, probe
+from pgo_agent.backends import backends, choose, probe
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
@@ -29,7 +29,7 @@ KEY = "of-the-agent"
 
 @pytest.fixture(scope="module")
 def quick() -> str:
-    """Return the name of a profiler that works here and starts quickly."""
+    """Return the request name of a profiler that works here and starts fast."""
     known = backends()
     try:
         return IN_REQUESTS[choose(known[name] for name in ("perf", "bpftrace", "bcc")).name]
@@ -61,7 +61,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory, program: subprocess.Popen[
 
 @pytest.fixture
 def agent(serving: Serving) -> Iterator[Serving]:
-    """Yield the agent of all tests; check that it is idle before and after each test."""
+    """Provide one agent for all tests, idle before and after each."""
     yield serving
     serving.wait_until_idle()
     assert serving.children() == []
@@ -190,9 +190,9 @@ def test_other_paths_and_methods_are_not_there(agent: Serving) -> None:
 
 @pytest.mark.parametrize("name", IN_REQUESTS)
 def test_while_one_runs_another_is_409_and_delete_ends_it(agent: Serving, name: str) -> None:
-    """GET before, meanwhile and after is asked by the fixture and by `Posting`.
+    """The fixture and `Posting` send GET before, during and after.
 
-    It is ended while the profiler starts: bcc still compiles.
+    DELETE comes while the profiler starts: bcc is still compiling.
     """
     needs(name)
     posting = Posting(agent, IN_REQUESTS[name], 60)
@@ -269,7 +269,7 @@ def test_no_sample_is_500_with_what_to_look_for(tmp_path: Path, quick: str) -> N
         response = agent.post(quick)
     assert response.status_code == 500
     assert response.json() == (
-        "Failed to generate pprof data: no sample: no process named no-such-program runs, "
+        "Failed to generate pprof data: no samples: no process named no-such-program runs, "
         "or none took any CPU time"
     )
 
@@ -307,7 +307,7 @@ def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:
         (["--bind", ":0"], "needs a key: --key-file"),
         (["--bind", "[::]:0"], "needs a key: --key-file"),
         (["--bind", "127.0.0.1"], "not host:port"),
-        (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "is to be a key, and is empty"),
+        (["--bind", "127.0.0.1:0", "--key-file", os.devnull], "the first line is empty"),
         (["--url", "http://127.0.0.1:1"], "--url needs --submit-key-file"),
         (["--executable", "longer-than-15-bytes"], "not the name of a process"),
         (["--frequency", "1001"], "1 to 1000"),

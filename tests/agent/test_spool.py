@@ -1,4 +1,4 @@
-"""The spool on a real disk: the order of profiles, its bounds, and what happens after failures."""
+"""Test spooled profiles on a real disk: order, bounds, damage and faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pgo_agent import CollectorUnavailable, DiskSpool, Dropped, SubmitRefused
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable
-from pgo_agent.spooled import pack, unpack
+from pgo_agent.spool import pack, unpack
 
 UPLOADS = [Upload(f"profile {number}".encode() * 50, (("service", "shop"),)) for number in range(6)]
 SIZE = len(pack(UPLOADS[0]))
@@ -136,7 +136,7 @@ def test_a_clock_that_steps_back_changes_no_order_and_drops_nothing(folder: Path
     spool = DiskSpool(folder, max_age=3600)
     filled(spool, UPLOADS[0])
     (first,) = files(folder)
-    # As if it had come a year ahead of time, before the clock was set right.
+    # As if it had arrived before the clock, which was a year ahead, was corrected.
     first.rename(folder / f"{time.time_ns() + 365 * 86400 * 10**9:020}.profile")
     filled(spool, *UPLOADS[1:])
     assert drained(spool) == UPLOADS
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_made_is_only_logged(
     spool = DiskSpool(tmp_path / "file" / "spool")
     with caplog.at_level(logging.WARNING):
         assert not spool.put(UPLOADS[0])
-    assert "can't be kept" in caplog.text
+    assert "cannot keep" in caplog.text
     assert drained(spool) == []
 
 
@@ -217,7 +217,7 @@ def drain_into(folder: Path, taken: Path) -> None:
 
 
 def test_processes_share_a_folder(folder: Path, tmp_path: Path) -> None:
-    """Three processes write and two send, all at once; each profile is sent by one of them."""
+    """Three processes write and two send at the same time; each profile is sent by one of them."""
     context = multiprocessing.get_context("spawn")
     taken = [tmp_path / "first", tmp_path / "second"]
     writers = [context.Process(target=put_many, args=(folder, first)) for first in (0, 100, 200)]

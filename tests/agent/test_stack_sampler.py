@@ -1,4 +1,4 @@
-"""Profiles of Python threads in pprof's format: their stacks, and the CPU time that they take."""
+"""Test profiles of Python threads: their stacks and their CPU time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sleeper:
 
 @contextmanager
 def running(*bodies: Callable[[Event], None]) -> Iterator[None]:
-    """Run each function on its own thread within the block."""
+    """Run each function on a thread of its own."""
     ended = Event()
     threads = [threading.Thread(target=body, args=(ended,)) for body in bodies]
     for thread in threads:
@@ -60,7 +60,7 @@ def parsed(profile: bytes) -> Profile:
 
 
 def stacks(profile: Profile) -> list[tuple[list[Frame], list[int]]]:
-    """Return the frames of each sample, the innermost first, and its values."""
+    """Return the frames, innermost first, and the values of each sample."""
     text = [string.decode() for string in profile.string_table]
     functions = {of.id: (text[of.name], text[of.filename], of.start_line) for of in profile.function}
     lines = {of.id: of.line for of in profile.location}
@@ -74,7 +74,7 @@ def stacks(profile: Profile) -> list[tuple[list[Frame], list[int]]]:
 
 
 def sampled(rate: float = 100.0) -> Profile:
-    """Return a profile of half a second of CPU time, however long that takes."""
+    """Use half a second of CPU time, however long that takes."""
     with when_taken(0.5) as enough:
         return parsed(StackSampler(rate).sample(600.0, enough))
 
@@ -115,7 +115,7 @@ def test_the_header_and_the_values_are_those_of_a_cpu_profile() -> None:
 def test_threads_that_sleep_and_the_sampler_itself_are_not_in_it() -> None:
     sleeper = Sleeper()
     with running(spin, sleeper.sleep):
-        # What it takes to get there is its own.
+        # The sampler's own work isn't in the profile.
         assert sleeper.sleeps.wait(60)
         frames = [frame[0] for stack, _ in stacks(sampled(rate=1000.0)) for frame in stack]
     assert f"{__name__}.spin" in frames

@@ -1,4 +1,4 @@
-"""The catalog of a million profiles: how long it takes to find a few of them."""
+"""A catalog of a million profiles: how long it takes to find a few of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TIMES = 200
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     count = rig.count(_PROFILES)
     path = rig.scratch / "catalog.sqlite3"
     began, cpu = time.perf_counter(), time.process_time()
@@ -64,16 +64,16 @@ def sections(rig: Rig) -> list[Section]:
             "A catalog of a million profiles",
             f"""{table(("a service's profiles of a type, label and day", "asked", "median", "99 %"), rows)}
 
-{count:,} profiles of {len(_SERIES):,} series, that is of {len(_SERVICES)} services in {len(_REGIONS)} regions
-with {len(_INSTANCES)} instances in each, over {_DAYS} days. It is another region and day each time.
-On the clock, in the process. The file has {size:.0f} bytes a profile; to add one took
+{count:,} profiles of {len(_SERIES):,} series: {len(_SERVICES)} services in {len(_REGIONS)} regions with
+{len(_INSTANCES)} instances in each, over {_DAYS} days. The region and the day are different each time.
+Times are by the clock, in the process. The file has {size:.0f} bytes a profile; adding one took
 {1000 * cpu / count:.2f} ms of CPU, {_BATCH:,} at a time.""",
         )
     ]
 
 
 def _profiles(count: int) -> Iterator[tuple[BlobName, Facts]]:
-    """Of one series after another, over and over, at times that are spread over the days."""
+    """Yield profiles of one series after another, again and again, at times spread over the days."""
     for number in range(count):
         digest = hashlib.sha256(number.to_bytes(4)).hexdigest()
         time_nanos = (_DAYS * _DAY * number) // count or 1

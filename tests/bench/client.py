@@ -1,4 +1,4 @@
-"""What a program pays to have the agent's client in it."""
+"""The overhead of the agent's client in a program."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.bench.report import Section, seconds, table
 from tests.bench.rig import ROOT, Rig
 
 _ROUNDS = 21
-# Its own memory, without that of the process that started it.
+# The memory of the process itself, without that of its parent.
 _STATUS = "print(open('/proc/self/status').read())"
 _PROGRAMS = {"with": "import pgo_agent", "without": "pass"}
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     ran = {name: partial(_cost, program) for name, program in _PROGRAMS.items()}
     costs = in_turns("client", rig.rounds(_ROUNDS), ran)
     more = [having - lacking for having, lacking in zip(costs["with"], costs["without"], strict=True)]
@@ -31,7 +31,7 @@ def sections(rig: Rig) -> list[Section]:
             "The client in a program",
             f"""{table(head, rows)}
 
-What a Python program that imports the client and ends takes more than one that does nothing.""",
+The additional cost of a Python program that imports the client and ends, over one that does nothing.""",
         )
     ]
 

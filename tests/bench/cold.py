@@ -1,4 +1,4 @@
-"""Merges from nothing: the command beside `pprof`, and the work without the start of a process."""
+"""Cold merges: the command beside `pprof`, and the work without starting a process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.bench.rig import ENGINE, ROOT, Rig
 PROCESSES = "Cold: whole processes"
 COMMANDS = "Cold: whole processes, Go's as it is typed"
 WORK = "Cold: in one process"
-# So many of the cases are decided by what a process costs before it does anything.
+# In this many cases the cost of starting a process decides.
 _STARTS_DECIDE = 2
 _HEAD = ("Go ÷ ours: CPU", "clock", "memory", "ours: CPU", "clock", "memory", "Go: CPU", "clock", "memory")
 
 
 class Case(NamedTuple):
-    """What is asked of the whole process, and of its work alone: of CPU; with two processes, of the clock."""
+    """The targets for the whole process and for its work alone: CPU, or wall clock with two processes."""
 
     name: str
     folder: Path
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 def cases(rig: Rig) -> list[Case]:
-    """From small to large."""
+    """Return the cases, from small to large."""
     real = rig.real
     return [
         Case("10", real, rig.count(10), 7, "≥ 0.5", "≥ 2"),
@@ -48,7 +48,7 @@ def cases(rig: Rig) -> list[Case]:
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures all tables."""
+    """Measure all tables."""
     return [_processes(rig), _commands(rig), _work(rig)]
 
 
@@ -61,9 +61,10 @@ def _processes(rig: Rig) -> Section:
         PROCESSES,
         f"""{table(("profiles", "asked", *_HEAD), rows)}
 
-`pprof-merge` beside `pprof -symbolize=none -proto`, the program that `go tool pprof` runs, started without
-the `go` command before it. Go's parses on all cores at once, ours on one, unless it says 2 processes; the
-memory is then that of the larger one. What is asked is of CPU; of 2 processes, of the clock.""",
+`pprof-merge` beside `pprof -symbolize=none -proto`, the program that `go tool pprof` runs, started
+directly and not by the `go` command. Go's program parses on all cores at once, ours on one core unless
+the row says 2 processes; the memory is then the larger one's. The target is for CPU, and for the clock
+with 2 processes.""",
     )
 
 
@@ -76,8 +77,9 @@ def _commands(rig: Rig) -> Section:
         COMMANDS,
         f"""{table(("profiles", "asked", *_HEAD), rows)}
 
-`pprof-merge` beside `go tool pprof -symbolize=none -proto` as one types it, for as few profiles as the start
-decides about: since Go 1.25 the `go` command looks each time whether the program has to be built anew.""",
+`pprof-merge` beside `go tool pprof -symbolize=none -proto`, as typed at a prompt, for so few profiles
+that the start dominates: since Go 1.25 the `go` command checks each time whether it has to rebuild the
+program.""",
     )
 
 
@@ -121,10 +123,10 @@ def _work(rig: Rig) -> Section:
         WORK,
         f"""{table(("profiles", "asked", *_HEAD), rows)}
 
-From files to bytes, but without the start of the process: what the command does, beside Go's `Parse`, `Merge`
-and `Write` one after another, as pgo-fleet does it. The memory is that of all the process.
+From files to bytes, without the start of the process: the work of the command, beside Go's `Parse`,
+`Merge` and `Write` one after another, as in pgo-fleet. The memory is the whole process's.
 
-The floor is what inflating the inputs takes, and no more:
+The lower bound is the cost of inflating the inputs alone:
 
 {table(("profiles", "ours: inflating", "of ours", "Go: inflating", "of Go's"), floors)}""",
     )

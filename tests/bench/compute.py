@@ -1,4 +1,4 @@
-"""The compute profiler on PostgreSQL under pgbench: what it costs the queries, and what a profile takes."""
+"""The compute profiler on PostgreSQL under pgbench: its overhead for queries, and the cost of a profile."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.choice import backends
+from pgo_agent.backends import Backend, SamplingRequest, backends
 
 from tests.bench.measure import progress, run
 from tests.bench.report import Section, seconds, table
@@ -28,7 +27,7 @@ _FREQUENCY = 99
 _ROUNDS = 5
 _SECONDS = 8
 _CAPTURE_SECONDS = 60
-# bcc compiles for some seconds before it samples.
+# bcc compiles for some seconds before it takes samples.
 _WARM_SECONDS = {"bcc": 8.0, "perf": 2.0, "bpftrace": 3.0}
 _BARE = {
     "bcc": ("profile-bpfcc", "-f", "-F", str(_FREQUENCY)),
@@ -42,7 +41,7 @@ _BARE = {
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures both tables."""
+    """Measure both tables."""
     with running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
         return [_overhead(rig, cluster), _finishing(rig, cluster)]
 
@@ -54,7 +53,7 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         if shutil.which(_BARE[name][0]):
             contenders[f"bare {name}"] = partial(_bare, name, rig.scratch)
     ratios: dict[str, list[float]] = {name: [] for name in contenders}
-    _cost(cluster, nullcontext, rig)  # fills its caches
+    _cost(cluster, nullcontext, rig)  # fill its caches
     order = [*contenders]
     for _ in range(rig.rounds(_ROUNDS)):
         costs = {name: _cost(cluster, contenders[name], rig) for name in order}
@@ -71,15 +70,15 @@ def _overhead(rig: Rig, cluster: Cluster) -> Section:
         "The compute profiler: what it costs PostgreSQL",
         f"""{table(head, rows)}
 
-CPU time of PostgreSQL's processes, by the transactions of `pgbench -S` with 2 clients, at
-{_FREQUENCY} Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, in which all
-take turns, and between brackets the least and the most. The bare tools are `profile-bpfcc`,
-`perf record -a` and a `bpftrace` of one line.""",
+CPU time of PostgreSQL's processes for each transaction of `pgbench -S` with 2 clients, at {_FREQUENCY}
+Hz: the median of {rig.rounds(_ROUNDS)} rounds of {_run_seconds(rig)} s each, taken in turns, with the
+lowest and the highest in brackets. The bare tools are `profile-bpfcc`, `perf record -a` and a one-line
+`bpftrace`.""",
     )
 
 
 def _spread(ratios: Mapping[str, list[float]], name: str) -> str:
-    """The median, the least and the most."""
+    """Return the median, the minimum and the maximum, as text."""
     of = ratios.get(name)
     return f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f})" if of else "not installed"
 
@@ -89,7 +88,7 @@ def _run_seconds(rig: Rig) -> int:
 
 
 def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object]], rig: Rig) -> float:
-    """The CPU time of PostgreSQL for one transaction (s), while it is profiled."""
+    """Return PostgreSQL's CPU time for one transaction (s), while it is profiled."""
     with profiled():
         meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
         before = meter.taken()
@@ -106,7 +105,9 @@ def _cost(cluster: Cluster, profiled: Callable[[], AbstractContextManager[object
 @contextmanager
 def _ours(backend: Backend) -> Iterator[None]:
     ended = threading.Event()
-    thread = threading.Thread(target=backend.record, args=(Wanted(("postgres",), _FREQUENCY), 600.0, ended))
+    thread = threading.Thread(
+        target=backend.record, args=(SamplingRequest(("postgres",), _FREQUENCY), 600.0, ended)
+    )
     thread.start()
     time.sleep(_WARM_SECONDS[backend.name])
     try:
@@ -126,7 +127,7 @@ def _bare(name: str, scratch: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # It has nothing to say that is of use here, and bpftrace misses signals.
+            # Its output isn't used, and bpftrace may miss a signal.
             tool.kill()
 
 

@@ -1,8 +1,8 @@
-"""The profiles that the benchmarks merge: real ones, again and again with later times.
+"""The profiles that the benchmarks merge: copies of real ones with later times.
 
-A copy differs from its source in its time alone, and in no byte of its layout, since the layout decides how
-fast a profile is read. As a program, `corpus.py FOLDER COUNT SOURCE ...` makes a folder of them: another
-process than the one that measures, which must stay small.
+A copy differs from its source in its time only, and has the same layout, since the layout decides how fast a
+profile is read. `corpus.py FOLDER COUNT SOURCE ...` makes a folder of them in a process of its own, since the
+measuring process must stay small.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _TIME_NANOS = wire.tag(9, wire.VARINT)
 
 
 class Source(NamedTuple):
-    """A bare protobuf around its time in ns, which is left out of both parts."""
+    """A bare protobuf, as the two parts before and after its time in ns."""
 
     before: bytes
     time: int
     after: bytes
 
     def later(self, nanoseconds: int) -> bytes:
-        """The profile, gzipped as Go's runtime does it: at its fastest."""
+        """Return the profile with a later time, gzipped as Go's runtime does it: at the fastest level."""
         time = wire.number(9, self.time + nanoseconds)
         return zlib.compress(self.before + time + self.after, 1, zlib.MAX_WBITS | 16)
 
 
 def find(folder: Path) -> list[Path]:
-    """All profiles of a folder, in an order that mixes the programs and is the same everywhere."""
+    """Return all profiles of a folder, in a fixed order that mixes the programs."""
     files = [file for file in folder.resolve().rglob("*.gz") if file.is_file()]
     if not files:
         raise SystemExit(f"{folder}: no *.gz in there")
@@ -45,7 +45,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def make(files: list[Path], count: int, folder: Path) -> None:
-    """Writes `count` profiles to a new folder, named in order: round the sources, a minute after another."""
+    """Write `count` profiles to a new folder: the sources in turn, one minute apart, named in order."""
     folder.mkdir()
     sources = [_source(gzip.decompress(file.read_bytes())) for file in files]
     for number, source in enumerate(islice(cycle(sources), count)):
@@ -53,7 +53,7 @@ def make(files: list[Path], count: int, folder: Path) -> None:
 
 
 def describe(files: list[Path]) -> str:
-    """How many, and how large."""
+    """Return the number and the size of the files, as text."""
     inflated = [len(gzip.decompress(file.read_bytes())) for file in files]
     gzipped = [file.stat().st_size for file in files]
     return (
@@ -76,7 +76,7 @@ def _source(protobuf: bytes) -> Source:
 
 
 def _varint(protobuf: bytes, position: int) -> tuple[int, int]:
-    """The number that begins there, and where the next byte is."""
+    """Return the varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = protobuf[position]

@@ -1,11 +1,11 @@
-"""Our side of the benchmarks, in a process that runs already: as gobench.go does it for Go.
+"""Our side of the benchmarks, within one process; gobench.go is Go's side.
 
-    engine.py merge FOLDER COUNT REPEAT [PROCESSES]  what the command `pprof-merge` does, but for its start
-    engine.py inflate FOLDER COUNT REPEAT            read and inflate them, and no more
-    engine.py submit FOLDER COUNT                    decode and intern, a profile at a time
-    engine.py warm FOLDER COUNT REPEAT               merges of a collection that has them all
+    engine.py merge FOLDER COUNT REPEAT [PROCESSES]  do the work of the command `pprof-merge`, without its
+    start engine.py inflate FOLDER COUNT REPEAT            read and inflate the profiles only engine.py submit
+    FOLDER COUNT                    decode and intern one profile at a time engine.py warm FOLDER COUNT REPEAT
+    merge a collection that has all profiles
 
-Profiles are the first COUNT files of the folder by name. Seconds are printed as JSON.
+The profiles are the first COUNT files of the folder by name. Prints the seconds as JSON.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _WARM_FORMATS = ("pprof", "go")
 
 
 def _cpu_seconds() -> float:
-    """Of this process, and of those that it started and that have ended."""
+    """Return the CPU time of this process, and of its children that have ended."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _measured(work: Callable[[], object]) -> Cost:
-    gc.collect()  # nobody pays for the garbage of the one before
+    gc.collect()  # no run pays for the garbage of the one before
     cpu, wall = _cpu_seconds(), time.perf_counter()
     work()
     return {"cpu": _cpu_seconds() - cpu, "wall": time.perf_counter() - wall}
@@ -73,7 +73,7 @@ def _submit(files: list[Path]) -> list[float]:
 
 
 def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[Cost]]:
-    """What is asked of a collection, and in which format, time after time: nothing is asked for twice."""
+    """Measure merges of a collection, format by format; no selection is asked for twice."""
     collection = Collection()
     taking_in = _measured(lambda: list(collection.extend(file.read_bytes() for file in files[:count])))
     costs = {"all are taken in": [taking_in]}

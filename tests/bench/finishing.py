@@ -1,6 +1,6 @@
-"""What it takes from the last sample to the profile: `python -m tests.bench.finishing BACKEND SECONDS FILE`.
+"""The cost from the last sample to the profile: `python -m tests.bench.finishing BACKEND SECONDS FILE`.
 
-Prints the CPU time of the agent and its profiler (s), and how many samples there were.
+Prints the CPU time of the agent and its profiler (s), and the number of samples.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import threading
 import time
 from pathlib import Path
 
-from pgo_agent.backends.choice import backends
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.process_sampler import ProcessSampler
+from pgo_agent.backends import ProcessSampler, backends
+from pgo_agent.native import native_profile
 
 from tests.agent.sampling import wait_until_begun
 from tests.cpu_meter import CpuMeter
 
 
 class _Ending(threading.Event):
-    """Set when the profiler has sampled for a while, `taken` being the CPU time (s) of both until then."""
+    """An event that is set when sampling ends; `taken` is the CPU time (s) of both processes until then."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class _Ending(threading.Event):
 
 
 def main() -> None:
-    """Measures it once."""
+    """Measure it once."""
     name, seconds, file = sys.argv[1:]
     ending = _Ending(float(seconds))
     recording = ProcessSampler(backends()[name], ("postgres",)).record(600 + float(seconds), ending)

@@ -1,4 +1,4 @@
-"""A collector with the profiles of one service from 16 instances, and what it is asked for."""
+"""A collector with the profiles of one service from 16 instances, and the requests to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPAN = dt.timedelta(days=8)
 
 
 class Fleet:
-    """Of the files `stored` are submitted at first; `more` gives one of the others each time."""
+    """The profiles to submit: `stored` at first, and `more` one by one."""
 
     def __init__(self, server: Server, files: Sequence[Path], stored: int) -> None:
         self.server = server
@@ -30,22 +30,22 @@ class Fleet:
         self._random = seeded(1)
 
     def load(self) -> None:
-        """Submits what is to be stored, over a few connections at once."""
+        """Submit the stored profiles, over a few connections at once."""
         with ThreadPoolExecutor(_CLIENTS) as clients:
             list(
                 clients.map(self._submit_all, (self._stored[client::_CLIENTS] for client in range(_CLIENTS)))
             )
 
     def more(self) -> Request:
-        """Submits a profile that wasn't there."""
+        """Submit a new profile."""
         return _submit(*next(self._others))
 
     def all(self, format_: str = "pprof", etag: str = "") -> Request:
-        """Asks for the merge of all, for the span that they were taken in."""
+        """Return a request for the merge of all profiles, by the time span in which they were taken."""
         return self._merge({"format": format_}, etag)
 
     def any_half(self, format_: str = "pprof") -> Request:
-        """Asks for the merge of what half of the instances sent, another half each time."""
+        """Return a request for the merge of half of the instances, a different half each time."""
         half = self._random.sample(_INSTANCES, len(_INSTANCES) // 2)
         return self._merge({"format": format_, "labels": f"instance={'|'.join(half)}"})
 

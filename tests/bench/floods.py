@@ -1,4 +1,4 @@
-"""Floods: what clients without a key, or with stalled bodies, cost the server and those who ask meanwhile."""
+"""Floods: what clients without a key, or with stalled bodies, cost the server and other clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STALLED = 300
 _STALLED_BYTES = 500 << 10
 _SIGN_INS = 300
 _HEAD = b"GET /healthz HTTP/1.1\r\nHost: collector\r\n"
-# How long the connections of a crowd stay, and others are served.
+# How long a crowd keeps its connections while others are served.
 _STAY_SECONDS = 3.0
 _REST_SECONDS = 3.0
 _PAUSE = 0.05
@@ -37,8 +37,10 @@ Attack = Callable[[Server, int], None]
 
 
 class Cost(NamedTuple):
-    """What an attack cost: MiB that the server process grew at most, and those left after it; the longest
-    that /healthz took on a new connection, in seconds; how many submits failed of how many.
+    """The cost of an attack.
+
+    It has the memory that the server process grew by at most, and that it kept afterwards (MiB); the longest
+    time that /healthz took on a new connection (s); and how many submits failed, of how many.
     """
 
     grown: float
@@ -49,7 +51,7 @@ class Cost(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures each attack on a server of its own."""
+    """Measure each attack on a server of its own."""
     rows: list[list[str]] = []
     for name, attack in ATTACKS.items():
         cost = cost_of(rig.scratch / f"floods-{len(rows)}", attack, rig.scale)
@@ -68,15 +70,15 @@ def sections(rig: Rig) -> list[Section]:
             TITLE,
             f"""{table(head_, rows)}
 
-Each on a server of its own, which can have {_DESCRIPTORS:,} file descriptors. Memory is by how much the
-server process grew, and what of that is left {_REST_SECONDS:g} s after the attack. Meanwhile another client
-asks for `/healthz` and submits, each time on a new connection.""",
+Each attack runs on a server of its own with {_DESCRIPTORS:,} file descriptors. Memory is how much the
+server process grew, and how much of that is left {_REST_SECONDS:g} s after the attack. Meanwhile another
+client asks for `/healthz` and submits, each time on a new connection.""",
         )
     ]
 
 
 def cost_of(home: Path, attack: Attack, scale: int = 1) -> Cost:
-    """Measures an attack."""
+    """Measure an attack."""
     with LimitedServer(home, _DESCRIPTORS) as server:
         for number in range(20):
             server.submit(profile_of(f"before {number}"))
@@ -94,7 +96,7 @@ def cost_of(home: Path, attack: Attack, scale: int = 1) -> Cost:
 
 
 class _Asked:
-    """What the client that isn't part of the attack saw."""
+    """The measurements of a client that isn't part of the attack."""
 
     def __init__(self) -> None:
         self.seconds = [0.0]
@@ -102,7 +104,7 @@ class _Asked:
         self.submits = 0
 
     def ask(self, server: Server) -> None:
-        """Asks for the health, and submits, on new connections."""
+        """Request /healthz and submit a profile, on new connections."""
         with httpx.Client(base_url=server.base_url, timeout=_TIMEOUT) as client:
             began = time.perf_counter()
             try:

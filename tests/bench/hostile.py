@@ -1,6 +1,4 @@
-"""Inputs made to cost much: what each costs before it is refused, and by which limit; and what is written of
-those that aren't.
-"""
+"""Hostile inputs: the cost of each before it is refused, and by which limit; outputs of those accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tests.merge.writing import TOO_LARGE, UNFIT, WRITTEN, Writing, writings
 
 TITLE = "Hostile inputs"
 OUTPUTS_TITLE = "Outputs of hostile inputs"
-# A thousandth of what it inflates to, give or take: what repeats itself.
+# Repetitive data: about a thousandth of its inflated size.
 _SMALL = AS_LET_IN // 256
 _LEVEL = 6
 _BUDGET = 256 << 20
@@ -27,7 +25,7 @@ _SHOWN = (*FORMATS, "table by function", "flame graph, zoomed", "timeline", "rep
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures each in a process of its own."""
+    """Measure each input in a process of its own."""
     rows, larger = [], []
     for name, (_, fill) in HOSTILE.items():
         as_let_in = gzip.compress(fill(AS_LET_IN), _LEVEL)
@@ -44,17 +42,17 @@ def sections(rig: Rig) -> list[Section]:
             TITLE,
             f"""{table(("input", "gzip", "refused by", "CPU", "memory"), rows)}
 
-Each is as large as `inflated_bytes` lets in, {AS_LET_IN >> 20} MiB, and is taken in by a process of its own;
-memory is by how much that grew. Less than 0.3 s and 150 MiB is asked. Those that repeat themselves, made
-as large as 32 KB of gzip can be ({IN_32_KB_OF_GZIP >> 20} MiB), are refused by {refusals}, at a cost of
-{most} at most.""",
+Each input is as large as `inflated_bytes` allows, {AS_LET_IN >> 20} MiB, and is taken in by a process of
+its own. Memory is how much that process grew. The target is less than 0.3 s and 150 MiB. Repetitive inputs,
+made as large as 32 KB of gzip can be ({IN_32_KB_OF_GZIP >> 20} MiB), are refused by {refusals}, at a cost
+of {most} at most.""",
         ),
         _outputs(rig),
     ]
 
 
 def _outputs(rig: Rig) -> Section:
-    """Writes each output of each profile whose outputs would be enormous."""
+    """Write each output of the profiles whose outputs would be enormous."""
     rows, refused = [], []
     for name, make in HOSTILE_OUTPUTS.items():
         data = make()
@@ -68,10 +66,10 @@ def _outputs(rig: Rig) -> Section:
         OUTPUTS_TITLE,
         f"""{table(("input", "gzip", *_SHOWN), rows)}
 
-Each is a profile within all limits, and what is written of it, by the CPU and by how much the memory of a
-process grew, within a budget (`PGOF_MAX_OUTPUT_BYTES`) of {_BUDGET >> 20} MiB. What would be more is
-**refused**, at a cost of {seconds(time)} and {_mebibytes(memory)} at most. A hyphen is what the profile is
-unfit for.""",
+Each input is a profile within all limits. The table shows the CPU time and the memory growth of a process
+that writes each output, within a budget (`PGOF_MAX_OUTPUT_BYTES`) of {_BUDGET >> 20} MiB. A larger output
+is **refused**, at a cost of {seconds(time)} and {_mebibytes(memory)} at most. A hyphen means that the
+profile can't be written in that format.""",
     )
 
 

@@ -1,4 +1,4 @@
-"""Merges of 10,000 profiles of a service by a running collector: warm, after a start, in little memory."""
+"""Merges of 10,000 profiles of a service by a running collector: warm, after a start, with little memory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.server import Server
 _FORMATS = ("pprof", "go")
 _TIMES = 3
 _TIMES_UNCHANGED = 100
-# In MiB: the default of `PGOF_ROWS_MEGABYTES`, and much less than 10,000 profiles take.
+# In MiB: the default of `PGOF_ROWS_MEGABYTES`, and far less than 10,000 profiles need.
 _ROOMS = (1024, 64)
 _CLIENTS = 8
-# Of a collector: multiprocessing's resource tracker and fork server, and two workers.
+# The children of a collector: multiprocessing's resource tracker and fork server, and two workers.
 _DESCENDANTS = 4
-# Each is checked by itself, since it isn't small: those that are go to one worker together.
+# Each of these profiles is validated alone; only small ones are batched to one worker.
 _NO_PROFILE = bytes(100_000)
 _THEIRS = "pgo-fleet's way"
 
 
 class Case(NamedTuple):
-    """What is asked of it, and a round's tasks, which are requests one after another."""
+    """A case: its target, and a round of tasks, each a series of requests."""
 
     name: str
     asked: str
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the tables."""
+    """Measure the tables."""
     with Server(rig.scratch / "fleet") as server:
         empty = _empty(server)
         fleet = Fleet(server, sorted(rig.real.iterdir()), rig.count(LARGE))
@@ -47,7 +47,7 @@ def sections(rig: Rig) -> list[Section]:
 
 
 def _empty(server: Server) -> float:
-    """Its memory when nothing is stored, in MiB, once both workers have been asked for something."""
+    """Return the server's memory in MiB with nothing stored, after both workers had a request."""
     with ThreadPoolExecutor(_CLIENTS) as clients, ours(server) as serving:
         while len(server.descendants()) < _DESCENDANTS:
             list(clients.map(server.submit, [_NO_PROFILE] * _CLIENTS))
@@ -74,10 +74,10 @@ def _warm(rig: Rig, fleet: Fleet) -> Section:
         "Merges over HTTP",
         f"""{table(("10,000 profiles", "asked", *head), rows)}
 
-`pgo-collector serve` with what 16 instances of a service took in seven days, asked for that time over a
-connection that is kept. It is another profile and another half of the instances each time. CPU is that of all
-its processes until they rest; of a submit and a merge, it is that of both. {_THEIRS.capitalize()} is a server
-in Go that has the profiles as files: for a merge it parses all, merges and writes.""",
+`pgo-collector serve` with the profiles of 16 instances of a service from seven days, merged over that time
+through a kept connection. The profile and the half of the instances are different each time. CPU is the
+time of all its processes until they are idle; for a submit and a merge, of both. {_THEIRS.capitalize()} is
+a server in Go with the profiles as files: for a merge it parses all of them, merges and writes.""",
     )
 
 
@@ -130,8 +130,8 @@ def _starts(fleet: Fleet) -> Section:
         "Restarts",
         f"""{table(head, rows)}
 
-The clock from the start of the process until the first merge of all is there, with one more profile, that is
-submitted first; and the CPU of all processes, until they rest.""",
+The clock runs from the start of the process until the first merge of all profiles, with one more that is
+submitted first. CPU is the time of all processes until they are idle.""",
     )
 
 
@@ -153,7 +153,7 @@ def _rooms(fleet: Fleet, empty: float) -> Section:
         "Memory of a collector",
         f"""{table(head, rows)}
 
-By how much the memory of its processes grew at most over the {empty:.0f} MiB that they have when nothing is
-stored, with two workers, in merges of 10,000 profiles after a start, without the pages of files that the
-kernel can take back; and what one more submit costs then with the merge of all after it.""",
+The peak growth of its processes' memory over the {empty:.0f} MiB that they have when nothing is stored,
+with two workers, in merges of 10,000 profiles after a start, without the pages of files that the kernel can
+drop; then the cost of one more submit and the merge of all profiles after it.""",
     )

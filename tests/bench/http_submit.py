@@ -1,4 +1,4 @@
-"""Submits over HTTP, as a running collector takes them: beside pgo-fleet's way, and beside profefe."""
+"""Submits over HTTP to a running collector, beside pgo-fleet's way and beside profefe."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _PATHS = {
 
 
 class Case(NamedTuple):
-    """`each` round, so many profiles of a folder from the `first` on, by so many `clients` at once; `asked`
-    is what profefe took elsewhere, of CPU.
+    """A case: in each round, `clients` clients submit `each` profiles of a folder, from the `first` on.
+
+    `asked` is profefe's CPU time as measured elsewhere.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Case(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     cases = [
         Case("real, one after another", rig.real, rig.count(200), "≤ 1.96 ms"),
         Case(
@@ -69,12 +70,11 @@ def sections(rig: Rig) -> list[Section]:
             "Submits over HTTP",
             f"""{table(("profiles", "asked", *head), rows)}
 
-A submit over a connection that is kept: CPU of all processes of the server until they rest, and the clock
-until the answer; with several clients, the clock of all divided by their submits. Ours is durable then
-(`fsync`). Pgo-fleet's way is a server in Go that parses what comes and writes it to a file; neither that nor
-profefe syncs. What is asked of CPU is what profefe took on another
-machine, where pgo-fleet took 60 ms for 475 KB; profefe itself is measured where `--profefe` names a program
-of it.""",
+A submit over a kept connection: CPU is the time of all the server's processes until they are idle, clock is
+the time until the answer; with several clients, the total time divided by their submits. Our submits are
+durable by then (`fsync`). Pgo-fleet's way is a server in Go that parses each profile and writes it to a
+file; neither it nor profefe syncs. The target for CPU is what profefe took on another machine, where
+pgo-fleet took 60 ms for 475 KB. Profefe itself is measured if `--profefe` names its program.""",
         )
     ]
 
@@ -85,7 +85,7 @@ def _row(rig: Rig, case: Case, running: dict[str, Serving]) -> list[str]:
     contenders = {
         name: partial(_round, serving, _PATHS[name], bodies[name], case) for name, serving in running.items()
     }
-    for measure in contenders.values():  # the first of a kind are dearer
+    for measure in contenders.values():  # the first requests of a kind cost more
         measure()
     costs = in_turns(f"http_submit: {case.name}", rig.rounds(_ROUNDS), contenders)
     size = median(file.stat().st_size for file in files[: case.each])

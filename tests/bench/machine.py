@@ -1,4 +1,4 @@
-"""Where and with what was measured, as a report says it."""
+"""The machine and the versions that were measured, for the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracle.oracle import GO, go_environment
 
 
 def stamp() -> str:
-    """One line: date, processor, load, versions."""
+    """Return one line: date, processor, load, versions."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     model = models[0].split(":")[1].strip() if models else platform.machine()
     go = subprocess.run([GO, "version"], env=go_environment(), check=True, capture_output=True, text=True)

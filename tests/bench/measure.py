@@ -1,6 +1,6 @@
-"""What programs cost: run to their end, in turns with those they are held against.
+"""The cost of programs that run to their end, in turns with those that they are compared with.
 
-The kernel counts a process's memory from what its parent had when it began, so this process stays small.
+The kernel counts a child's memory from what its parent had at the start, so this process stays small.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT = 900.0
 
 
 class Cost(NamedTuple):
-    """Seconds of all cores, seconds on the clock, and the most memory that one process had, in MiB."""
+    """CPU seconds on all cores, wall-clock seconds, and the peak memory of the largest process in MiB."""
 
     cpu: float
     wall: float
@@ -31,19 +31,19 @@ class Cost(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A program that has ended well: its cost, and its standard output."""
+    """A program that ended with status 0: its cost and its standard output."""
 
     cost: Cost
     output: bytes
 
 
 def progress(line: str) -> None:
-    """Tells whoever waits."""
+    """Print a line of progress."""
     print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)  # noqa: T201 - a command speaks by printing
 
 
 def run(command: Sequence[str | Path], folder: Path) -> Ended:
-    """Runs a command in a folder. Raises CalledProcessError, also if it takes over a quarter of an hour."""
+    """Run a command in a folder. Raises CalledProcessError, also after a quarter of an hour."""
     environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as messages:
         began = time.perf_counter()
@@ -64,7 +64,7 @@ def run(command: Sequence[str | Path], folder: Path) -> Ended:
 
 
 def within(command: Sequence[str | Path], folder: Path) -> Cost:
-    """The median of what a program prints of its own work: a JSON list of {"cpu": s, "wall": s}."""
+    """Return the median of the costs that a program prints: a JSON list of {"cpu": s, "wall": s}."""
     ended = run(command, folder)
     costs = json.loads(ended.output)
     return Cost(
@@ -73,7 +73,7 @@ def within(command: Sequence[str | Path], folder: Path) -> Cost:
 
 
 def in_turns(name: str, rounds: int, contenders: Mapping[str, Callable[[], Cost]]) -> dict[str, Cost]:
-    """The medians of all, which take turns: so whatever else the machine does strikes each of them."""
+    """Return the medians of all contenders, which take turns, so that other load affects all alike."""
     costs: dict[str, list[Cost]] = {contender: [] for contender in contenders}
     for _ in range(rounds):
         for contender, measure in contenders.items():

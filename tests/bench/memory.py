@@ -10,7 +10,7 @@ MEMORY = "Memory"
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     rows = []
     for folder, asked in ((rig.real, ""), (rig.mutated, "≥ 10")):
         files = sorted(folder.iterdir())
@@ -28,6 +28,6 @@ def sections(rig: Rig) -> list[Section]:
             MEMORY,
             f"""{table(head, rows)}
 
-The most that `pprof-merge` has at once, beside pgo-fleet's way: `Parse` all, then `Merge` and `Write`.""",
+The peak memory of `pprof-merge`, beside pgo-fleet's way: `Parse` all profiles, then `Merge` and `Write`.""",
         )
     ]

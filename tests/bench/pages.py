@@ -1,4 +1,4 @@
-"""Pages of a large profile: what each costs the server, and how large it is."""
+"""The pages of a large profile: the cost of each for the server, and its size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMES = 20
 
 
 class Page(NamedTuple):
-    """What it is called, what is asked of it, and where it is."""
+    """A page: its name, the target for its cost, and its path."""
 
     name: str
     asked: str
@@ -24,7 +24,7 @@ class Page(NamedTuple):
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     with Server(rig.scratch / "pages") as server:
         profile = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
         server.submit(profile, query={"service": "compiler"}).raise_for_status()
@@ -32,7 +32,7 @@ def sections(rig: Rig) -> list[Section]:
         cookie = signed_in.headers["Set-Cookie"].partition(";")[0]
         with ours(server) as serving:
             flame = serving.ask(Request("GET", _SERVICE, cookie=cookie)).body.decode()
-            # That of the whole is the first, and then comes the largest call.
+            # The first link is that of the whole graph, the second that of the largest call.
             _, largest, *_ = re.findall(r'<a href="(\?root=[0-9a-f]+)">', flame)
             rows = []
             for page in _pages(largest):
@@ -46,8 +46,8 @@ def sections(rig: Rig) -> list[Section]:
             "Pages",
             f"""{table(head, rows)}
 
-Of the merged profile of Go's compiler, of 17,000 samples, asked for over a connection that is kept. CPU is
-that of all the server's processes.""",
+Pages of the merged profile of Go's compiler, with 17,000 samples, requested over a kept connection. CPU is
+the time of all the server's processes.""",
         )
     ]
 

@@ -11,49 +11,49 @@ from tests.bench.measure import Cost
 FILE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _INTRODUCTION = """# Benchmarks
 
-Written by `make bench`, which measures ours and Go's in one run: they take turns, so that whatever else the
-machine does strikes both, and each number is a median. A ratio is Go's cost by ours: above 1, ours takes
-less. CPU is the time of all cores together; memory is the most that a process had at once. "Asked" is what
-we ask of ourselves.
+`make bench` writes this page. It measures our programs and Go's in one run, in turns, so that other load on
+the machine affects both. Each number is a median. A ratio is Go's cost divided by ours: above 1, ours costs
+less. CPU is the time of all cores together; memory is the highest that a process had at once. "Asked" is
+our own target.
 """
 
 
 class Section(NamedTuple):
-    """`body` is Markdown."""
+    """A section of docs/benchmarks.md; `body` is Markdown."""
 
     title: str
     body: str
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is words, and whose others are numbers."""
+    """Return a table; its first column has words, the others numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def ratio(theirs: float, ours: float) -> str:
-    """To three digits or so."""
+    """Return a ratio to about three digits, as text."""
     value = theirs / ours
     return f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
 
 def seconds(value: float) -> str:
-    """In ms if that reads better."""
+    """Return a duration as text, in ms if it is short."""
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms" if value < 0.1 else f"{value:.3f} s"
 
 
 def ratios(theirs: Cost, ours: Cost) -> list[str]:
-    """Of CPU, clock and memory."""
+    """Return the ratios of CPU time, wall-clock time and memory, as text."""
     return [ratio(*pair) for pair in zip(theirs, ours, strict=True)]
 
 
 def figures(cost: Cost) -> list[str]:
-    """CPU, clock and memory."""
+    """Return CPU time, wall-clock time and memory, as text."""
     return [seconds(cost.cpu), seconds(cost.wall), f"{cost.memory:.0f} MiB"]
 
 
 def write(file: Path, sections: Iterable[Section]) -> None:
-    """Puts sections in the places of those with the same titles, or at the end; the others stay."""
+    """Write sections in place of those with the same titles, or at the end; others stay as they are."""
     old = file.read_text().split("\n## ")[1:] if file.exists() else []
     bodies = {title: body.strip() for title, _, body in (section.partition("\n") for section in old)}
     bodies.update(sections)

@@ -1,4 +1,4 @@
-"""What all groups of benchmarks share: the programs, and the profiles that they are run on."""
+"""The rig that all groups of benchmarks share: the programs, and the profiles that they run on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tests.oracle.oracle import GO, build, go_environment, go_root
 ROOT = Path(__file__).parents[2]
 ENGINE = (sys.executable, "-m", "tests.bench.engine")
 LARGE = 10_000
-# So many more, to be submitted once the large merge is there.
+# The number of profiles to submit after the large merge.
 MORE = 60
 
 
 @dataclass
 class Rig:
-    """`sources` are real profiles; all counts are divided by `scale`; all files are below `scratch`;
-    `profefe` is a program of it, if there is one.
+    """The programs and the profiles.
+
+    `sources` are real profiles. All counts are divided by `scale`. All files are written below `scratch`.
+    `profefe` is a binary of profefe, if there is one.
     """
 
     sources: list[Path]
@@ -31,47 +33,47 @@ class Rig:
     profefe: Path | None = None
 
     def count(self, profiles: int) -> int:
-        """How many to take for that many."""
+        """Return a number of profiles, divided by the scale."""
         return max(2, profiles // self.scale)
 
     def rounds(self, most: int) -> int:
-        """How often to measure: who only tries the suite needs no medians."""
+        """Return how often to measure: once at a small scale, which only tries the suite."""
         return most if self.scale == 1 else 1
 
     @cached_property
     def go(self) -> Path:
-        """The `go` command itself: the one of the environment is a script that starts it."""
+        """Return the `go` binary itself; the one in PATH may be a script that starts it."""
         return go_root() / "bin/go"
 
     @cached_property
     def pprof(self) -> Path:
-        """The program that `go tool pprof` runs."""
+        """Return the program that `go tool pprof` runs."""
         command = [GO, "tool", "-n", "pprof"]
         found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
         return Path(found.stdout.strip())
 
     @cached_property
     def pprof_merge(self) -> Path:
-        """The command, its modules compiled: pip does that where it installs them, but not in a workspace."""
+        """Return the command, with its modules compiled: pip does it on installation, a workspace doesn't."""
         for package in ("proto", "merge"):
             compileall.compile_dir(ROOT / package, quiet=1)
         return Path(sys.executable).parent / "pprof-merge"
 
     @cached_property
     def gobench(self) -> Path:
-        """Go's side of what is measured within a process."""
+        """Return the program for Go's side of measurements within a process."""
         folder = self.scratch / "gobench"
         folder.mkdir()
         return build(folder, Path(__file__).with_name("gobench.go"))
 
     @cached_property
     def real(self) -> Path:
-        """The folder of the sources, again and again."""
+        """Return a folder of copies of the sources."""
         return self._made("real", self.sources, self.count(LARGE) + MORE)
 
     @cached_property
     def mutated(self) -> Path:
-        """The same with stacks that differ: see gobench.go."""
+        """Return a folder of copies with differing stacks: see gobench.go."""
         folder = self.scratch / "mutated"
         count = self.count(LARGE) + MORE
         progress(f"making {count} mutated profiles")
@@ -82,12 +84,14 @@ class Rig:
 
     @cached_property
     def compiler(self) -> Path:
-        """The folder of copies of the Go compiler's own profile."""
+        """Return a folder of copies of the Go compiler's own profile."""
         return self._made("compiler", [go_root() / "src/cmd/compile/default.pgo"], self.count(200))
 
     @cached_property
     def go_at_large(self) -> dict[Path, Cost]:
-        """Go's full merge of `LARGE` profiles, as pgo-fleet merges: once each, for it takes a minute."""
+        """Return the cost of Go's full merge of `LARGE` profiles, as pgo-fleet merges; run once, for a
+        minute.
+        """
         return {folder: self._go_merge(folder) for folder in (self.real, self.mutated)}
 
     def _go_merge(self, folder: Path) -> Cost:

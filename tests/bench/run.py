@@ -1,4 +1,4 @@
-"""Runs benchmarks, and writes docs/benchmarks.md: `python -m tests.bench.run [GROUP ...]`."""
+"""Run benchmarks, and write docs/benchmarks.md: `python -m tests.bench.run [GROUP ...]`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.bench import corpus, machine, report
 from tests.bench.measure import progress
 from tests.bench.rig import Rig
 
-# Each is a module with a function `sections`, imported when it runs: from the first that imports a client of
-# HTTP or the engine, this process is too large to measure the memory of small others.
+# Each group is a module with a function `sections`, imported when it runs. Once one imports an HTTP client or
+# the engine, this process is too large to measure the memory of small programs.
 GROUPS = (
     "cold",
     "warm",
@@ -34,7 +34,7 @@ GROUPS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     described = argparse.ArgumentParser(prog="make bench ARGS=", description="Measure ours beside Go.")
     described.add_argument(
         "groups", metavar="GROUP", nargs="*", help=f"of {', '.join(GROUPS)} (default: all)"
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Measures group after group, and writes what each has found. A group that fails fails alone."""
+    """Measure the groups and write the results of each. A failing group doesn't stop the others."""
     options = parser().parse_args()
     if unknown := set(options.groups) - set(GROUPS):
         parser().error(f"no such group: {', '.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""What it takes to scrape a large fleet: `pgo-agent scrape`, a round of ten minutes in one."""
+"""The cost of scraping a large fleet: `pgo-agent scrape`, with a round of ten minutes in one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.bench.rig import ROOT, Rig
 
 TITLE = "Scraping a fleet"
 TARGETS = 5000
-# A fifth of --every 600 --seconds 30: as many are under way at once, and five times as many in each second.
+# A fifth of --every 600 --seconds 30: as many are in progress at once, but five times as many start a second.
 EVERY, SECONDS = 120, 6
 _ROUNDS = 2
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures two rounds, after which the agent is told to end."""
+    """Measure two rounds, then stop the agent."""
     sizes = {len(source.read_bytes()): source for source in rig.sources}
     size = sorted(sizes)[len(sizes) // 2]
     every, seconds = max(4, EVERY // rig.scale), max(1, SECONDS // rig.scale)
@@ -33,9 +33,9 @@ def sections(rig: Rig) -> list[Section]:
             f"""{table(head, [row])}
 
 `pgo-agent scrape` asks targets on loopback, each once in {every} s, for a profile of {seconds} s and
-{size / 1000:.0f} KB, and pushes them, by way of the spool, to a server that takes all. With ten minutes and
-30 seconds, as by default, as many are under way at once, and each second has a fifth of the work. Of the
-first round, the scrapes that are under way at its end count for the next.""",
+{size / 1000:.0f} KB. It submits the profiles, by way of the spool, to a server that accepts all of them.
+With the defaults of ten minutes and 30 seconds, as many scrapes run at once, and each second has a fifth of
+the work. Scrapes that run at the end of the first round count for the next one.""",
         )
     ]
 

@@ -1,6 +1,6 @@
-"""Servers, measured while they serve: what requests over a connection that is kept cost all their processes.
+"""Servers, measured while they serve: the cost of requests on a kept connection for all their processes.
 
-A server runs as `ours`, as pgo-fleet's way (see gobench.go), or as profefe, where a program of it is given.
+A server runs as `ours`, as pgo-fleet's way (see gobench.go), or as profefe, if there is a binary of it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.server import Server, descendants
 
 _TIMEOUT = 900.0
 _PAUSE = 0.05
-# Who took less CPU in a pause than this is done with what was asked of it: seconds.
+# Processes that take less CPU time (s) than this during a pause have finished their work.
 _IDLE = 0.002
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Request(NamedTuple):
-    """To a server; `key` is the one that it asks for, `etag` that of an answer that the client has."""
+    """A request to a server, with the `key` that it needs and the `etag` of an answer that the client has."""
 
     method: str
     path: str
@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 
 class Serving:
-    """A server that listens at `address`, host:port; `pid` is the process that started all others of it."""
+    """A server at `address`, host:port; `pid` is the process that started all its others."""
 
     def __init__(self, pid: int, address: str) -> None:
         self._pid = pid
@@ -56,7 +56,7 @@ class Serving:
         self._connection = HTTPConnection(address, timeout=_TIMEOUT)
 
     def ask(self, request: Request) -> Answer:
-        """Sends a request, and reads all of the answer. Raises RuntimeError where that is an error."""
+        """Send a request and read its whole answer. Raises RuntimeError if the answer is an error."""
         headers = {
             "Authorization": f"Bearer {request.key}",
             "If-None-Match": request.etag,
@@ -70,11 +70,12 @@ class Serving:
         return answer
 
     def cost(self, tasks: Sequence[Sequence[Request]], clients: int = 1) -> Cost:
-        """What a task costs on an average, a task being requests one after another: CPU until all processes
-        rest again, the clock until the answers are there, and the most memory that they had meanwhile. So
-        many clients share the tasks, each with a connection that it keeps.
+        """Return the mean cost of a task, which is a series of requests.
+
+        It has the CPU time until all processes rest again, the wall-clock time until the answers arrive, and
+        the peak memory. The tasks are divided among `clients` clients, each with a connection that it keeps.
         """
-        self._connection.close()  # the server does so, after a while without requests
+        self._connection.close()  # as the server does after a while without requests
         before = self.settled()
         with self._watched() as sizes:
             began = time.perf_counter()
@@ -84,7 +85,7 @@ class Serving:
         return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes))
 
     def settled(self) -> float:
-        """The CPU seconds of all its processes, once they have nothing more to do."""
+        """Return the CPU seconds of all processes, once they have nothing left to do."""
         before = self._cpu_seconds()
         while True:
             time.sleep(_PAUSE)
@@ -94,17 +95,15 @@ class Serving:
             before = now
 
     def memory(self) -> float:
-        """The memory that its processes have of their own, in MiB: without pages of files, which the kernel
-        can take back.
-        """
+        """Return the private memory of its processes in MiB: without file pages, which can be freed."""
         return sum(map(_memory, self._pids()))
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _work(self, tasks: Sequence[Sequence[Request]]) -> None:
-        """Does tasks as a client of its own."""
+        """Do tasks as one client."""
         client = Serving(self._pid, self._address)
         for task in tasks:
             for request in task:
@@ -113,7 +112,7 @@ class Serving:
 
     @contextmanager
     def _watched(self) -> Iterator[list[float]]:
-        """Sizes of its memory, from now on until the end."""
+        """Yield a list that gets the sizes of its memory until the end of the context."""
         sizes = [self.memory()]
         ended = threading.Event()
 
@@ -138,7 +137,7 @@ class Serving:
 
 @contextmanager
 def ours(server: Server) -> Iterator[Serving]:
-    """A collector that runs."""
+    """Return a running collector."""
     serving = Serving(server.process.pid, server.base_url.removeprefix("http://"))
     yield serving
     serving.close()
@@ -146,7 +145,7 @@ def ours(server: Server) -> Iterator[Serving]:
 
 @contextmanager
 def pgo_fleets_way(gobench: Path, folder: Path) -> Iterator[Serving]:
-    """See gobench.go; what is submitted goes to the folder, and all that is there is merged."""
+    """Run pgo-fleet's way (see gobench.go): submits go to the folder, and all its profiles are merged."""
     folder.mkdir(exist_ok=True)
     with subprocess.Popen([gobench, "serve", folder], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -156,7 +155,7 @@ def pgo_fleets_way(gobench: Path, folder: Path) -> Iterator[Serving]:
 
 @contextmanager
 def profefe(program: Path, folder: Path) -> Iterator[Serving]:
-    """Profefe, over the store that it has on a disk of its own."""
+    """Run profefe with its own storage on disk."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     command: list[str | Path] = [
@@ -188,7 +187,7 @@ def _listens(address: str) -> bool:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process, with those of its threads that have ended."""
+    """Return the CPU seconds of a process and of its threads that have ended."""
     clock = ctypes.c_int()
     if failed := _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
         raise OSError(failed, os.strerror(failed))

@@ -1,4 +1,4 @@
-"""One submit: a profile is decoded, which is its validation, and taken in."""
+"""The engine's work for one submit: decode a profile, which validates it, and intern it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.rig import ENGINE, ROOT, Rig
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     cases = [
         ("real, one after another", rig.real, rig.count(1000)),
         ("mutated", rig.mutated, rig.count(1000)),
@@ -37,13 +37,13 @@ def sections(rig: Rig) -> list[Section]:
             "One submit",
             f"""{table(head, rows)}
 
-On the clock, a profile at a time: a `Collection` takes it in, beside Go's `Parse` and `Write`, which is what
-pgo-fleet does. 99 of 100 are faster than what stands below "99 %".""",
+By the clock, one profile at a time: a `Collection` takes it in, beside Go's `Parse` and `Write`, which is
+what pgo-fleet does. "99 %" is the 99th percentile.""",
         )
     ]
 
 
 def _latency(command: Sequence[str | Path]) -> tuple[float, float]:
-    """Seconds: the median, and what 99 of 100 stay below."""
+    """Return the median and the 99th percentile, in seconds."""
     latencies = json.loads(run(command, ROOT).output)
     return median(latencies), quantiles(latencies, n=100, method="inclusive")[98]

@@ -1,7 +1,7 @@
-"""Thousands of targets on one port, and a collector for them: `python -m tests.bench.targets PROFILE`.
+"""Thousands of scrape targets on one port, and a collector for them: `python -m tests.bench.targets PROFILE`.
 
-GET /N/debug/pprof/profile?seconds=S answers after S seconds, with the profile at a time of its own, and POST
-takes all. Prints its port, and at the end of its input what it saw, as JSON.
+GET /N/debug/pprof/profile?seconds=S answers after S seconds with the profile, at a time of its own. POST
+accepts everything. Prints its port, and at the end of its input what it saw, as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ _FASTEST = 1
 
 
 class Targets:
-    """`asked` counts by target; `taken` are the bodies that were posted; `most` were under way at once."""
+    """The server.
+
+    `asked` counts the requests by target, `taken` has the posted bodies, and `most` is the highest number of
+    concurrent requests.
+    """
 
     def __init__(self, protobuf: bytes) -> None:
         self._protobuf = protobuf
@@ -30,7 +34,7 @@ class Targets:
         self.under_way = self.most = self.taken = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, with one request after another."""
+        """Serve one connection, request by request."""
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 request, *lines = head.decode().split("\r\n")
@@ -57,12 +61,12 @@ class Targets:
         await asyncio.sleep(float(parse_qs(parts.query)["seconds"][0]))
         self.under_way -= 1
         self._number += 1
-        # Of a field that is there twice, the last counts.
+        # If a field is there twice, its last value counts.
         return gzip.compress(self._protobuf + Profile(time_nanos=self._number).SerializeToString(), _FASTEST)
 
 
 async def main(protobuf: bytes) -> None:
-    """Serves until the end of the input."""
+    """Serve until the end of the input."""
     targets = Targets(protobuf)
     server = await asyncio.start_server(targets.serve, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - how else would one know?

@@ -1,6 +1,6 @@
-"""The suite itself, on few profiles: it runs, it writes what it measured, and the rest of the report stays.
+"""The benchmark suite on few profiles: it runs, writes what it measured, and keeps the rest of the report.
 
-A minute: it builds Go's side, runs each program once or more for every row, and starts collectors.
+Takes a minute: it builds Go's side, runs each program at least once for every row, and starts collectors.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def test_floods_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
-    """Takes a minute: each profiler and each bare tool is started on a PostgreSQL, and some compile first."""
+    """Takes a minute: it starts each profiler and each bare tool on a PostgreSQL, and some compile first."""
     written = tmp_path / "benchmarks.md"
     run("--scale", "2000", "--report", written, "compute").check_returncode()
     text = written.read_text()
     for profiler in ("bcc", "perf", "bpftrace"):
-        # One row in the table of overheads, and one in that of profiles.
+        # One row is in the table of overheads, the other in the table of profiles.
         assert text.count(f"\n| {profiler} | ") == 2
 
 

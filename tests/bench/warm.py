@@ -1,4 +1,4 @@
-"""Merges of profiles that are known already, as a collector makes them after each submit."""
+"""Warm merges: of profiles that are interned already, as a collector makes them after each submit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.bench.measure import progress, run
 from tests.bench.report import Section, ratio, seconds, table
 from tests.bench.rig import ENGINE, LARGE, ROOT, Rig
 
-# How many times less than Go's full merge, by how a row ends.
+# The target, as a factor below Go's full merge, by the end of a row's name.
 _ASKED = {"pprof": {"real": "≥ 100", "mutated": "≥ 50"}, "go": {"real": "≥ 200", "mutated": "≥ 200"}}
 _REPEAT = 7
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measures the table."""
+    """Measure the table."""
     rows = []
     for folder in (rig.real, rig.mutated):
         ended = run([*ENGINE, "warm", str(folder), str(rig.count(LARGE)), str(_REPEAT)], ROOT)
@@ -32,8 +32,8 @@ def sections(rig: Rig) -> list[Section]:
             "Warm",
             f"""{table(head, rows)}
 
-A `Collection` takes in all profiles, once; then one more, or any half of them is asked for, until the bytes
-of the merge are there in a format. It is another profile and another half each time, so that no answer is one
-that was kept. Go's full merge is `Parse` of all, `Merge` and `Write`.""",
+A `Collection` takes in all profiles once. Then one more profile is added, or any half of them is merged,
+until the bytes of the merge are ready in a format. The profile and the half are different each time, so
+that no answer comes from a cache. Go's full merge is `Parse` of all profiles, `Merge` and `Write`.""",
         )
     ]

@@ -1,4 +1,4 @@
-"""A headless Chromium, and in it people who look at pages and notice all that goes wrong."""
+"""A headless Chromium, with users who look at pages and record everything that goes wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, 
 from tests.server import Server
 
 PATH = shutil.which("chromium")
-# As root in a container there is no sandbox to be had; the rest keeps it from looking at other hosts.
+# There is no sandbox for root in a container. The other options keep Chromium from contacting other hosts.
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -25,7 +25,7 @@ _FLAGS = (
     "--disable-sync",
 )
 
-# On a busy machine a page takes long; only a failure waits for all of it.
+# Long enough for a busy machine; only a failing test waits this long.
 _PATIENCE_MS = 120_000
 expect.set_options(timeout=_PATIENCE_MS)
 
@@ -35,7 +35,7 @@ WIDTHS = {"desktop": 1360, "phone": 390}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser; while it runs, so does an event loop in this thread."""
+    """Run the browser; an event loop runs in this thread meanwhile."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=PATH, args=[*_FLAGS], timeout=_PATIENCE_MS)
         yield browser
@@ -44,8 +44,10 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Person:
-    """Someone with a window, who is signed in. `faults` are errors of the console and scripts, and requests
-    to other hosts; `dialogs` is what a script asked.
+    """A signed-in user with a window.
+
+    `faults` are errors of the console and of scripts, and requests to other hosts; `dialogs` are texts of
+    dialogs that scripts opened.
     """
 
     server: Server
@@ -65,7 +67,7 @@ class Person:
         key: str | None = Server.merge_key,
         **options: Any,
     ) -> Iterator[Self]:
-        """In a window of their own."""
+        """Open a window for a new user."""
         context = browser.new_context(
             base_url=server.base_url,
             viewport={"width": WIDTHS[width], "height": 860},
@@ -87,18 +89,18 @@ class Person:
         self.page.wait_for_url("**/ui/")
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than the window."""
+        """Return by how many pixels the page is wider than the window."""
         return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
     def watch(self) -> None:
-        """Notices from now on what goes wrong."""
+        """Record from now on what goes wrong."""
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", self._dismiss)
         self.page.on("request", self._check_host)
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # What a machine without a graphics card says of WebGL is no fault of a page.
+        # Warnings about WebGL on a machine without a graphics card aren't faults of a page.
         if message.type in {"error", "warning"} and "GL Driver Message" not in message.text:
             self.faults.append(message.text)
 

@@ -12,7 +12,7 @@ from tests.browser.site import fill
 from tests.server import Server
 
 
-# Of a module and not of the session: other tests couldn't run event loops of their own meanwhile.
+# Module scope, since other tests can't run their own event loops while the browser runs.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if PATH is None:
@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def person(browser: Browser, server: Server) -> Iterator[Person]:
-    """Someone at a desk, who must not have seen anything go wrong."""
+    """A signed-in user; the test fails if anything goes wrong on their pages."""
     with Person.of(browser, server) as person:
         yield person
         assert not person.faults

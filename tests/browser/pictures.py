@@ -1,4 +1,4 @@
-"""The pictures of the pages that docs/ has, taken anew: `python -m tests.browser.pictures`."""
+"""Take the pictures of the pages for docs/ again: `python -m tests.browser.pictures`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.server import Server
 FOLDER = Path(__file__).parents[2] / "docs" / "ui"
 SERVICE = "/ui/services/apisvc"
 WIDTHS = {"desktop": 1180, "phone": 390}
-# Theme, width, height in pixels, how far it is scrolled, and path.
+# Theme, width, height in pixels, scroll position in pixels, and path.
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
     "services": ("light", "desktop", 380, 0, "/ui/"),
@@ -43,14 +43,14 @@ POSTGRES: Pictures = {
 
 
 def main() -> None:
-    """Takes all of them."""
+    """Take all pictures."""
     FOLDER.mkdir(exist_ok=True)
     take(PICTURES, fill)
     take(POSTGRES, fill_with_postgres)
 
 
 def take(pictures: Pictures, fill_: Callable[[Server], None]) -> None:
-    """Some, of a collector that was filled so."""
+    """Take some pictures of a collector that `fill_` has filled."""
     with tempfile.TemporaryDirectory() as home, Server(Path(home)) as server, chromium() as browser:
         fill_(server)
         for name, (theme, width, height, scrolled, path) in pictures.items():

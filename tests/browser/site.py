@@ -1,4 +1,4 @@
-"""A collector with real profiles in it, for browsers to look at: of the last two weeks, whenever that is."""
+"""A collector with real profiles of the last two weeks, for browser tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _HOSTS = 5
 
 @dataclass(frozen=True)
 class Deployment:
-    """A version of a service that ran from so many hours ago until so many, and sent its profiles, those
-    files over and over, once in so many hours.
+    """A version of a service that ran from one time to another, given in hours ago.
+
+    It sent its profiles, the given files in turn, at a fixed interval in hours.
     """
 
     files: str
@@ -38,7 +39,7 @@ DEPLOYMENTS = [
 
 
 def fill(server: Server) -> None:
-    """Submits what there is, and the profile of Go's compiler, which is a merge of many."""
+    """Submit the deployments' profiles, and the profile of Go's compiler, which is a merge of many."""
     now = time.time_ns()
     for deployment in DEPLOYMENTS:
         paths = sorted(PROFILES.glob(deployment.files))
@@ -53,13 +54,13 @@ def fill(server: Server) -> None:
 
 
 def fill_with_postgres(server: Server) -> None:
-    """Submits what the tutorial on PostgreSQL took: pgbench's lookups, planned each time and prepared."""
+    """Submit the profiles of the PostgreSQL tutorial: pgbench's lookups, planned each time, and prepared."""
     for number, protocol in enumerate(("simple", "prepared"), start=1):
         content = (POSTGRES / f"{protocol}.pb.gz").read_bytes()
         submit(server, taken_at(content, time.time_ns() - number * _HOUR), "postgres", f"protocol={protocol}")
 
 
 def submit(server: Server, content: bytes, service: str, labels: str) -> None:
-    """One profile."""
+    """Submit one profile."""
     answer = server.submit(content, query={"service": service, "labels": labels})
     assert answer.status_code == 204, answer.text

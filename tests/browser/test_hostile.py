@@ -1,4 +1,4 @@
-"""Names that nobody should have, in a real browser: no page runs them, and none breaks."""
+"""Hostile names in a real browser: no page runs them as code, and none breaks."""
 
 from __future__ import annotations
 

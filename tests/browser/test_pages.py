@@ -1,4 +1,4 @@
-"""The pages in a real browser: clicked through, by mouse and keyboard, with JavaScript and without."""
+"""The pages in a real browser, by mouse and keyboard, with JavaScript and without."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def query(page: Page) -> dict[str, list[str]]:
 
 
 def choose(page: Page, name: str) -> None:
-    """Clicks on the first call of that name."""
+    """Click on the first call of a name."""
     page.locator(f'{CALLS}[aria-label^="{name}\\a "]').first.click()
 
 
@@ -43,7 +43,7 @@ def choose(page: Page, name: str) -> None:
 def test_every_page_is_without_faults_for_eyes_and_screen_readers(
     browser: Browser, server: Server, theme: Theme
 ) -> None:
-    """Takes its time: axe looks at each of a thousand calls, on every page."""
+    """Takes long: axe checks each of a thousand calls, on every page."""
     axe = Axe()
     with Person.of(browser, server, theme=theme) as person:
         for name, path in PAGES.items():
@@ -199,7 +199,7 @@ def test_what_is_selected_goes_along(person: Person) -> None:
         page.get_by_role("button", name="Show").click()
     assert answered.value.status == 404
     expect(page.get_by_role("heading", name="No matching profiles")).to_be_visible()
-    person.faults.clear()  # Chromium tells of the 404
+    person.faults.clear()  # Chromium logs the 404
 
 
 def test_two_versions_are_compared(person: Person) -> None:
@@ -261,7 +261,7 @@ def test_a_link_from_another_site_finds_who_is_signed_in(person: Person) -> None
     page.goto(f"{elsewhere}/ui/sign-in")
     page.evaluate("url => { location.href = url }", f"{person.server.base_url}{SERVICE}/top")
     expect(page.get_by_role("heading", level=1)).to_have_text("apisvc")
-    person.faults.clear()  # the other site was one
+    person.faults.clear()  # Chromium logs the other site as a fault
 
 
 def test_signing_out(person: Person) -> None:

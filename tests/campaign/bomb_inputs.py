@@ -1,4 +1,4 @@
-"""Small inputs that may cost much, each made of a few numbers: its genes, which a search can change."""
+"""Small inputs that may cost much, made from a few numbers, their genes, which a search can change."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from tests.oracle.wire import number, packed, record
 
-# No input is larger: what costs much must be small.
+# The maximum size of an input: the search is for small inputs that cost much.
 MOST_BYTES = 16 << 10
-# What is made of genes before it is packed has a bound too, or the search would wait for its inputs.
+# The size before compression has a bound too, or making the inputs would take too long.
 _MOST_MADE = 8 << 20
 _MOST_WRITTEN = 100_000
 
@@ -20,8 +20,10 @@ Genes = tuple[int, ...]
 
 
 class Kind(NamedTuple):
-    """A kind of input: the largest value of each gene by name, what makes the input of them, and the genes of
-    a harmless one, from which a search begins.
+    """A kind of input.
+
+    It has the largest value of each gene by name, a function that makes an input of genes, and the genes of a
+    harmless input, from which a search begins.
     """
 
     genes: Mapping[str, int]
@@ -29,12 +31,12 @@ class Kind(NamedTuple):
     harmless: Genes
 
     def any(self, random: Random) -> Genes:
-        """Return genes that are drawn, small ones far more often than large ones."""
+        """Return random genes; small values are far more frequent than large ones."""
         warmth = random.random()
         return tuple(_drawn(random, most, warmth) for most in self.genes.values())
 
     def changed(self, genes: Genes, other: Genes, random: Random) -> Genes:
-        """Return genes close to some; a few may be those of others."""
+        """Return genes that differ a little; a few values may come from `other`."""
         found = list(genes)
         for _ in range(random.randrange(1, 4)):
             place = random.randrange(len(found))
@@ -70,7 +72,7 @@ _PROFILE_GENES = {
 
 
 class _Names:
-    """A string table in the making."""
+    """A string table that grows as names are added."""
 
     def __init__(self) -> None:
         self.table: dict[bytes, int] = {b"": 0}
@@ -80,7 +82,7 @@ class _Names:
 
 
 def profile(genes: Genes) -> bytes:
-    """Return a profile by `_PROFILE_GENES`; empty if it would be too large."""
+    """Return a profile made from `_PROFILE_GENES`; empty if it would be too large."""
     of = dict(zip(_PROFILE_GENES, genes, strict=True))
     n_stacks, depth, n_samples = min(of["stacks"], of["samples"]), of["depth"], of["samples"]
     label_bytes = of["labels"] * 12
@@ -102,7 +104,7 @@ def profile(genes: Genes) -> bytes:
 
 
 def _tables(of: Mapping[str, int], names: _Names) -> list[bytes]:
-    """The records of all tables but samples and strings."""
+    """Return the records of all tables but samples and strings."""
     cpu, nanoseconds = names(b"cpu"), names(b"nanoseconds")
     found = [record(1, number(1, names(b"samples")), number(2, names(b"count")))]
     found += [record(1, number(1, cpu), number(2, nanoseconds))] * max(of["types"] - 1, 0)
@@ -147,7 +149,7 @@ def _sample(of: Mapping[str, int], row: int, names: _Names) -> bytes:
 
 
 def text_kind(fragments: Sequence[bytes], before: bytes = b"", after: bytes = b"") -> Kind:
-    """Return a kind of texts: eight fragments, one after another, each so many times."""
+    """Return a kind of texts: eight fragments, each repeated a number of times."""
     genes = {
         f"{what}{place}": most
         for place in range(8)

@@ -1,4 +1,4 @@
-"""What bombs are thrown at: every parser, and after it every output that is made of what was parsed."""
+"""The targets of bombs: every parser, and every output made of what it parsed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from pgo_agent.errors import AgentError
 from pgo_agent.native.elf import Elf
 from pgo_agent.native.perf_script import parse
-from pgo_agent.scrape.fetch import check_pprof
-from pgo_agent.scrape.pod import PodLabels, target_of
-from pgo_agent.scrape.static import read_targets
-from pgo_agent.scrape.target import Wanted
-from pgo_agent.serve.order import Order
-from pgo_agent.serve.refusal import Refusal as AgentRefusal
-from pgo_agent.spooled import unpack
+from pgo_agent.scrape.pod import PodLabels, pod_target
+from pgo_agent.scrape.submit_queue import check_pprof
+from pgo_agent.scrape.target import TargetDefaults
+from pgo_agent.scrape.targets_file import read_targets
+from pgo_agent.serve import CaptureRequest
+from pgo_agent.serve import RequestRefused as AgentRefusal
+from pgo_agent.spool import unpack
 from pgo_collector.engine import queries, tasks
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
@@ -56,8 +56,10 @@ Work = Callable[[bytes, Path], int]
 
 
 class Target(NamedTuple):
-    """A parser and what comes after it: the kind of its inputs, and what is done with one in a folder, which
-    returns the size of the output.
+    """A parser and what follows it.
+
+    It has the kind of its inputs, and a function that processes an input in a folder and returns the size of
+    the output.
     """
 
     kind: Kind
@@ -65,10 +67,10 @@ class Target(NamedTuple):
 
 
 class _Engine:
-    """The collector's engine on one profile in a folder, with the settings of a server."""
+    """The collector's engine, with one profile in a folder and the settings of a server."""
 
     def __init__(self, body: bytes, folder: Path) -> None:
-        """Check the body as that of a submit is, and store it."""
+        """Validate the body like that of a submit, and store it."""
         settings = Settings()
         (validated,) = validate_bodies([SubmittedBody(body, _TYPE)], settings.limits)
         if isinstance(validated, Exception):
@@ -88,13 +90,13 @@ class _Engine:
         self.chosen = ChosenBlobs("service", _TYPE, blobs)
 
     def merged(self, form: Rendition) -> int:
-        """The size of the merge in a form."""
+        """Return the size of the merge in a rendition."""
         part = self._folder / "part"
         tasks.merge_blobs(self.chosen, form, part, self.budget)
         return part.stat().st_size
 
     def reported(self, symbols: Path | None) -> int:
-        """The size of the report, also beside the same profile as the release."""
+        """Return the size of the report, also compared with the same profile as the release."""
         released = self.chosen.blobs.path(0)
         return len(tasks.report_blobs(self.chosen, symbols, released, _NOW, self.budget).report or b"")
 
@@ -135,7 +137,7 @@ def _timeline(body: bytes, folder: Path) -> int:
 
 
 def _flame(body: bytes, folder: Path) -> int:
-    """The graph, and what the page draws of it, in which all is found that is sought."""
+    """Return the size of the flame graph and of its drawing, with a search that matches everything."""
     engine = _Engine(body, folder)
     view = FlameView(least=0, search="1")
     drawn = queries.draw_blobs(engine.chosen, view, None, engine.budget)
@@ -147,7 +149,7 @@ def _flame(body: bytes, folder: Path) -> int:
 
 
 def _legacy(body: bytes, folder: Path) -> int:
-    """A file of pgo-fleet's, that only an operator can put there, is taken without most limits."""
+    """Validate a file in pgo-fleet's layout: only an operator can add one, so most limits don't apply."""
     part = folder / "part"
     part.write_bytes(body)
     (validated,) = validate_bodies([SubmittedBody(part, _TYPE)], STORED_LIMITS)
@@ -167,27 +169,27 @@ def _scraped(body: bytes, _: Path) -> int:
 
 
 def _order(body: bytes, _: Path) -> int:
-    return len(repr(Order.parse(body, ())))
+    return len(repr(CaptureRequest.parse(body, ())))
 
 
 def _targets(body: bytes, folder: Path) -> int:
     (folder / "targets.toml").write_bytes(body)
-    return len(repr(read_targets(folder / "targets.toml", Wanted(("cpu",), 10))))
+    return len(repr(read_targets(folder / "targets.toml", TargetDefaults(("cpu",), 10))))
 
 
 def _pod(body: bytes, _: Path) -> int:
-    """What is no JSON is refused by the client of Kubernetes."""
+    """Parse an answer of Kubernetes; its client refuses invalid JSON."""
     try:
         pod = json.loads(body)
     except (ValueError, RecursionError):
         return 0
-    return len(repr(target_of(pod, Wanted(("cpu",), 10), PodLabels({"pod": "pod"}))))
+    return len(repr(pod_target(pod, TargetDefaults(("cpu",), 10), PodLabels({"pod": "pod"}))))
 
 
 def _perf(body: bytes, _: Path) -> int:
     try:
         return sum(len(sample.stack.frames) for sample in parse(body.decode(errors="replace").split("\n")))
-    except ValueError:  # documented there: it becomes NotReadable
+    except ValueError:  # documented there; it becomes NotReadable
         return 0
 
 
@@ -292,7 +294,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def warm_up(folder: Path) -> None:
-    """Do all once that is done once in a process, as imports are: a child is to take what its input takes."""
+    """Do everything that is done once in a process, as imports, so that a child costs what its input does."""
     folder.mkdir()
     for target in TARGETS.values():
         with suppress(*DOCUMENTED):

@@ -1,8 +1,9 @@
-"""Bombs: small inputs that cost much, found by a search that keeps what is worse than what it had.
+"""Bombs: a search for small inputs that cost much; it keeps what is worse than what it had.
 
-Each evaluation is a child process with a cap on memory and CPU time. An input is as bad as the memory, the
-output or the CPU time that it takes for each of its bytes; the worst of each kind are kept as files. More
-than the cap, more output than `MOST_OUTPUT`, a crash, and an error that isn't documented are faults.
+Each evaluation is a child process with a cap on memory and CPU time. The badness of an input is the memory,
+the output or the CPU time that it takes for each of its bytes; the worst inputs of each kind are kept as
+files. These are faults: taking more than the cap, more output than `MOST_OUTPUT`, a crash, and an
+undocumented error.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from tests.campaign.capped import Cap, Cost, cost_of
 from tests.campaign.report import Findings
 from tests.oracle.builder import seeded
 
-# A worker may take three times as much as its output, and what was decoded besides.
+# A worker may take three times the size of its output, besides what it decoded.
 CAP = Cap(memory=1 << 30, cpu=60)
 MOST_OUTPUT = 256 << 20
-# Of an input that is smaller, the cost isn't that of its bytes.
+# The cost of a smaller input doesn't come from its bytes.
 _FEWEST_BYTES = 4 << 10
-# Many genes make an input that is too large.
+# Many combinations of genes make too large an input.
 _MOST_DRAWS = 100
 _MOST_SUGGESTED = 4
 _MEASURES = ("memory", "output", "cpu")
@@ -40,26 +41,26 @@ class _Tried(NamedTuple):
     cost: Cost
 
     def worth(self, measure: str) -> float:
-        """What it costs for each byte."""
+        """Return the cost for each byte of the input."""
         cost: float = getattr(self.cost, measure)
         return cost / max(len(self.content), _FEWEST_BYTES)
 
 
 class Search:
-    """A search among the inputs of one target: of each measure it keeps the worst so far."""
+    """A search among the inputs of one target; it keeps the worst input for each measure."""
 
     def __init__(self, name: str, target: Target, random: Random, folder: Path, cap: Cap = CAP) -> None:
         self.name, self.target = name, target
         self.worst: dict[str, _Tried] = {}
         self.faults: dict[str, tuple[str, Path]] = {}
-        # What was far worse than all before it in another search, to be tried here.
+        # Inputs that were far worse than all before them in another search, to try here.
         self.suggested: deque[Genes] = deque(maxlen=_MOST_SUGGESTED)
         self.outcomes: Counter[str] = Counter()
         self._random, self._folder, self._cap = random, folder, cap
         folder.mkdir(parents=True)
 
     def step(self, others: Mapping[str, Search]) -> None:
-        """Try another input: a new one, or one close to the worst of this search or of another like it."""
+        """Try another input: a new one, or one close to the worst of this search or of a similar one."""
         alike = [each for each in others.values() if each.target.kind is self.target.kind]
         like = [each for each in alike if each.worst]
         for _ in range(_MOST_DRAWS):
@@ -97,7 +98,7 @@ class Search:
         return cost
 
     def _try(self, tried: _Tried) -> bool:
-        """Keep it where it is the worst; return whether it is far worse than all before it."""
+        """Keep an input if it is the worst; return whether it is far worse than all before it."""
         is_far_worse = False
         self.outcomes[tried.cost.refusal or "taken"] += 1
         for measure in _MEASURES:
@@ -107,7 +108,7 @@ class Search:
                 self.worst[measure] = tried
                 (self._folder / measure).write_bytes(tried.content)
         if fault := tried.cost.fault:
-            # Where it is, without the numbers in its message, tells one fault from another.
+            # Faults are told apart by their place, and not by the numbers in their messages.
             key = re.sub(r"\d{3,}|'.*'", "…", fault)
             if key not in self.faults:
                 file = self._folder / f"fault-{len(self.faults)}"
@@ -116,7 +117,7 @@ class Search:
         return is_far_worse
 
     def report(self, findings: Findings) -> None:
-        """Add what was found to the findings."""
+        """Add the results to the findings."""
         for measure, unit, scale in (("memory", "MiB", 1 << 20), ("output", "MiB", 1 << 20), ("cpu", "s", 1)):
             if worst := self.worst.get(measure):
                 cost: float = getattr(worst.cost, measure)
@@ -130,7 +131,7 @@ class Search:
 def run(
     seed: int, seconds: float, scratch: Path, targets: Mapping[str, Target] = TARGETS, cap: Cap = CAP
 ) -> Findings:
-    """Search all targets in turn for so long; see `report`."""
+    """Search all targets in turn for `seconds`; see `report`."""
     random = seeded(seed)
     searches = {
         name: Search(name, target, random, scratch / re.sub(r"\W+", "-", name), cap)
@@ -141,7 +142,7 @@ def run(
     for name, search in cycle(searches.items()):
         if time.monotonic() >= end:
             break
-        # What a client sends is tried more often than what others write.
+        # Inputs from clients are tried more often than those from others.
         if name.startswith("pprof") or random.randrange(4) == 0:
             search.step(searches)
             tries += 1

@@ -1,4 +1,4 @@
-"""What some work costs, measured in a child process that can't take more than it is given."""
+"""The cost of some work, measured in a child process with a cap on it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ _WALL_SECONDS = 300.0
 
 
 class Cap(NamedTuple):
-    """Memory in bytes, beyond what the process has before, and CPU time in s, that work may take."""
+    """A cap on work: memory in bytes, beyond what the process has at the start, and CPU time in s."""
 
     memory: int = 1 << 30
     cpu: int = 60
 
 
 class Cost(NamedTuple):
-    """What work took: memory and output in bytes, CPU time in s. `fault` says what is wrong, if anything is;
-    `refusal` is the documented error that the work ended with, if it did.
+    """The cost of work: memory and output in bytes, CPU time in s.
+
+    `fault` says what is wrong, if anything; `refusal` is the documented error that the work ended with, if
+    any.
     """
 
     memory: int = 0
@@ -40,13 +42,13 @@ class Cost(NamedTuple):
 
 
 def cost_of(work: Callable[[], int], documented: tuple[type[Exception], ...], cap: Cap) -> Cost:
-    """Have a child process do the work, which returns the size of its output, and return what it took.
+    """Run the work in a child process. Return its cost; the work returns the size of its output.
 
-    An exception that isn't documented, a signal, and more than the cap are faults.
+    An undocumented exception, a signal, and exceeding the cap are faults.
     """
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # NumPy's threads have nothing to do meanwhile
+        warnings.simplefilter("ignore", DeprecationWarning)  # NumPy's threads are idle meanwhile
         child = os.fork()
     if child == 0:
         with suppress(BaseException):
@@ -64,7 +66,7 @@ def cost_of(work: Callable[[], int], documented: tuple[type[Exception], ...], ca
 
 
 def _all_of(reading: int, child: int) -> bytes:
-    """What the child writes; nothing if that doesn't come in minutes, and the child is killed."""
+    """Return what the child writes; nothing if that takes minutes: the child is then killed."""
     told, deadline = b"", time.monotonic() + _WALL_SECONDS
     with os.fdopen(reading, "rb") as pipe:
         while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -77,13 +79,13 @@ def _all_of(reading: int, child: int) -> bytes:
 
 def _measured(work: Callable[[], int], documented: tuple[type[Exception], ...], cap: Cap) -> Cost:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    trim_heap()  # or what is free already would be taken for nothing
+    trim_heap()  # or memory that is free already would be reused at no cost
     before = _status("VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (before + cap.memory, before + cap.memory))
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = used.ru_utime + used.ru_stime
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + cap.cpu, int(spent) + cap.cpu + 1))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is that from now on
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     resident = _status("VmRSS")
     output, refusal, fault = 0, "", ""
     try:
@@ -102,7 +104,7 @@ def _measured(work: Callable[[], int], documented: tuple[type[Exception], ...], 
 
 
 def _status(name: str) -> int:
-    """A field of this process's status, in bytes."""
+    """Return a field of this process's status, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) << 10

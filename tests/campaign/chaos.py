@@ -1,9 +1,9 @@
 """Chaos: a collector under load, to which everything happens that happens to servers.
 
-Submitters, combines, roll-ups, retention that deletes, merges, questions and releases go on while, step by
-step, processes are killed, stopped and told to end, the disk fills up, files are damaged and the clock jumps.
-What was acknowledged counts in merges once, whatever happens, unless retention or the campaign itself deleted
-it; a well-behaved client is served again within seconds; and no task in the background ends for good.
+Submitters, combines, roll-ups, retention, merges, queries and releases go on. Step by step, processes are
+killed, stopped and terminated, the disk fills up, files are damaged and the clock jumps. An acknowledged
+profile counts exactly once in merges, unless retention or the campaign itself deleted it. A well-behaved
+client is served again within seconds, and no background task ends for good.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from tests.campaign.damage import digests_of
 from tests.campaign.fleet import Ledger, Maker, Marked, marks_of
 from tests.campaign.load import Address, Calm, Client, Load, Probe, Watch
 from tests.campaign.report import Findings
-from tests.campaign.traffic import KEEP_DAYS, OWNERS, QUESTIONS, choose
+from tests.campaign.traffic import KEEP_DAYS, OWNERS, QUERIES, choose
 from tests.faults.mounts import small_disk
 from tests.faults.stacks import DAY
 from tests.server import Server
 
-# No clock is put further forward than that, so that what is younger than the difference stays.
+# The clock isn't set further forward than this, so that profiles younger than the difference stay.
 MOST_JUMP_DAYS: Final = 3
 _EPOCH_SECONDS: Final = 240.0
 _LAST_CHECKS_SECONDS: Final = 25.0
 _MOST_FAULTS: Final = 20
-# A start, on a machine that does much else, of a folder that is small.
+# The time for a start with a small folder, on a busy machine.
 START_SECONDS: Final = 60.0
-# An end by SIGTERM; what is on its way then may take the grace of 15 s and PGOF_BODY_TIMEOUT.
+# The time for an end by SIGTERM: requests in progress may take the grace of 15 s and PGOF_BODY_TIMEOUT.
 END_SECONDS: Final = 60.0
-# A well-behaved client is served again after so long at the latest, where the server process itself goes on.
+# A well-behaved client is served again within this time, if the server process itself goes on.
 GAP_SECONDS: Final = 10.0
-# All else is well again after so long.
+# Everything else is well again within this time.
 WELL_SECONDS: Final = 20.0
 # Events of the log that no fault from outside excuses.
 _NEVER: Final = ("unexpected error", "not done any more until the next start")
@@ -65,7 +65,7 @@ SETTINGS: Final = {
 
 
 def run(seed: int, seconds: float, scratch: Path) -> Findings:
-    """Return what came of it. Logs of the collector at a fault stay in `scratch`."""
+    """Run the campaign; return its findings. The collector's logs at a fault stay in `scratch`."""
     findings = Findings()
     end = time.monotonic() + seconds
     totals: Counter[str] = Counter()
@@ -89,7 +89,7 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
 
 @dataclass
 class Epoch:
-    """One data folder, from empty until all has been checked; `play` does all of it."""
+    """One data folder, from empty until all has been checked; `play` runs it."""
 
     random: Random
     place: str
@@ -104,9 +104,7 @@ class Epoch:
         self.maker = Maker()
         self.ledger = Ledger(self.now - int((KEEP_DAYS - MOST_JUMP_DAYS - 0.5) * DAY))
         self.calm, self.address = Calm(), Address()
-        self.inputs_victims: set[str] = (
-            set()
-        )  # the digests of what was in combined blobs whose .inputs is bad
+        self.inputs_victims: set[str] = set()  # digests of profiles in combined blobs with a damaged .inputs
         self.step = "start"
         self.number = 0
         self.clock: JumpingClock | None = None
@@ -116,7 +114,7 @@ class Epoch:
         self._scanned = 0
 
     def play(self, seconds: float) -> None:
-        """Plays steps for so long, less what the last checks take."""
+        """Play steps for `seconds`, less the time of the last checks."""
         end = time.monotonic() + max(seconds - _LAST_CHECKS_SECONDS, 0)
         with ExitStack() as stack:
             self._set_up(stack)
@@ -137,7 +135,7 @@ class Epoch:
                 self.fault(f"the collector can't be started or ended: {str(error)[:500]}")
 
     def fault(self, what: str) -> None:
-        """Notes a fault with the log as it is now; of faults that differ in numbers alone only the first."""
+        """Note a fault with the current log; of faults that differ only in numbers, only the first."""
         kind = re.sub(r"\d+|Marked\(.*", "", f"{self.step}: {what}")
         if kind in self._kinds:
             self.totals["further faults of a kind that is listed"] += 1
@@ -148,10 +146,10 @@ class Epoch:
         last = "".join(f"\n      {line}" for line in self.collector.tail())
         self.findings.fault(what, f"{self.place}, step {self.number} ({self.step}); {log}, which ends:{last}")
 
-    # What steps do with the collector.
+    # Actions of the steps.
 
     def start(self) -> None:
-        """Starts the collector, and waits until it is ready. Raises AssertionError."""
+        """Start the collector and wait until it is ready. Raises AssertionError."""
         self._scanned = 0
         begin = time.monotonic()
         self.collector.start()
@@ -165,7 +163,7 @@ class Epoch:
         self.note_slowest("slowest start", time.monotonic() - begin)
 
     def ended(self, code: int | None = None) -> None:
-        """Sees to it that the collector, which is about to end, does, with that exit code if it is one."""
+        """Wait until the collector, which is about to end, has ended, with this exit code if one is given."""
         self.address.url = None
         pid = self.collector.process.pid
         begin = time.monotonic()
@@ -179,11 +177,11 @@ class Epoch:
         JumpingClock.forget(pid)
 
     def note_slowest(self, name: str, seconds: float) -> None:
-        """Note how long something took, if that was the longest."""
+        """Note a duration if it is the longest of its name."""
         self.slowest[name] = max(self.slowest.get(name, 0), seconds)
 
     def scan_log(self) -> None:
-        """Looks for what mustn't be there in what was logged since the last time."""
+        """Check the log lines since the last call for events that must not occur."""
         log = self.collector.log
         end = len(log)
         for line in log[self._scanned : end]:
@@ -195,9 +193,9 @@ class Epoch:
 
     @contextmanager
     def well_again(self, gap_seconds: float | None = GAP_SECONDS) -> Iterator[None]:
-        """Within the block harm is done; after it all is well, soon, and for a well-behaved client sooner.
+        """Do harm in a context; afterwards all must be well soon, and a well-behaved client even sooner.
 
-        `gap_seconds` is None where the server process is down or stopped, for which nobody is at fault.
+        `gap_seconds` is None if the server process is down or stopped: a gap in its service is no fault then.
         """
         with self.calm.disturbed():
             since = time.monotonic()
@@ -220,10 +218,10 @@ class Epoch:
             self.note_slowest("longest until all was well again", time.monotonic() - healed)
 
     def excuse(self, blob: Path) -> int:
-        """Excuses what is in a blob that is about to be damaged; return how many profiles are."""
+        """Excuse the profiles in a blob that is about to be damaged; return their number."""
         return self.ledger.excuse([*digests_of(blob)])
 
-    # The rest is how a data folder is played with.
+    # How an epoch is played.
 
     def _set_up(self, stack: ExitStack) -> None:
         home = self.scratch / f"chaos-{self.place.rpartition(' ')[2]}"
@@ -256,7 +254,7 @@ class Epoch:
             return marked._replace(base=marked.base % bases) if marked.base >= 0 else marked
 
         return Load(
-            self.address, self.ledger, self.maker, self.calm, self.fault, within, QUESTIONS,
+            self.address, self.ledger, self.maker, self.calm, self.fault, within, QUERIES,
             seed=self.random.randrange(1 << 30),
         )  # fmt: skip
 
@@ -271,7 +269,7 @@ class Epoch:
             )
         step.play(self)
         self.scan_log()
-        time.sleep(self.random.uniform(0.2, 1))  # in which all is calm
+        time.sleep(self.random.uniform(0.2, 1))  # a calm time
         self.load.check_merge(self.client, self.random.choice(OWNERS))
         self.totals["merges held against what was sent"] += 1
         if self.number % 10 == 0:
@@ -279,7 +277,7 @@ class Epoch:
             self._check_deeply()
 
     def _merges_are_answered(self, deadline: float) -> bool:
-        """Whether the merge of every owner is, and /readyz says that all is well."""
+        """Return whether the merge of every owner is answered, and /readyz is well."""
         with Client(self.address, timeout=5) as client:
             for path, query in [
                 ("/readyz", {}),
@@ -298,7 +296,7 @@ class Epoch:
         return f"/readyz {ready.status} {said[:300]}; {dict(self.probe.failures)}"
 
     def _check_deeply(self) -> None:
-        """With nothing sent meanwhile: all is there once, and a re-send changes nothing."""
+        """Check with no traffic that every profile counts once, and that a re-send changes nothing."""
         if self.clock is not None:
             self.clock.jump(0)
         with self.load.paused():
@@ -325,7 +323,7 @@ class Epoch:
             self.totals["merges held against what was sent"] += 1
 
     def _check_at_the_end(self) -> None:
-        """Also after a reindex, and of a backup that is restored."""
+        """Check everything again after a reindex, and in a backup that is restored."""
         self.step = "last check"
         self._check_deeply()
         self.step = "backup at the end"
@@ -347,7 +345,7 @@ class Epoch:
         self._check_restored(backed_up)
 
     def reindexed(self) -> None:
-        """Makes the catalog anew; nobody knows then what was in combined blobs whose .inputs is bad."""
+        """Rebuild the catalog, which then doesn't know what combined blobs with a damaged .inputs contain."""
         self.ledger.excuse(self.inputs_victims)
         finished = self.collector.run("reindex")
         if finished.returncode:
@@ -355,7 +353,7 @@ class Epoch:
         self.totals["reindexes"] += 1
 
     def backed_up(self) -> bool:
-        """Makes a backup; return whether it is one, if maybe without what was damaged."""
+        """Make a backup; return whether it is usable, possibly without what was damaged."""
         finished = self.collector.run("backup", str(self.backup))
         if "Traceback" in finished.stderr:
             self.fault(f"a backup: {finished.stderr.strip().splitlines()[-1]}")
@@ -386,4 +384,4 @@ class Epoch:
         self.totals["submits acknowledged"] += len(self.ledger.acknowledged)
         self.totals["retries of submits"] += self.load.retries
         self.totals["profiles that the campaign itself damaged"] += len(self.ledger.excused)
-        self.totals["questions and merges answered"] += self.load.of("question 2")
+        self.totals["queries and merges answered"] += self.load.of("query 2")

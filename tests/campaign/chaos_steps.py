@@ -1,4 +1,4 @@
-"""The steps of chaos: each does one kind of harm to a collector under load, and says what must hold then."""
+"""The steps of chaos: each harms a collector under load in one way, and says what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOCK_SECONDS = 5.0
 
 
 class Step(NamedTuple):
-    """A kind of harm; the larger its weight, the more often it comes."""
+    """A kind of harm; one with a larger weight comes more often."""
 
     name: str
     play: Callable[[Epoch], None]
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 def kill_server(epoch: Epoch) -> None:
-    """Its workers, which have nobody to work for, end by themselves."""
+    """Kill the server process; its workers must end by themselves."""
     with epoch.well_again(gap_seconds=None):
         _pause(epoch)
         epoch.collector.signal(signal.SIGKILL)
@@ -65,7 +65,7 @@ def terminate_worker(epoch: Epoch) -> None:
 
 
 def kill_fork_server(epoch: Epoch) -> None:
-    """Workers are forked from another one then, when the next is needed."""
+    """Kill the fork server; workers are forked from a new one when the next is needed."""
     with epoch.well_again():
         for pid in epoch.collector.fork_servers():
             os.kill(pid, signal.SIGKILL)
@@ -74,7 +74,7 @@ def kill_fork_server(epoch: Epoch) -> None:
 
 
 def stop_worker(epoch: Epoch) -> None:
-    """One that hangs, and goes on after a while, if it wasn't replaced."""
+    """Stop a worker for a while, and continue it unless it was replaced."""
     stopped = _some_workers(epoch)
     with epoch.well_again():
         for pid in stopped:
@@ -85,14 +85,14 @@ def stop_worker(epoch: Epoch) -> None:
 
 
 def hang_worker(epoch: Epoch) -> None:
-    """One that hangs for good: the server has to replace it by itself."""
+    """Stop a worker for good: the server has to replace it."""
     with epoch.well_again():
         for pid in _some_workers(epoch):
             _signal(pid, signal.SIGSTOP)
 
 
 def hang_worker_and_terminate(epoch: Epoch) -> None:
-    """A worker that hangs mustn't keep the server from ending."""
+    """Stop a worker, and terminate the server: the worker mustn't keep it from ending."""
     with epoch.well_again(gap_seconds=None):
         for pid in _some_workers(epoch):
             _signal(pid, signal.SIGSTOP)
@@ -103,7 +103,7 @@ def hang_worker_and_terminate(epoch: Epoch) -> None:
 
 
 def stop_server(epoch: Epoch) -> None:
-    """As on a host that is suspended, or a debugger's; what was under way goes on."""
+    """Stop the server and continue it, like a suspended host or a debugger; requests in progress go on."""
     with epoch.well_again(gap_seconds=None):
         whole = epoch.random.random() < 0.5
         send = epoch.collector.signal_group if whole else epoch.collector.signal
@@ -120,7 +120,7 @@ def terminate_server(epoch: Epoch) -> None:
 
 
 def terminate_group(epoch: Epoch) -> None:
-    """As Ctrl-C in a terminal, or a container's init does; workers that end then aren't an error."""
+    """Signal the whole group, like Ctrl-C in a terminal or a container's init; workers then may just end."""
     with epoch.well_again(gap_seconds=None):
         before = len(epoch.collector.log)
         epoch.collector.signal_group(signal.SIGTERM)
@@ -131,7 +131,7 @@ def terminate_group(epoch: Epoch) -> None:
         epoch.start()
 
 
-# Files. What is a cache is made anew; what is damaged is left out; all else stays.
+# Files. Caches are made anew; damaged profiles are left out; all else stays.
 
 
 def damage_merged(epoch: Epoch) -> None:
@@ -142,7 +142,7 @@ def damage_merged(epoch: Epoch) -> None:
 
 
 def damage_blob(epoch: Epoch) -> None:
-    """One that has few profiles in it, since all of these needn't be there any more."""
+    """Damage a blob with few profiles in it, since all of them may be lost then."""
     found = _some(epoch.random, damage.blobs(epoch.collector.data), 4)
     if found:
         blob = min(found, key=lambda path: len([*damage.digests_of(path)]))
@@ -152,7 +152,7 @@ def damage_blob(epoch: Epoch) -> None:
 
 
 def remove_day(epoch: Epoch) -> None:
-    """The folder of a series' day goes, by hand; what is sent to it later is stored as ever."""
+    """Delete the folder of a series' day by hand; later submits to it are stored as usual."""
     found = _some(epoch.random, damage.blobs(epoch.collector.data), 4)
     if not found:
         return
@@ -163,7 +163,7 @@ def remove_day(epoch: Epoch) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     service, type_, *labels, day = folder.relative_to(epoch.collector.data / "blobs").parts
     if any(label.endswith("=") for label in labels):
-        return  # a roll-up's: nothing can be sent there
+        return  # that of a roll-up: nothing can be submitted there
     taken = time.strptime(f"{day} 12:00", "%Y-%m-%d %H:%M")
     marked = epoch.load.marked(epoch.random)._replace(
         service=service, type=type_, labels=",".join(labels), base=-1, undated=False,
@@ -173,7 +173,7 @@ def remove_day(epoch: Epoch) -> None:
 
 
 def damage_rows(epoch: Epoch) -> None:
-    """While the server is down: what is mapped into memory can't be checked again at each use."""
+    """Damage row files while the server is down: files mapped into memory can't be checked on each use."""
     with epoch.well_again(gap_seconds=None):
         _killed(epoch)
         for path in _some(epoch.random, damage.files(epoch.collector.data / "rows"), 5):
@@ -182,13 +182,13 @@ def damage_rows(epoch: Epoch) -> None:
 
 
 def delete_rows(epoch: Epoch) -> None:
-    """While it serves, as docs say that one may."""
+    """Delete row files while the server runs, as the docs permit."""
     for path in damage.files(epoch.collector.data / "rows"):
         path.unlink(missing_ok=True)
 
 
 def damage_inputs(epoch: Epoch) -> None:
-    """Which profiles are in a combined blob the catalog knows too, unless that is lost as well."""
+    """Damage an .inputs; the catalog knows its content too, unless it is lost as well."""
     with epoch.well_again(gap_seconds=None):
         _killed(epoch)
         for path in _some(epoch.random, damage.inputs(epoch.collector.data), 2):
@@ -199,7 +199,7 @@ def damage_inputs(epoch: Epoch) -> None:
 
 
 def lose_catalog(epoch: Epoch) -> None:
-    """All of it, or what wasn't copied from its log."""
+    """Delete the catalog, or only its write-ahead log."""
     with epoch.well_again(gap_seconds=None):
         _killed(epoch)
         if epoch.random.random() < 0.5:
@@ -212,7 +212,7 @@ def lose_catalog(epoch: Epoch) -> None:
 
 
 def damage_catalog(epoch: Epoch) -> None:
-    """It either isn't served, or served until a damaged page is met; both name the command that mends it."""
+    """Damage the catalog: the server refuses to start, or fails at a damaged page; both name the repair."""
     with epoch.well_again(gap_seconds=None):
         _killed(epoch)
         catalog = epoch.collector.data / "catalog.sqlite3"
@@ -244,7 +244,7 @@ def _check_told(epoch: Epoch) -> None:
 
 
 def delete_lock(epoch: Epoch) -> None:
-    """A second server on the folder: at most one of them takes what is sent."""
+    """Delete the lock and start a second server on the folder: at most one of them accepts submits."""
     with epoch.well_again(gap_seconds=None):
         lock = epoch.collector.data / "lock"
         lock.unlink()
@@ -277,14 +277,14 @@ def _check_one_serves(epoch: Epoch, second: Collector) -> None:
             taken.append(client.ask("POST", "/v1/submit", Server.submit_key, query, content).status)
     if taken == [204, 204]:
         epoch.fault("with its lock deleted, two servers take submits to one folder")
-        epoch.is_broken = True  # what it has lost by that would be told again and again
+        epoch.is_broken = True  # or its losses would be reported again and again
 
 
 # Disk, clock, backups.
 
 
 def fill_disk(epoch: Epoch) -> None:
-    """/readyz says so, nothing is lost, and all goes on when there is space again."""
+    """Fill the disk: /readyz says so, nothing is lost, and all goes on when there is space again."""
     assert epoch.ballast is not None
     with epoch.well_again(gap_seconds=None):
         since = time.monotonic()
@@ -308,7 +308,7 @@ def back_up(epoch: Epoch) -> None:
 
 
 def nothing(_: Epoch) -> None:
-    """All is calm, and all that fails is a fault."""
+    """Do nothing: every failure is a fault."""
     time.sleep(1)
 
 
@@ -331,7 +331,7 @@ def _ended_well(epoch: Epoch) -> None:
 
 
 def _some_workers(epoch: Epoch) -> list[int]:
-    """One of them, or now and then all."""
+    """Return one worker, or now and then all of them."""
     workers = epoch.collector.workers()
     return workers if epoch.random.random() < 0.25 else _some(epoch.random, workers, 1)
 

@@ -1,4 +1,4 @@
-"""A clock that jumps: that of all processes that run with `environment`, by libfaketime."""
+"""A clock that jumps, by libfaketime, for all processes that run with its `environment`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _DAY_SECONDS: Final = 86_400
 
 
 class JumpingClock:
-    """A clock that is off by `days`, which `jump` changes while processes run.
+    """A clock that is off by `days`; `jump` changes it while processes run.
 
-    Only the time of day jumps, as when somebody sets it; the clock that timeouts are measured by goes on.
+    Only the time of day jumps, as when somebody sets it; the monotonic clock of timeouts goes on.
     """
 
     def __init__(self, file: Path) -> None:
-        """`file` says how much it is off. Raises FileNotFoundError if libfaketime isn't installed."""
+        """Keep the difference in `file`. Raises FileNotFoundError if libfaketime isn't installed."""
         libraries = sorted(Path("/usr/lib").glob(f"*/{_LIBRARY}"))
         if not libraries:
             raise FileNotFoundError(f"{_LIBRARY} isn't installed: Debian's package faketime")
@@ -27,15 +27,15 @@ class JumpingClock:
         self.environment = {
             "LD_PRELOAD": str(libraries[0]),
             "FAKETIME_TIMESTAMP_FILE": str(file),
-            "FAKETIME_CACHE_DURATION": "1",  # seconds; a read of the file at each look costs too much
+            "FAKETIME_CACHE_DURATION": "1",  # seconds; reading the file on each call costs too much
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with it waits for the interpreter's lock don't wait
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with it, waits for the interpreter's lock return at once
             "NO_FAKE_STAT": "1",
         }
         self.jump(0)
 
     def jump(self, days: float) -> None:
-        """Be off by so many days from now on."""
+        """Set the difference to `days` from now on."""
         part = self._file.with_suffix(".part")
         part.write_text(f"{days * _DAY_SECONDS:+.0f}\n")
         part.replace(self._file)
@@ -43,11 +43,11 @@ class JumpingClock:
 
     @staticmethod
     def forget(pid: int) -> None:
-        """Removes what a process that was killed left, which would stop the next one of that id."""
+        """Remove what a killed process left, which would stop the next process of the same id."""
         for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
             (_SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
 def has_faketime() -> bool:
-    """Whether libfaketime is installed."""
+    """Return whether libfaketime is installed."""
     return os.name == "posix" and any(Path("/usr/lib").glob(f"*/{_LIBRARY}"))

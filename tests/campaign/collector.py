@@ -1,4 +1,4 @@
-"""A collector in a process group of its own, which a campaign kills, stops and watches."""
+"""A collector in a process group of its own, which a campaign kills, stops and measures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _LONGEST_LINE: Final = 400
 
 
 class Usage(NamedTuple):
-    """What all processes of a collector take: memory in MiB, and numbers of descriptors and threads.
+    """The resources of all processes of a collector: memory in MiB, and numbers of descriptors and threads.
 
-    `own` is the memory that would be free without them; `resident` counts shared memory for each process.
+    `own` is the memory that would be free without the processes; `resident` counts shared memory for each
+    process.
     """
 
     processes: int
@@ -43,17 +44,17 @@ class Collector(Server):
         super().kill()
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the server process alone."""
+        """Send a signal to the server process only."""
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Sends a signal to all of its processes."""
+        """Send a signal to all its processes."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def is_running(self) -> bool:
-        """Whether the server process is there; its id stays its own until `kill` or `stop` reaps it."""
+        """Return whether the server process exists; its id isn't reused until `kill` or `stop` reaps it."""
         return self._process is not None and _state(self.process.pid) not in {"Z", ""}
 
     def members(self) -> list[int]:
@@ -69,7 +70,7 @@ class Collector(Server):
         return [pid for helper in self.fork_servers() for pid in descendants(helper)]
 
     def usage(self) -> Usage:
-        """Return what its processes take now, as /proc has it."""
+        """Return the current resources of its processes, from /proc."""
         total: Counter[str] = Counter()
         pids = self.members()
         for pid in pids:
@@ -81,7 +82,7 @@ class Collector(Server):
         return Usage(len(pids), own, resident, total["fds"], total["threads"])
 
     def own_megabytes(self, pid: int) -> float:
-        """Return the memory of one process that would be free without it, in MiB; 0 if it isn't there."""
+        """Return the memory in MiB that would be free without one process; 0 if the process doesn't exist."""
         with suppress(FileNotFoundError, ProcessLookupError):
             return _memory(pid)["Pss_Anon:"] / 1024
         return 0
@@ -95,7 +96,7 @@ class Collector(Server):
         ]
 
     def wait_until_left(self, seconds: float) -> list[int]:
-        """Waits until none of its processes is there any more; return those that still are after so long."""
+        """Wait until all its processes have ended; return those that still exist after `seconds`."""
         deadline = time.monotonic() + seconds
         while (left := self.members()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -129,7 +130,7 @@ def _groups() -> Iterator[tuple[int, int]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """What comes after the name: state, parent, group, …; the name may have blanks and brackets in it."""
+    """Return the fields of /proc/PID/stat after the name, which may have blanks and brackets in it."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -146,6 +147,6 @@ def _parent(pid: int) -> int:
 
 
 def _memory(pid: int) -> dict[str, int]:
-    """The lines of smaps_rollup, in KiB."""
+    """Return the values of smaps_rollup, in KiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(size) for name, size, *_ in map(str.split, lines)}

@@ -15,9 +15,9 @@ _PAGE: Final = 4096
 
 
 def damage(path: Path, way: str, random: Random) -> bool:
-    """Damages a file in one of `WAYS`; return whether it was there, and is now another one.
+    """Damage a file in one of `WAYS`; return whether the file existed and is changed.
 
-    What is flipped or truncated is put in the file's place: a process that has it open keeps the good one.
+    A changed copy replaces the file: a process that has the file open keeps the good one.
     """
     try:
         content = bytearray(path.read_bytes())
@@ -34,12 +34,12 @@ def damage(path: Path, way: str, random: Random) -> bool:
         part.write_bytes(content)
         part.replace(path)
     except OSError:
-        return False  # the collector deleted it meanwhile, or its folder
+        return False  # the collector has deleted it, or its folder, meanwhile
     return True
 
 
 def zero_pages(path: Path, random: Random, pages: int = 3) -> None:
-    """Overwrites some pages of a database, not all of it, with zeros."""
+    """Overwrite some pages of a database with zeros."""
     content = bytearray(path.read_bytes())
     for _ in range(pages):
         begin = random.randrange(max(len(content) // _PAGE, 1)) * _PAGE

@@ -1,5 +1,7 @@
-"""Profiles that a merge can be asked about, each with a function of its own, by which a merge tells how
-often it counts them; and the ledger of what was sent, what was acknowledged, and what may be gone.
+"""Marked profiles and their ledger.
+
+Each profile has a function of its own, so a merge shows how often it counts the profile. The ledger knows
+what was sent, what was acknowledged, and what may be gone.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ Owner = tuple[str, str]
 
 
 class Marked(NamedTuple):
-    """A profile with a mark: function `mark:<number>`, sampled once.
+    """A profile with a mark: the function `mark:<number>`, sampled once.
 
-    `base` is the number of the real profile that the mark is added to, -1 for none. When it was taken, one
-    that is `undated` says in the request and not in its bytes.
+    `base` is the number of the real profile that the mark is added to, -1 for none. The time of an `undated`
+    profile is in the request and not in its bytes.
     """
 
     number: int
@@ -46,14 +48,14 @@ class Marked(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A profile as it is sent, gzip, and the SHA-256 of the bare protobuf, by which its blob is named."""
+    """A profile as it is sent, gzipped, and the SHA-256 of its bare protobuf, which names its blob."""
 
     content: bytes
     digest: str
 
 
 class _Base(NamedTuple):
-    """A real profile without its time; protobuf that is put after it adds to it."""
+    """A real profile without its time; appended protobuf adds to it."""
 
     content: bytes
     strings: int
@@ -61,14 +63,14 @@ class _Base(NamedTuple):
 
 
 class Maker:
-    """Makes the bytes of marked profiles, the same ones whenever it is asked."""
+    """Makes the bytes of marked profiles: always the same bytes for the same profile."""
 
     def __init__(self) -> None:
         self._bases = [_base_of(path) for path in sorted(REAL.glob("*.pb.gz"))]
 
     @property
     def bases(self) -> int:
-        """How many real profiles there are to choose from."""
+        """Return the number of real profiles to choose from."""
         return len(self._bases)
 
     def body(self, marked: Marked) -> Body:
@@ -85,7 +87,7 @@ class Maker:
 
 
 def marks_of(merged: bytes) -> Counter[int]:
-    """Return how often a merge, gzip, counts each mark. Raises ValueError where it is no such profile."""
+    """Return how often a gzipped merge counts each mark. Raises ValueError if it isn't such a merge."""
     try:
         profile = Profile.FromString(gzip.decompress(merged))
     except (OSError, EOFError, Exception) as error:  # protobuf's DecodeError has no public name
@@ -114,11 +116,11 @@ def marks_of(merged: bytes) -> Counter[int]:
 
 @dataclass
 class Ledger:
-    """What was sent, by number, and what of it must be in merges; safe to use from all threads.
+    """The profiles that were sent, by number, and which of them must be in merges; thread-safe.
 
-    Must be: what was acknowledged (204), unless it is excused, as after its blob was damaged, or was taken
-    before `horizon`, in ns, from where on retention keeps all. All else that is sent
-    may be there, once at most.
+    An acknowledged profile (204) must be in merges, unless it is excused, as after its blob was damaged, or
+    was taken before `horizon`, in ns, from where on retention keeps all profiles. Any other profile that was
+    sent may be in merges, at most once.
     """
 
     horizon: int
@@ -133,13 +135,13 @@ class Ledger:
         self._of_owner: dict[Owner, set[int]] = {}
 
     def send(self, marked: Marked, body: Body) -> None:
-        """Note that it is sent, before it is."""
+        """Note a profile that is about to be sent."""
         with self._lock:
             self.sent[marked.number] = marked
             self._by_digest[body.digest] = marked.number
 
     def acknowledge(self, marked: Marked) -> None:
-        """Note that it was answered as stored."""
+        """Note that a profile was answered as stored."""
         with self._lock:
             self.acknowledged.add(marked.number)
             self._of_owner.setdefault(marked.owner, set()).add(marked.number)
@@ -158,14 +160,14 @@ class Ledger:
             return [self.sent[number] for number in numbers if number in self.acknowledged]
 
     def must(self, owner: Owner) -> set[int]:
-        """Return what has to be in a merge of the owner that is asked for from now on."""
+        """Return the profiles that must be in a merge of the owner requested from now on."""
         with self._lock:
             return {number for number in self._of_owner.get(owner, ()) if self._is_kept(number)}
 
     def wrong(self, owner: Owner, must: Collection[int], counts: Counter[int]) -> Iterator[str]:
-        """Yield what is wrong with a merge's counts, where `must` had to be in it when it was asked for.
+        """Yield what is wrong with a merge's counts; `must` had to be in the merge when it was requested.
 
-        Of a profile that is told once.
+        Each wrong profile is reported once.
         """
         with self._lock:
             lost = sorted(number for number in must if not counts[number] and self._is_kept(number))
@@ -192,7 +194,7 @@ def _base_of(path: Path) -> _Base:
 
 
 def _empty_base(type_: str) -> _Base:
-    """What Go's CPU profiles begin with; of another type the same, by its name."""
+    """Return the header of Go's CPU profiles, or the same for another type, by its name."""
     strings = ["", "samples", "count", type_, "nanoseconds"]
     profile = Profile(period=_VALUE_NANOS)
     profile.string_table.extend(text.encode() for text in strings)

@@ -1,7 +1,7 @@
-"""Load for a campaign: threads that send, combine and ask, and what of their answers is a fault.
+"""Load for a campaign: threads that submit, combine and query, and check the answers.
 
-An answer is held against the collector only if it was calm from before the request until after it: whoever
-does it harm says so with `Calm.disturbed`.
+A bad answer is a fault of the collector only if nothing disturbed it from before the request until after it:
+code that disturbs it says so with `Calm.disturbed`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import httpx
 from tests.campaign.fleet import Ledger, Maker, Marked, marks_of
 from tests.server import Server, bearer
 
-# A client that behaves well waits so long for its answer, and then sends it again.
+# A well-behaved client waits this long for its answer, and then sends again.
 PROBE_TIMEOUT: Final = 3.0
 _TIMEOUT: Final = 20.0
 _RETRY_SECONDS: Final = 0.2
@@ -30,7 +30,7 @@ Fault = Callable[[str], None]
 
 
 class Calm:
-    """When nothing was done to the collector that excuses a failure."""
+    """The times when nothing excuses a failure of the collector."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -39,7 +39,7 @@ class Calm:
 
     @contextmanager
     def disturbed(self) -> Iterator[None]:
-        """Failures are excused of requests that are under way within the block."""
+        """Excuse failures of requests that are in progress during the context."""
         with self._lock:
             self._disturbed += 1
         try:
@@ -50,20 +50,20 @@ class Calm:
                 self._since = time.monotonic()
 
     def held(self, since: float) -> bool:
-        """Whether it is calm, and was since then."""
+        """Return whether it is calm, and has been since then."""
         with self._lock:
             return not self._disturbed and self._since <= since
 
 
 class Address:
-    """Where the collector is, which changes with each start; None while it is down."""
+    """The collector's address, which changes with each start; None while it is down."""
 
     def __init__(self) -> None:
         self.url: str | None = None
 
 
 class Answer(NamedTuple):
-    """What came of a request: `status` is 0 where there was no answer, and `text` then says why."""
+    """The result of a request; without an answer, `status` is 0 and `text` has the reason."""
 
     status: int
     content: bytes
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """HTTP to wherever the collector is now, for one thread."""
+    """An HTTP client to the collector's current address, for one thread."""
 
     def __init__(self, address: Address, timeout: float = _TIMEOUT) -> None:
         self._address = address
@@ -88,7 +88,7 @@ class Client:
     def ask(
         self, method: str, path: str, key: str, query: dict[str, str] | None = None, content: bytes = b""
     ) -> Answer:
-        """Sends a request, and reads all of the answer."""
+        """Send a request and read its whole answer."""
         begin = time.monotonic()
         try:
             if self._address.url is None:
@@ -116,7 +116,7 @@ class Client:
         return ""
 
     def page(self, path: str, cookie: str) -> Answer:
-        """Asks for a page, with a session's cookie."""
+        """Request a page with a session's cookie."""
         begin = time.monotonic()
         try:
             answer = self._client.get(f"{self._address.url}{path}", headers={"Cookie": cookie})
@@ -126,7 +126,7 @@ class Client:
         return Answer(answer.status_code, answer.content, text, answer.headers, time.monotonic() - begin)
 
     def submit(self, marked: Marked, content: bytes) -> Answer:
-        """Sends a profile the way that says when it was taken."""
+        """Send a profile by the route that takes its time."""
         query = {"service": marked.service, "type": marked.type, "labels": marked.labels}
         if not marked.undated:
             return self.ask("POST", "/v1/submit", Server.submit_key, query, content)
@@ -137,9 +137,9 @@ class Client:
 
 @dataclass
 class Load:
-    """The threads, as a context manager; `choose` makes up what is sent next, and `questions` what is asked.
+    """The threads, as a context manager; `choose` makes up profiles, `queries` make up requests.
 
-    Statistics: `answers` by kind of request and status, `retries` of submits.
+    Statistics: `answers` by kind of request and status, and `retries` of submits.
     """
 
     address: Address
@@ -148,7 +148,7 @@ class Load:
     calm: Calm
     fault: Fault
     choose: Callable[[Random, int], Marked]
-    questions: Sequence[Callable[[Random], tuple[str, str, dict[str, str]]]]
+    queries: Sequence[Callable[[Random], tuple[str, str, dict[str, str]]]]
     seed: int = 0
     senders: int = 3
     askers: int = 1
@@ -183,7 +183,7 @@ class Load:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within the block nothing is sent or asked by any of the threads."""
+        """Keep all threads from sending anything during the context."""
         self._going.clear()
         try:
             deadline = time.monotonic() + 2 * _TIMEOUT
@@ -194,13 +194,13 @@ class Load:
             self._going.set()
 
     def marked(self, random: Random) -> Marked:
-        """Make up a profile, of a number that no other has."""
+        """Make up a profile with a new number."""
         with self._lock:
             number = next(self.numbers)
         return self.choose(random, number)
 
     def send_until_acknowledged(self, client: Client, marked: Marked) -> None:
-        """Sends a profile as an agent does, again and again; gives up where all is paused or over."""
+        """Send a profile like an agent, until it is acknowledged; give up when paused or over."""
         body = self.maker.body(marked)
         self.ledger.send(marked, body)
         while True:
@@ -222,7 +222,7 @@ class Load:
             time.sleep(_RETRY_SECONDS)
 
     def send_again(self, client: Client, marked: Marked) -> None:
-        """Sends a profile once more that was acknowledged."""
+        """Send an acknowledged profile once more."""
         begin = time.monotonic()
         answer = client.submit(marked, self.maker.body(marked).content)
         self.count("submit again", answer)
@@ -230,7 +230,7 @@ class Load:
             self.fault(f"a profile that is stored was refused, {answer.status}: {answer.text}")
 
     def check_merge(self, client: Client, owner: tuple[str, str]) -> bool:
-        """Merges all of an owner, and holds it against the ledger; return whether it was answered."""
+        """Merge all profiles of an owner and check it by the ledger; return whether it was answered."""
         must, begin = self.ledger.must(owner), time.monotonic()
         service, type_ = owner
         answer = client.ask("GET", "/v1/merge", Server.merge_key, {"service": service, "type": type_})
@@ -255,12 +255,12 @@ class Load:
             self.answers[f"{kind} {answer.status or 'without an answer'}"] += 1
 
     def of(self, kind: str) -> int:
-        """Return how many answers of a kind, such as `submit 204`, there were."""
+        """Return the number of answers of a kind such as `submit 204`."""
         with self._lock:
             return sum(times for name, times in self.answers.items() if name.startswith(kind))
 
     def sample(self, random: Random, most: int) -> list[Marked]:
-        """Return some of the profiles that were acknowledged lately."""
+        """Return some recently acknowledged profiles."""
         recent = list(self._recent)
         return [self.ledger.sent[number] for number in random.sample(recent, min(most, len(recent)))]
 
@@ -293,17 +293,17 @@ class Load:
             self.send_until_acknowledged(client, self.marked(random))
 
     def _ask(self, client: Client, random: Random) -> None:
-        method, path, query = random.choice(self.questions)(random)
+        method, path, query = random.choice(self.queries)(random)
         begin = time.monotonic()
         answer = client.ask(method, path, Server.merge_key, query)
-        self.count("question", answer)
+        self.count("query", answer)
         if (answer.status >= 500 or not answer.status) and self.calm.held(begin):
             what = f"{method} {path} {query}"
-            self.fault(f"a question failed though all was well, {answer.status}: {what}: {answer.text}")
+            self.fault(f"a query failed though all was well, {answer.status}: {what}: {answer.text}")
 
 
 class _Background:
-    """Something that a thread does within a block: `_run`, until `_over` is set."""
+    """Runs `_run` in a thread during a context, until `_over` is set."""
 
     def __init__(self) -> None:
         self._over = Event()
@@ -322,10 +322,9 @@ class _Background:
 
 
 class Probe(_Background):
-    """A well-behaved client: it submits small profiles all the time, each until it is acknowledged; a context
-    manager.
+    """A well-behaved client, as a context manager: it submits small profiles, each until it is acknowledged.
 
-    `gap` tells how long none of them succeeded.
+    `gap` returns how long no submit succeeded.
     """
 
     def __init__(self, load: Load, owner: tuple[str, str], every_seconds: float = 0.1) -> None:
@@ -340,12 +339,12 @@ class Probe(_Background):
         self.failures: Counter[str] = Counter()
 
     def gap(self, since: float, until: float) -> float:
-        """Return the longest time, in seconds, in which none succeeded between two moments."""
+        """Return the longest time, in seconds, without a success between two moments."""
         moments = [since, *(moment for moment in list(self.succeeded) if since < moment < until), until]
         return max(after - before for before, after in pairwise(moments))
 
     def wait_for_success(self, seconds: float) -> bool:
-        """Return whether one that begins from now on succeeds within so many seconds."""
+        """Return whether a submit that starts from now on succeeds within `seconds`."""
         begin = time.monotonic()
         while time.monotonic() < begin + seconds:
             if self._last_begun > begin:
@@ -380,17 +379,17 @@ class Probe(_Background):
 
 
 class Watch(_Background):
-    """Somebody who asks /readyz all the time, as an alert does; a context manager."""
+    """A client that requests /readyz all the time, like an alert; a context manager."""
 
     def __init__(self, address: Address, every_seconds: float = 0.5) -> None:
         self._address = address
         self._every = every_seconds
         super().__init__()
-        # When it was asked, and what was answered, 0 for nothing.
+        # The time and the status of each request; 0 is no answer.
         self.answers: list[tuple[float, int]] = []
 
     def said_ready_throughout(self, since: float, until: float) -> bool:
-        """Return whether there were answers in that time, and all were 200."""
+        """Return whether there were answers between two moments, all with status 200."""
         statuses = [status for moment, status in list(self.answers) if since <= moment <= until]
         return bool(statuses) and set(statuses) == {200}
 

@@ -1,4 +1,4 @@
-"""A control group with a limit on memory, for all processes of a collector together; of either version."""
+"""A control group with a memory limit, version 1 or 2, for all processes of a collector together."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.server import COMMAND, Process
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _PATIENCE_SECONDS: Final = 10.0
-# Joins the group, takes on as many descriptors as systems allow by default, and becomes the collector.
+# Join the group, set the usual limit on descriptors, and become the collector.
 _JOIN: Final = 'echo $$ > "$0/cgroup.procs" && ulimit -Sn 1024 && exec "$@"'
 
 
 class NoMemoryGroup(Exception):
-    """No group can be made here; the message says why."""
+    """No group can be made here; the message has the reason."""
 
 
 class MemoryGroup(NamedTuple):
-    """The folder of a group, and the names of its files, which differ by version."""
+    """The folder of a group, and the names of its files, which depend on the version."""
 
     folder: Path
     peak_file: str
@@ -34,12 +34,12 @@ class MemoryGroup(NamedTuple):
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the group had; what the kernel keeps of files for it is in there."""
+        """Return the peak memory of the group, including the kernel's file cache for it."""
         return int((self.folder / self.peak_file).read_text())
 
     @property
     def oom_kills(self) -> int:
-        """How many processes the kernel has ended in the group for want of memory."""
+        """Return how many processes of the group the kernel has killed for lack of memory."""
         lines = (self.folder / self.events_file).read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
@@ -50,7 +50,7 @@ class MemoryGroup(NamedTuple):
 
 @contextmanager
 def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:
-    """A group below that of this process. Raises NoMemoryGroup."""
+    """Make a group below that of this process, for a context. Raises NoMemoryGroup."""
     group = _made(limit_bytes)
     try:
         yield group
@@ -65,7 +65,7 @@ def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:
 
 
 class GroupedCollector(Collector):
-    """A collector in a group, with the soft limit on descriptors that systems have by default."""
+    """A collector in a group, with the usual soft limit on descriptors."""
 
     group: MemoryGroup
 
@@ -98,13 +98,13 @@ def _made(limit_bytes: int) -> MemoryGroup:
 
 
 def _candidates() -> Iterator[tuple[Path, str, str, str]]:
-    """Where a group may be made: below one's own; in version 2, where that has processes, beside it."""
+    """Yield the places for a group: below this process's, or beside it if that has processes (version 2)."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         relative = path.lstrip("/")
         if "memory" in controllers.split(","):
             own = _ROOT / "memory" / relative
-            # In a container one's own group may be the root of what is mounted.
+            # In a container, this process's group may be the root of the mount.
             parents = [own] if own.is_dir() else [_ROOT / "memory"]
             for parent in parents:
                 yield parent, "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
@@ -118,7 +118,7 @@ def _candidates() -> Iterator[tuple[Path, str, str, str]]:
 
 
 def _forbid_swap(folder: Path, limit_bytes: int) -> None:
-    """The limit is one on memory; a kernel that doesn't count swap has no such files."""
+    """Forbid swapping, so that the limit is one on memory; kernels that don't count swap lack these files."""
     for name, value in (("memory.memsw.limit_in_bytes", limit_bytes), ("memory.swap.max", 0)):
         with suppress(OSError):
             if (folder / name).exists():

@@ -1,4 +1,4 @@
-"""Merges: lists of made-up and flawed profiles, each merged by Go and by ours; what differs is a fault."""
+"""Merges: lists of made-up and damaged profiles, merged by Go and by ours; a difference is a fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracle.oracle import running
 
 
 def run(seed: int, seconds: float, scratch: Path) -> Findings:
-    """Merge one list after another for so long; see `report`. The profiles of a difference are kept."""
+    """Merge one list after another for `seconds`; see `report`. The profiles of a difference are kept."""
     findings, end = Findings(), time.monotonic() + seconds
     outcomes: Counter[str] = Counter()
     with running(scratch) as oracle:

@@ -1,11 +1,11 @@
-"""Findings of a campaign's part: the figures that it measured, and the faults that it found.
+"""The findings of a part of the campaign: the figures that it measured, and the faults that it found.
 
 Each part of `make campaign` is a module of this folder with one function,
 
     def run(seed: int, seconds: float, scratch: Path) -> Findings
 
-which draws all that is random from `seed`, ends some seconds after `seconds` at the latest, and keeps in the
-folder `scratch` what reproduces a fault.
+which draws all random values from `seed`, ends at most some seconds after `seconds`, and keeps what
+reproduces a fault in the folder `scratch`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Findings:
-    """What a part measured, by name and with its unit, and each fault with what reproduces it."""
+    """The figures of a part, by name and with units, and its faults, each with what reproduces it."""
 
     figures: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -25,11 +25,11 @@ class Findings:
         self.figures[name] = str(value)
 
     def fault(self, what: str, reproduced_by: object) -> None:
-        """Note a fault, and what shows it again: a file in `scratch`, a seed and step, a request."""
+        """Note a fault, and what reproduces it: a file in `scratch`, a seed and step, or a request."""
         self.faults.append(f"{what}; reproduced by {reproduced_by}")
 
     def lines(self) -> list[str]:
-        """Return all of it as lines to print: figures first, then faults."""
+        """Return the lines to print: figures first, then faults."""
         width = max(map(len, self.figures), default=0)
         figures = [f"  {name:{width}}  {value}" for name, value in self.figures.items()]
         return [*figures, *(f"  FAULT: {fault}" for fault in self.faults)]

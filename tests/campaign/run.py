@@ -1,7 +1,7 @@
 """The command of the campaign: `make campaign ARGS="bombs --seconds 60 --seed 2"`.
 
-Each part tries for some seconds to break something. It prints its seed, its figures and its faults; the exit
-status is 1 if there are faults. What reproduces a fault is kept in a folder whose name is printed.
+Each part tries to break something for some seconds. It prints its seed, figures and faults; the exit status
+is 1 if there are faults. A folder, whose name is printed, keeps what reproduces them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol, cast
 
 from tests.campaign.report import Findings
 
-# The module of each part, which is imported when it is run.
+# The module of each part, imported when the part runs.
 PARTS = {
     "merges": "tests.campaign.merges",
     "bombs": "tests.campaign.bombs",
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     described.add_argument("--seconds", type=float, default=60.0, help="for how long (default: %(default)s)")
     described.add_argument("--seed", type=int, default=1, help="what all choices are drawn from")
     options = described.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _stop)  # so that parts undo what they have mounted and started
+    signal.signal(signal.SIGTERM, _stop)  # so that parts undo their mounts and stop their processes
     return run_part(options.part, options.seed, options.seconds)
 
 
@@ -52,7 +52,7 @@ def _stop(number: int, _: object) -> NoReturn:
 
 
 def run_part(name: str, seed: int, seconds: float) -> int:
-    """Run the part of that name in a new folder, which stays if there are faults, and print its findings."""
+    """Run a part in a new folder, which stays if there are faults, and print its findings."""
     scratch = Path(tempfile.mkdtemp(prefix=f"campaign-{name}-"))
     print(f"campaign {name}: seed {seed}, {seconds:g} s, files in {scratch}", flush=True)  # noqa: T201
     began = time.monotonic()

@@ -1,9 +1,9 @@
-"""Soak: an hour of a fleet's life shortened by settings, in which nothing that the collector takes may grow.
+"""Soak: a long time of a fleet's life, shortened by settings; the collector's resources must not grow.
 
-Services come, send for some seconds and are never heard of again; each process has labels of its own; merges,
-pages, questions, releases and combines are asked for; profiles are rolled up and deleted within seconds; and
-there are bad keys, malformed bodies and clients that go away. After a warm-up, memory, descriptors, threads,
-files, folders and the catalog are flat: see `Trend`.
+Services come, send for some seconds and never return. Each process has its own labels. Clients request
+merges, pages, queries, releases and combines; profiles are rolled up and deleted within seconds. Some keys
+are wrong, some bodies malformed, and some clients disconnect. After a warm-up, memory, descriptors, threads,
+files, folders and the catalog must be flat: see `Trend`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.faults.stacks import DAY, SECOND
 from tests.server import Server
 
 _CLIENTS: Final = 4
-# How long a service lives, and how long its profiles stay after they were sent.
+# How long a service sends, and how long its profiles stay after that.
 _LIFE_SECONDS: Final = 4
 _KEPT_SECONDS: Final = 8
 _KEEP_DAYS: Final = 3
 _SAMPLES: Final = 120
-# The server keeps the names of so many series, in two caches, which take so much of each series of this load.
+# The server's two caches keep the names of this many series; each takes this much memory under this load.
 _CACHED_SERIES: Final = 1 << 14
 _SERIES_KIB: Final = 3.0
 _FORMATS: Final = ("pprof", "go", "folded", "speedscope", "json", "llvm")
@@ -65,11 +65,11 @@ SETTINGS: Final = {
 
 
 class Trend(NamedTuple):
-    """How a quantity changes in the second half of a run, by a straight line fitted to its samples.
+    """The change of a quantity in the second half of a run, as a straight line fitted to its samples.
 
-    It is flat unless the line rises, over that half, by more than `allowed` and by more than three times the
-    line's standard error. A run of a minute shows large leaks, an hour small ones:
-    `allowed` is the same for both.
+    It is flat unless the line rises over that half by more than `allowed` and by more than three times the
+    line's standard error. With the same `allowed`, a run of a minute shows large leaks, one of an hour small
+    ones.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Trend(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether it doesn't grow, as far as the noise lets that be told."""
+        """Return whether it doesn't grow, as far as the noise permits to tell."""
         return self.rise <= max(self.allowed, 3 * self.error)
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Trend(NamedTuple):
         )
 
 
-# What is sampled: its unit, and how much it may rise.
+# The sampled quantities: the unit, and the rise that is allowed.
 _QUANTITIES: Final[Mapping[str, tuple[str, float]]] = {
     "memory of the server": ("MiB", 8),
     "memory of the workers": ("MiB", 16),
@@ -121,7 +121,7 @@ _QUANTITIES: Final[Mapping[str, tuple[str, float]]] = {
 
 
 def run(seed: int, seconds: float, scratch: Path) -> Findings:
-    """Return the trends, and a fault for each that rises; samples are in `scratch`."""
+    """Return the trends, and a fault for each that rises; the samples are in `scratch`."""
     findings = Findings()
     with ExitStack() as stack:
         try:
@@ -157,7 +157,7 @@ Action = Callable[["Visitor"], None]
 
 @dataclass
 class Soak:
-    """The load on a collector, and samples of what it takes."""
+    """The load on a collector, and samples of its resources."""
 
     collector: Collector
     seed: int
@@ -180,7 +180,7 @@ class Soak:
         self._told: set[str] = set()
 
     def play(self, seconds: float) -> None:
-        """Plays for so long, and samples meanwhile."""
+        """Play for `seconds`, taking samples."""
         with self._threads():
             begin = time.monotonic()
             for number in range(1, _SAMPLES + 1):
@@ -189,7 +189,7 @@ class Soak:
                     break
                 self.samples.append((self.operations, quantities(self.collector)))
                 self.series_at.append(self.series)
-                self.collector.log.clear()  # or the campaign itself would grow
+                self.collector.log.clear()  # or the campaign's own memory would grow
 
     def trends(self) -> Iterator[Trend]:
         """Yield the trend of each quantity."""
@@ -199,12 +199,12 @@ class Soak:
             yield Trend.of(name, unit, allowed + caches, points)
 
     def _caches_may_grow(self) -> float:
-        """Return by how many MiB the caches of series may, in the second half, until they are full."""
+        """Return by how many MiB the caches of series may grow in the second half, until they are full."""
         half, end = (min(self.series_at[at], _CACHED_SERIES) for at in (len(self.series_at) // 2, -1))
         return (end - half) * _SERIES_KIB / 1024
 
     def new_number(self) -> int:
-        """Return a number that no profile has."""
+        """Return a new number for a profile."""
         with self.lock:
             self._number += 1
             return self._number
@@ -244,7 +244,7 @@ class Soak:
 
 @dataclass
 class Visitor:
-    """One of the clients; `service` is the short-lived one for which it sends now."""
+    """A client; `service` is the short-lived one that it sends for now."""
 
     soak: Soak
     client: Client
@@ -254,7 +254,7 @@ class Visitor:
 
     @property
     def service(self) -> str:
-        """The service of these seconds; the next one has another name."""
+        """Return the current service; its name changes every few seconds."""
         return f"svc-{self.number}-{int(time.monotonic() / _LIFE_SECONDS)}"
 
     def ask(
@@ -266,13 +266,13 @@ class Visitor:
         key: str = Server.merge_key,
         **query: str,
     ) -> Answer:
-        """Sends a request, and counts its answer."""
+        """Send a request and count its answer."""
         answer = self.client.ask(method, path, key, query, content)
         self.soak.count(kind, answer)
         return answer
 
     def submit(self, service: str, labels: str, taken: int, base: int = -1) -> None:
-        """Sends a new profile."""
+        """Send a new profile."""
         marked = Marked(self.soak.new_number(), service, "cpu", labels, taken, base)
         content = self.soak.maker.body(marked).content
         query = {"service": service, "labels": labels}
@@ -280,7 +280,7 @@ class Visitor:
 
 
 def quantities(collector: Collector) -> dict[str, float]:
-    """Return what a collector takes now, by the names in `_QUANTITIES`."""
+    """Return the collector's current resources, by the names in `_QUANTITIES`."""
     usage: Usage = collector.usage()
     files: Counter[str] = Counter()
     for top in collector.data.iterdir():
@@ -311,11 +311,11 @@ def quantities(collector: Collector) -> dict[str, float]:
     }
 
 
-# What clients do.
+# Actions of the clients.
 
 
 def submit_of_a_short_life(visitor: Visitor) -> None:
-    """Of a process that has labels of its own, and so old that it is rolled up at once and deleted soon."""
+    """Submit for a process with labels of its own, so old that it is rolled up at once and deleted soon."""
     labels = f"a={secrets.token_hex(20)},host=h{visitor.random.randrange(5)},region=eu,version=1"
     taken = time.time_ns() - _KEEP_DAYS * DAY + _KEPT_SECONDS * SECOND
     with visitor.soak.lock:
@@ -324,7 +324,7 @@ def submit_of_a_short_life(visitor: Visitor) -> None:
 
 
 def submit_of_a_steady_service(visitor: Visitor) -> None:
-    """Real profiles, of which the oldest go for the want of room."""
+    """Submit a real profile; the oldest ones are deleted for lack of space."""
     labels = f"instance=i{visitor.random.randrange(20)},version={visitor.random.randrange(3)}"
     base = visitor.random.randrange(visitor.soak.maker.bases)
     visitor.submit("steady", labels, time.time_ns(), base)
@@ -345,7 +345,7 @@ def combine(visitor: Visitor) -> None:
     visitor.ask("combine", "POST", "/v1/merge", service=service, and_combine="true")
 
 
-def question(visitor: Visitor) -> None:
+def query(visitor: Visitor) -> None:
     path, query = visitor.random.choice(
         (
             ("/v1/top", {"by": "function"}),
@@ -362,7 +362,7 @@ def question(visitor: Visitor) -> None:
         )
     )
     named = {} if path in {"/v1/services", "/metrics", "/readyz"} else {"service": "steady", **query}
-    visitor.ask("question", "GET", path, b"", Server.merge_key, **named)
+    visitor.ask("query", "GET", path, b"", Server.merge_key, **named)
 
 
 def release(visitor: Visitor) -> None:
@@ -370,7 +370,7 @@ def release(visitor: Visitor) -> None:
 
 
 def page(visitor: Visitor) -> None:
-    """With a session; a new one now and then."""
+    """Request a page with a session; sign in anew now and then."""
     if not visitor.cookie or visitor.random.random() < 0.1:
         visitor.cookie = visitor.client.sign_in(Server.merge_key)
     path = visitor.random.choice(("", "/top", "/diff", "/build"))
@@ -391,7 +391,7 @@ def malformed_body(visitor: Visitor) -> None:
 
 
 def go_away(visitor: Visitor) -> None:
-    """In the middle of a body, or of an answer."""
+    """Disconnect in the middle of a body, or of an answer."""
     url = urlsplit(visitor.soak.address.url or "")
     assert url.port is not None
     submit = head("POST", "/v1/submit", Server.submit_key, "Content-Length: 90000")
@@ -412,7 +412,7 @@ ACTIONS: Final[Sequence[tuple[float, Action]]] = (
     (5, merge),
     (2, merge_of_some),
     (1, combine),
-    (6, question),
+    (6, query),
     (0.5, release),
     (2, page),
     (4, bad_key),

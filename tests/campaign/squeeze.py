@@ -1,6 +1,7 @@
-"""Squeeze: a collector whose processes have 512 MiB together, under one attack after another, while a
-well-behaved client submits every 100 ms. The server has to go on, and that client to be served again within
-seconds.
+"""Squeeze: attacks on a collector whose processes have 512 MiB together.
+
+Meanwhile a well-behaved client submits every 100 ms. The server has to survive, and to serve that client
+again within seconds.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from tests.server import Server, bearer
 
 _MIB: Final = 1 << 20
 LIMIT_BYTES: Final = 512 * _MIB
-# So long a well-behaved client's submits may fail at most.
+# A well-behaved client's submits may fail for at most this long.
 GAP_SECONDS: Final = 5.0
 _WELL_SECONDS: Final = 30.0
-# How long an attacker waits for an answer, or holds a connection.
+# How long an attacker waits for an answer, or keeps a connection open.
 _HELD_SECONDS: Final = 6.0
 _OWNER: Final = ("probe", "cpu")
-# As docs/capacity.md tells an operator of a machine as small as that.
+# The settings that docs/capacity.md recommends for such a small machine.
 SETTINGS: Final = {
     "PGOF_WORKERS": "2",
     "PGOF_ROWS_MEGABYTES": "64",
@@ -52,7 +53,7 @@ _FORMATS: Final = ("folded", "speedscope", "json", "llvm", "go", "pprof")
 
 
 def run(seed: int, seconds: float, scratch: Path) -> Findings:
-    """Return the longest time without a success in each attack, and what died."""
+    """Return the longest time without a success in each attack, and which processes died."""
     findings = Findings()
     with ExitStack() as stack:
         try:
@@ -66,7 +67,7 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
 
 
 class Attack(NamedTuple):
-    """What is done; with `fails_all` no submit can succeed meanwhile, and only what comes after counts."""
+    """An attack. With `fails_all` every submit may fail during it, and only the time afterwards counts."""
 
     name: str
     play: Callable[[Squeeze], None]
@@ -75,12 +76,12 @@ class Attack(NamedTuple):
 
 @contextmanager
 def squeezed(seed: int, scratch: Path, group: MemoryGroup, findings: Findings) -> Iterator[Squeeze]:
-    """A collector in the group, with a well-behaved client."""
+    """Run a collector in the group, with a well-behaved client."""
     with ExitStack() as stack:
         _allow_descriptors()
         ballast = None
         try:
-            # It is memory of the group as well, and has room for the bodies that stall.
+            # A tmpfs counts as memory of the group, and has room for the stalled bodies.
             home = stack.enter_context(small_disk(scratch / "disk", "240m"))
             ballast = home / "ballast"
         except pytest.skip.Exception:
@@ -102,7 +103,7 @@ def squeezed(seed: int, scratch: Path, group: MemoryGroup, findings: Findings) -
 
 @dataclass
 class Squeeze:
-    """The collector that is attacked, and its well-behaved client."""
+    """The attacked collector, and its well-behaved client."""
 
     collector: GroupedCollector
     random: Random
@@ -120,7 +121,7 @@ class Squeeze:
         self.load: Load
 
     def play(self, attacks: Sequence[Attack], seconds: float) -> None:
-        """Plays the attacks in an order that the seed gives, again and again for so long."""
+        """Play the attacks in a random order by the seed, again and again for `seconds`."""
         end = time.monotonic() + seconds
         rounds = kills = 0
         if not self.probe.wait_for_success(_WELL_SECONDS):
@@ -138,14 +139,14 @@ class Squeeze:
         self._note(rounds, kills)
 
     def fault(self, what: str) -> None:
-        """Notes a fault of the attack that goes on."""
+        """Note a fault of the current attack."""
         last = "".join(f"\n      {line}" for line in self.collector.tail(6))
         self.findings.fault(what, f"{self.place}, attack {self.attack}; the log ends:{last}")
 
     def request(
         self, method: str, path: str, key: str = Server.merge_key, content: bytes = b"", **query: str
     ) -> int:
-        """Sends a request as an attacker, who doesn't wait for long; return the status, 0 for none."""
+        """Send a request as an attacker, who doesn't wait long; return the status, 0 for no answer."""
         with suppress(httpx.TransportError):
             url = f"{self.address.url}{path}"
             with httpx.Client(timeout=_HELD_SECONDS, verify=False) as client:  # noqa: S501 (plain HTTP)
@@ -166,7 +167,7 @@ class Squeeze:
             self._start_anew()
         elif not self.probe.wait_for_success(_WELL_SECONDS):
             self.fault(f"no submit has succeeded for {_WELL_SECONDS:.0f} s since the attack ended")
-            self._start_anew()  # so that what comes next is tried on one that works
+            self._start_anew()  # so that the next attack is on a working one
         gap = self.probe.gap(begin, time.monotonic())
         self.longest[attack.name] = max(gap, self.longest.get(attack.name, 0))
         if gap > self.gap_seconds:
@@ -219,7 +220,7 @@ def bomb(name_bytes: int, names: int, depth: int, stacks: int) -> bytes:
 
 
 def long_names(squeeze: Squeeze) -> None:
-    """Small bodies whose merge is large as text: a name that is long stands in every line, many times."""
+    """Submit small bodies whose merge is large as text: long names are in every line, many times."""
     shapes = [(4000, 3, 500, 200), (1 << 20, 2, 1000, 50), (60_000, 2, 1000, 50), (4000, 300, 100, 5000)]
     name_bytes, names, depth, stacks = squeeze.random.choice(shapes)
     service = f"bomb-{squeeze.random.randrange(1 << 30)}"
@@ -236,7 +237,7 @@ def long_names(squeeze: Squeeze) -> None:
 
 
 def inflated(squeeze: Squeeze) -> None:
-    """Half a MiB that is 512 MiB of zeros, and smaller ones, from several clients."""
+    """Submit half a MiB that inflates to 512 MiB of zeros, and smaller ones, from several clients."""
     large = gzip.compress(bytes(64 * _MIB), mtime=0) * 8
     small = gzip.compress(bytes(16 * _MIB), mtime=0)
     with ThreadPoolExecutor(8) as clients:
@@ -245,7 +246,7 @@ def inflated(squeeze: Squeeze) -> None:
 
 
 def header_flood(squeeze: Squeeze) -> None:
-    """100 MiB of headers on one connection, and a header without an end on another."""
+    """Send 100 MiB of headers on one connection, and an endless header on another."""
     for line in (b"X-Header: " + b"x" * 1000 + b"\r\n", b"x" * 1000):
         with suppress(OSError), connect(squeeze.collector) as connection:
             connection.settimeout(_HELD_SECONDS)
@@ -258,7 +259,7 @@ def header_flood(squeeze: Squeeze) -> None:
 
 
 def half_sent(squeeze: Squeeze) -> None:
-    """1,200 requests whose headers don't end."""
+    """Send 1,200 requests whose headers don't end."""
     with ExitStack() as stack:
         for _ in range(1200):
             with suppress(OSError):
@@ -269,7 +270,7 @@ def half_sent(squeeze: Squeeze) -> None:
 
 
 def stalled_bodies(squeeze: Squeeze) -> None:
-    """300 bodies of which 500 KiB come, and then nothing."""
+    """Send 500 KiB of each of 300 bodies, and then nothing."""
     start = head("POST", "/v1/submit", Server.submit_key, f"Content-Length: {600 << 10}")
     with ExitStack() as stack:
         for _ in range(300):
@@ -281,7 +282,7 @@ def stalled_bodies(squeeze: Squeeze) -> None:
 
 
 def unread_answers(squeeze: Squeeze) -> None:
-    """Merges and lists that 200 clients ask for, and nobody reads."""
+    """Request merges and lists from 200 clients that don't read the answers."""
     with ExitStack() as stack:
         for _ in range(200):
             with suppress(OSError):
@@ -293,21 +294,21 @@ def unread_answers(squeeze: Squeeze) -> None:
 
 
 def hung_worker(squeeze: Squeeze) -> None:
-    """One that is stopped, and not continued: it has to be replaced."""
+    """Stop a worker for good: it has to be replaced."""
     for pid in squeeze.collector.workers()[:1]:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(2 * GAP_SECONDS)
 
 
 def hung_workers(squeeze: Squeeze) -> None:
-    """All of them."""
+    """Stop all workers for good."""
     for pid in squeeze.collector.workers():
         os.kill(pid, signal.SIGSTOP)
     time.sleep(2 * GAP_SECONDS)
 
 
 def full_disk(squeeze: Squeeze) -> None:
-    """Nothing can be stored until there is space again; then it can at once."""
+    """Fill the disk: nothing can be stored until there is space again; then it can at once."""
     if squeeze.ballast is not None:
         for size in (_MIB, 4096):
             with suppress(OSError), squeeze.ballast.open("ab", buffering=0) as file:
@@ -340,6 +341,6 @@ def _probed(_: Random, number: int) -> Marked:
 
 
 def _allow_descriptors() -> None:
-    """The attackers' own connections take as many as the system gives."""
+    """Raise this process's limit on descriptors for the attackers' connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

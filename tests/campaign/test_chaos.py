@@ -1,4 +1,4 @@
-"""Chaos finds what is planted: a profile that is lost, one that counts twice, a task that ended."""
+"""Chaos finds planted faults: a lost profile, one that counts twice, a background task that ended."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.server import Server
 
 
 def played(scratch: Path, *steps: Step) -> Epoch:
-    """A data folder on which steps were played, until one of them said that it is broken."""
+    """Play steps on a data folder until one of them marks it as broken."""
     epoch = Epoch(Random(1), "--seed 1, data folder 0", scratch, Findings(), steps)  # noqa: S311
     epoch.play(60)
     return epoch
 
 
 def lose_a_profile(epoch: Epoch) -> None:
-    """Deletes a blob behind everybody's back."""
+    """Delete a blob without telling the ledger."""
     deadline = time.monotonic() + 120
     while not (found := damage.blobs(epoch.collector.data) if epoch.ledger.must(("probe", "cpu")) else []):
         assert time.monotonic() < deadline
@@ -75,7 +75,7 @@ def test_the_ledger_tells_lost_doubled_and_foreign_profiles() -> None:
     assert [
         next(word for word in ("lost", "doubled", "never sent there") if word in each) for each in found
     ] == ["lost", "doubled", "never sent there"]
-    assert not [*ledger.wrong(("a", "cpu"), must, Counter({0: 1, 3: 2, 7: 1}))]  # each is told once
+    assert not [*ledger.wrong(("a", "cpu"), must, Counter({0: 1, 3: 2, 7: 1}))]  # each fault is reported once
 
 
 def test_a_merge_of_real_profiles_tells_how_often_it_counts_each(tmp_path: Path) -> None:

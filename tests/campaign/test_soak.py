@@ -1,4 +1,4 @@
-"""Soak finds what is planted: something that grows with every request."""
+"""Soak finds a planted fault: something that grows with every request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.campaign.soak import submit_of_a_steady_service as submit
 
 
 def leak(visitor: Visitor) -> None:
-    """Asks for something, and leaves a file."""
+    """Send a request, and leave a file."""
     merge(visitor)
     number = visitor.soak.new_number()
     (visitor.soak.collector.data / "rows" / f"leak-{number}").touch()

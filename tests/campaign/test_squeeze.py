@@ -1,4 +1,4 @@
-"""Squeeze finds what is planted: a server that doesn't answer, and one that dies."""
+"""Squeeze finds planted faults: a server that doesn't answer, and one that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent and asked while there is chaos: profiles of several services and ages, and questions."""
+"""The traffic during chaos: profiles of several services and ages, and queries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FORMATS: Final = ("pprof", "go", "folded", "speedscope", "json", "llvm")
 
 
 def choose(now: int) -> Callable[[Random, int], Marked]:
-    """Return what makes up profiles: new ones, some to be rolled up, and some that retention deletes."""
+    """Return a function that makes up profiles: new ones, some to roll up, some for retention to delete."""
 
     def chosen(random: Random, number: int) -> Marked:
         service, type_ = random.choice(OWNERS[:-1])
         days = random.choice((random.uniform(0, 1.5), random.uniform(3, 5)))
         if service == "expiring":
             days = random.uniform(KEEP_DAYS + 3, KEEP_DAYS + 6)
-        # In whole seconds, as profefe's API says when a profile was taken.
+        # In whole seconds, like times in profefe's API.
         taken = (now - int(days * DAY)) // SECOND * SECOND
         base = random.randrange(100) if type_ == "cpu" and random.random() < 0.2 else -1
         labels = random.choice(_LABELS)
@@ -46,7 +46,7 @@ def _combine(random: Random) -> tuple[str, str, dict[str, str]]:
     return "POST", "/v1/merge", {"service": service, "type": type_, "and_combine": "true"}
 
 
-def _question(random: Random) -> tuple[str, str, dict[str, str]]:
+def _query(random: Random) -> tuple[str, str, dict[str, str]]:
     service, type_ = random.choice(OWNERS)
     path, query = random.choice(
         (
@@ -69,4 +69,4 @@ def _services(_: Random) -> tuple[str, str, dict[str, str]]:
     return "GET", "/v1/services", {}
 
 
-QUESTIONS: Final = (_merge, _merge, _merge, _combine, _question, _question, _release, _services)
+QUERIES: Final = (_merge, _merge, _merge, _combine, _query, _query, _release, _services)

@@ -1,8 +1,8 @@
 """Wire: requests made from the OpenAPI description, raw and malformed ones, floods, and slow clients.
 
-All of it goes to one real server, while others ask whether it is well. An answer of 500 or more that isn't a
-503, a request that was in the body of another, a server that ends, that is slow to say that it is well or to
-take a submit, or that takes more than `MOST_MEMORY` are faults.
+All of them go to one real server while other clients check its health. These are faults: an answer of 500 or
+more other than 503; a request within another one's body that is answered; a server that ends, that is slow to
+answer /healthz or a submit, or that takes more than `MOST_MEMORY`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.faults.stacks import profile_of
 from tests.oracle.builder import seeded
 from tests.server import Server, bearer
 
-# What the server's own process may take, besides its workers.
+# The memory that the server process may take, without its workers.
 MOST_MEMORY = 384 << 20
-# `/healthz` and a submit may take so long on a machine that does much else.
+# `/healthz` and a submit may take this long on a busy machine.
 SLOWEST_HEALTH = 5.0
 SLOWEST_SUBMIT = 15.0
-# A server may be busy, and needn't know every coding of bodies.
+# A server may be busy, and may not support every encoding of bodies.
 _FINE = {"501", "503"}
 _PROBE_SECONDS = 0.5
 _REQUEST_SECONDS = 60.0
@@ -50,7 +50,7 @@ _STOP_SECONDS = 60.0
 
 
 class Bounds(NamedTuple):
-    """What is a fault beyond it: bytes, and seconds."""
+    """The bounds, in bytes and seconds, beyond which something is a fault."""
 
     memory: int = MOST_MEMORY
     health: float = SLOWEST_HEALTH
@@ -61,9 +61,9 @@ _BOUNDS = Bounds()
 
 
 class Watch:
-    """Somebody who asks all the time whether the server is well, and submits as a well-behaved client does.
+    """A client that checks the server's health all the time, and submits as a well-behaved client does.
 
-    `doing` is what is done to the server meanwhile, and `bytes_sent` all that shows a fault again.
+    `doing` is the current attack, and `bytes_sent` everything needed to reproduce a fault.
     """
 
     def __init__(self, server: Server, bounds: Bounds, findings: Findings, scratch: Path) -> None:
@@ -88,7 +88,7 @@ class Watch:
             thread.join()
 
     def fault(self, what: str) -> None:
-        """Note a fault of the server's while something was being done; each only once."""
+        """Note a fault of the server during an attack; each fault only once."""
         text = f"{what}, during: {self.doing}"
         if text not in self._told:
             self._told.add(text)
@@ -119,7 +119,7 @@ class Watch:
             self.fault(f"the server takes more than {self._bounds.memory >> 20} MiB")
 
     def _submit(self) -> None:
-        """Submit until it is taken, as clients do."""
+        """Submit until the profile is stored, as clients do."""
         began, last = time.monotonic(), ""
         while not self._until.is_set():
             try:
@@ -146,7 +146,7 @@ class Watch:
 
 
 def resident(pid: int) -> int:
-    """The memory of a process in bytes; 0 if it isn't there."""
+    """Return the memory of a process in bytes; 0 if it doesn't exist."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
@@ -155,7 +155,7 @@ def resident(pid: int) -> int:
 
 
 class Attack:
-    """What is done to a server. `answers` are the statuses of all answers."""
+    """An attack on a server. `answers` are the statuses of all answers."""
 
     def __init__(self, server: Server, random: Random, watch: Watch) -> None:
         self.answers: Counter[str] = Counter()
@@ -166,7 +166,7 @@ class Attack:
         self._visitor = Visitor(server)
 
     def from_the_description(self, count: int = 60) -> None:
-        """Send requests that the OpenAPI description leads to."""
+        """Send requests made from the OpenAPI description."""
         for _ in range(count):
             self._ask(self._random.choice(self._operations))
 
@@ -196,11 +196,11 @@ class Attack:
             self._watch.fault(f"{answer.status_code} {answer.text[:200]}")
 
     def malformed(self) -> None:
-        """Send what is hardly HTTP."""
+        """Send malformed HTTP."""
         self._send_all(malformed(self._random) for _ in range(15))
 
     def framed(self) -> None:
-        """Send requests whose bodies look like requests; see whether one was taken for one."""
+        """Send requests whose bodies look like requests; check that none is taken for one."""
         for _ in range(15):
             self._send_all([framed(self._random)])
             smuggled = [line for line in self._server.events("request") if SMUGGLED in str(line.get("path"))]
@@ -221,7 +221,7 @@ class Attack:
                 self._watch.fault(f"one request has several answers: {statuses}")
 
     def _answers_to(self, request: Raw) -> list[bytes]:
-        """Send a request; return all answers to it, from the status on."""
+        """Send a request; return all answers to it, from the status line on."""
         received = b""
         with suppress(OSError), self._connected() as connection:
             for piece in request.pieces:
@@ -233,7 +233,7 @@ class Attack:
         return _STATUS_LINE.split(received)[1:]
 
     def header_flood(self) -> None:
-        """Send headers without end, on several connections."""
+        """Send endless headers on several connections."""
         line = (
             b"X-%d: " % self._random.randrange(100) + b"a" * self._random.choice((10, 1000, 8000)) + b"\r\n"
         )
@@ -244,7 +244,7 @@ class Attack:
         self._flood(start, (b"a" * 65536) if endless else line * (65536 // len(line)))
 
     def body_flood(self) -> None:
-        """Send bodies without end, with a key or without one, on several connections."""
+        """Send endless bodies, with a key or without, on several connections."""
         key = self._random.choice((Server.submit_key, "wrong"))
         path = self._random.choice(("/v1/submit", "/v1/report", "/v1/merge", "/healthz", "/ui/sign-in"))
         self._watch.doing = f"a flood of bodies to {path} with the key {key!r}"
@@ -300,7 +300,7 @@ class Attack:
 
 
 def run(seed: int, seconds: float, scratch: Path, bounds: Bounds = _BOUNDS) -> Findings:
-    """Attack a server for so long, in one way after another; see `report`."""
+    """Attack a server for `seconds`, in one way after another; see `report`."""
     findings, random = Findings(), seeded(seed)
     rounds: Counter[str] = Counter()
     environment = {

@@ -1,4 +1,4 @@
-"""Requests that a server must survive: made from its OpenAPI description, and written as raw bytes."""
+"""Requests that a server must survive: made from its OpenAPI description, or raw bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.oracle.builder import World
 from tests.oracle.mutation import mutate_bytes, mutate_fields
 from tests.server import Server
 
-# What is asked for where nobody should ever come: within bodies.
+# The path of requests that are only in bodies, which no server should answer.
 SMUGGLED = "/smuggled"
 _TEXTS = (
     "", "*", "default", "shop", "a" * 300, "a" * 70_000, "../../etc/passwd", "%2e%2e/", "\0", "\r\nX: y", "é",
@@ -30,7 +30,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE",
 
 
 class Operation(NamedTuple):
-    """A method and path of the server, the parameters of its query, and whether it takes a body."""
+    """A method and path of the server, its query parameters, and whether it takes a body."""
 
     method: str
     path: str
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 def operations(description: Mapping[str, Any]) -> list[Operation]:
-    """Return all operations of an OpenAPI description, and the pages, which it doesn't have."""
+    """Return all operations of an OpenAPI description, and those of the pages, which it doesn't have."""
     found = [
         Operation(
             method.upper(),
@@ -75,7 +75,7 @@ def operations(description: Mapping[str, Any]) -> list[Operation]:
 
 
 def asked(operation: Operation, random: Random) -> Asked:
-    """Return a request for an operation: most parameters left out, the others well-formed or not."""
+    """Return a request for an operation: most parameters are left out, the others are well-formed or not."""
     path = operation.path
     while "{" in path:
         before, _, rest = path.partition("{")
@@ -130,9 +130,10 @@ def _body(random: Random) -> bytes:
 
 
 class Raw(NamedTuple):
-    """Bytes of one request, in the pieces in which they are sent; all but its head is its body.
+    """The bytes of one request, in the pieces in which they are sent; all but its head is its body.
 
-    Nothing in the body is ever a request: what of it is answered, or logged, was taken for one by mistake.
+    Nothing in the body is a request: if a part of it is answered or logged, the server took it for one by
+    mistake.
     """
 
     what: str
@@ -149,7 +150,7 @@ def _length(body: bytes, more: int = 0) -> str:
     return f"Content-Length: {len(body) + more}"
 
 
-# By name: the headers and the body that a text is sent in.
+# By name: the headers and the body that carry a text.
 _FRAMINGS: Mapping[str, Callable[[bytes], tuple[tuple[str, ...], bytes]]] = {
     "length": lambda text: ((_length(text),), text),
     "chunked": lambda text: ((_CHUNKED,), b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)),
@@ -181,7 +182,7 @@ _NOISE = (
 
 
 def framed(random: Random) -> Raw:
-    """Return a request whose body looks like another one, framed well or in a way that must be refused."""
+    """Return a request whose body looks like another one, framed correctly or to be refused."""
     name = random.choice([*_FRAMINGS])
     headers, sent = _FRAMINGS[name](_NEXT * random.choice((1, 1, 2)))
     noise = random.sample(_NOISE, random.randrange(3))
@@ -197,7 +198,7 @@ def framed(random: Random) -> Raw:
 
 
 def _cut(head: bytes, body: bytes, random: Random) -> tuple[bytes, ...]:
-    """In one piece, in two, or cut anywhere."""
+    """Return the pieces of a request: one, two, or cut anywhere."""
     whole = head + body
     match random.randrange(3):
         case 0:
@@ -210,7 +211,7 @@ def _cut(head: bytes, body: bytes, random: Random) -> tuple[bytes, ...]:
 
 
 def malformed(random: Random) -> Raw:
-    """Return what is hardly a request."""
+    """Return a malformed request."""
     whole = bytearray(
         b"POST /v1/submit HTTP/1.1\r\nHost: collector\r\nContent-Length: 5\r\nA: b\r\n\r\nhello"
     )

@@ -10,11 +10,11 @@ _LONG = 120 * SECOND
 
 
 def today() -> int:
-    """Return the midnight at which this UTC day began, in ns since 1970."""
+    """Return the midnight at the beginning of this UTC day, in ns since 1970."""
     return time.time_ns() // DAY * DAY
 
 
 def wait_for_a_long_day() -> None:
-    """Wait until the next midnight is minutes away; nearly always that is so at once."""
+    """Wait until the next midnight is minutes away: nearly always no time."""
     while DAY - time.time_ns() % DAY < _LONG:
         time.sleep(1)

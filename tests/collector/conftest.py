@@ -15,7 +15,7 @@ PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
 class ForkedServer(Server):
-    """A collector that starts by a fork of the zygote; its other commands run as usual."""
+    """A collector whose starts cost a fork; its other commands are processes of their own."""
 
     def __init__(self, home: Path, zygote: Zygote) -> None:
         super().__init__(home)
@@ -27,7 +27,7 @@ class ForkedServer(Server):
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    """Return the process from which most collectors of these tests are forked."""
+    """The process from which most collectors of these tests are forked."""
     zygote = Zygote({})
     yield zygote
     zygote.close()
@@ -50,7 +50,7 @@ def server(stopped: Server) -> Server:
 
 @pytest.fixture
 def hooked(stopped: Server) -> Server:
-    """Return a collector that isn't running and has no webhook yet."""
+    """A stopped collector with a webhook, whose receiver isn't set yet."""
     file = stopped.home / "webhook_secret"
     file.write_text(f"{SECRET}\n")
     stopped.environment["PGOF_WEBHOOK_SECRET_FILE"] = str(file)
@@ -60,7 +60,7 @@ def hooked(stopped: Server) -> Server:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running collector for tests that don't mind what other tests store in it."""
+    """A running collector for tests that work whatever others store in it."""
     with Server(tmp_path_factory.mktemp("shared")) as server:
         yield server
 

@@ -16,7 +16,7 @@ def edited(profile: bytes, edit: Callable[[Profile], object]) -> bytes:
 
 
 def taken_at(profile: bytes, time_nanos: int) -> bytes:
-    """Return a gzipped profile with another time."""
+    """Return a gzipped profile as if it had been taken at another time."""
 
     def edit(parsed: Profile) -> None:
         parsed.time_nanos = time_nanos

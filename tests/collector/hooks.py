@@ -1,4 +1,4 @@
-"""A collector with a webhook, and what tests read from it."""
+"""A collector with a webhook, and helpers for its tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = f"whsec_{base64.b64encode(bytes(range(32))).decode()}"
 
 
 def started(server: Server, receiver: Receiver, **settings: str) -> Server:
-    """Start the collector with a webhook for the receiver, and return it."""
+    """Start the collector with the receiver as its webhook."""
     server.environment["PGOF_WEBHOOK_URL"] = receiver.url
     server.environment.update({f"PGOF_WEBHOOK_{name.upper()}": value for name, value in settings.items()})
     server.start()
@@ -35,7 +35,7 @@ def profiles_in(received: list[Received]) -> list[str]:
 
 
 def waiting(server: Server) -> int:
-    """Return the number of events in the outbox."""
+    """Return how many events are in the outbox."""
     with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog:
         return int(catalog.execute("SELECT count(*) FROM outbox").fetchone()[0])
 
@@ -48,7 +48,7 @@ def wait_until_none_wait(server: Server) -> None:
 
 
 def deliveries(server: Server) -> dict[str, float]:
-    """Return the number of deliveries in the metrics, by outcome."""
+    """Return the attempts in the metrics, by outcome."""
     lines = server.client.get("/metrics").text.splitlines()
     found = (line.rsplit(" ", 1) for line in lines if line.startswith("pgo_collector_deliveries_total{"))
     return {series.split('"')[1]: float(value) for series, value in found if float(value)}

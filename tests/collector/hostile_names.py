@@ -1,4 +1,4 @@
-"""Names of functions and labels that could harm whoever shows them."""
+"""Hostile names of functions and labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.server import Server
 
 _DAY = 86400 * 10**9
 _LONGEST_LABEL = 80
-# What no label may have; functions may.
+# Characters that functions may have and labels may not.
 _CONTROLS = str.maketrans(dict.fromkeys((0, 10, 13, 27), " "))
 
 HOSTILE = [
@@ -27,7 +27,7 @@ HOSTILE = [
 
 
 def label_of(name: str) -> str:
-    """Return a label `version` with this value, as the parameter `labels` takes it."""
+    """Return a version label with a name, as a value of the parameter `labels`."""
     return f"version={quote(name[:_LONGEST_LABEL].translate(_CONTROLS), safe='')}"
 
 

@@ -1,4 +1,4 @@
-"""What clients see of releases, and profiles that drift apart."""
+"""Releases as clients see them, and profiles that drift apart."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def listed(server: Server) -> list[Known]:
 
 
 def state(server: Server) -> tuple[list[int], int, bool]:
-    """Return the numbers of all releases, the number of the current one, and whether it is pinned."""
+    """Return the numbers of all releases, the current one's number, and whether it is pinned."""
     releases = listed(server)
     (current,) = (release for release in releases if release["current"])
     return [release["number"] for release in releases], current["number"], current["pinned"]

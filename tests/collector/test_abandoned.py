@@ -1,4 +1,4 @@
-"""A request whose client has gone is cancelled if it only reads, and runs to its end otherwise."""
+"""Requests whose client has gone: those that only read are cancelled, the others run to their end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Connection:
     async def send(self, message: Message) -> None:
         self.sent.append(message)
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.closed.set()  # as uvicorn does: after the answer, `receive` returns a disconnect
+            self.closed.set()  # as in uvicorn: nothing more is received after the answer
 
 
 class App:

@@ -1,4 +1,4 @@
-"""Background tasks go on, whatever happens to one of them."""
+"""Background tasks: all go on when one of them fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 
 class Failing:
-    """A background task that fails several times, and then goes on."""
+    """Fails a few times, then runs on."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -50,11 +50,13 @@ class Lasting:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - they tell nobody
+        while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
 
 
-def test_one_that_fails_is_told_of_started_again_and_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_task_is_reported_and_restarted_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(background, "_SHORTEST_SECONDS", 0.01)
     failing, ending, lasting = Failing(3), Ending(), Lasting()
     tasks = BackgroundTasks({"failing": failing, "ending": ending, "lasting": lasting})

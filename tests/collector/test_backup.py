@@ -1,4 +1,4 @@
-"""`pgo-collector backup` and `restore`: a backup is of one moment, whatever the server does meanwhile."""
+"""`pgo-collector backup` and `restore`: a restored folder is as it was at one moment, whatever went on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def submit(server: Server, name: str, service: str = "shop", time_nanos: int = E
 
 
 def backup(server: Server, code: int = 0) -> str:
-    """Run the command, check its exit code, and return its output."""
+    """Run a backup; return what it prints."""
     finished = server.run("backup", str(server.home / "backup"))
     assert finished.returncode == code, finished.stderr
     return finished.stdout + finished.stderr
@@ -39,7 +39,7 @@ def backup(server: Server, code: int = 0) -> str:
 
 @contextmanager
 def restored(server: Server, name: str = "restored") -> Iterator[Server]:
-    """Return another server, on the data folder that was restored from a server's backup."""
+    """Run another server on a folder that was restored from the backup of one."""
     with Server(server.home / name) as other:
         other.stop()
         shutil.rmtree(other.data)
@@ -51,7 +51,7 @@ def restored(server: Server, name: str = "restored") -> Iterator[Server]:
 
 
 def contents(server: Server) -> dict[str, tuple[bytes, str]]:
-    """Return the merge of each service, and its ETag."""
+    """Return the merge of each service, and its etag."""
     answers = {service: server.merge(query={"service": service}) for service in SERVICES}
     return {name: (answer.content, answer.headers["ETag"]) for name, answer in answers.items()}
 
@@ -64,7 +64,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def filled(server: Server) -> Server:
-    """Return a server with single profiles, a combined one, and releases of which an old one is current."""
+    """A server with single profiles, a combined one, and releases; the newest isn't the current one."""
     for name in "abc":
         submit(server, name)
     assert server.combine(query={"service": "shop"}).status_code == 200
@@ -77,7 +77,7 @@ def filled(server: Server) -> Server:
     return server
 
 
-def test_all_is_there_again(filled: Server) -> None:
+def test_a_restore_brings_everything_back(filled: Server) -> None:
     said = backup(filled)
     assert said.startswith("backed up: 5 profiles, 5 files of releases; ")
     with restored(filled) as other:
@@ -85,7 +85,7 @@ def test_all_is_there_again(filled: Server) -> None:
         assert files(other.data) == files(filled.data)
         assert other.release().content == filled.release().content
         assert other.releases().json() == filled.releases().json()
-        submit(other, "a")  # it is known as a part of the combined one
+        submit(other, "a")  # it is known as part of the combined profile
         assert contents(other) == contents(filled)
 
 
@@ -109,8 +109,8 @@ def test_the_second_backup_copies_only_what_is_new(filled: Server) -> None:
         assert contents(other) == contents(filled)
 
 
-def test_it_is_of_one_moment_although_all_changes(server: Server) -> None:
-    """Two clients submit meanwhile; profiles of one are combined, and those of the other expire.
+def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> None:
+    """While clients submit, the profiles of one are combined, and those of the other expire.
 
     Takes a minute on a busy machine: three restores, each with a start.
     """
@@ -165,7 +165,7 @@ def test_it_is_of_one_moment_although_all_changes(server: Server) -> None:
     assert server.events("deleted by age or size")
 
 
-def test_what_is_deleted_while_it_copies_is_taken_from_what_replaced_it(server: Server) -> None:
+def test_a_blob_deleted_during_a_backup_is_copied_from_its_replacement(server: Server) -> None:
     names = [f"stack {number}" for number in range(200)]
     for name in names:
         submit(server, name)
@@ -192,7 +192,7 @@ def test_what_is_deleted_while_it_copies_is_taken_from_what_replaced_it(server: 
 
 
 def test_a_backup_without_its_tool_is_a_folder_of_blobs(filled: Server) -> None:
-    """The steps are those of docs/operations.md."""
+    """Restore by hand, as docs/operations.md describes it."""
     backup(filled)
     with Server(filled.home / "by-hand") as other:
         other.stop()
@@ -202,7 +202,7 @@ def test_a_backup_without_its_tool_is_a_folder_of_blobs(filled: Server) -> None:
         assert contents(other) == contents(filled)
 
 
-def test_what_is_damaged_or_missing_is_named_and_the_rest_is_copied(filled: Server) -> None:
+def test_damaged_and_missing_files_are_named_and_the_rest_is_copied(filled: Server) -> None:
     single = [blob for blob in filled.blobs() if not blob.with_name(f"{blob.name[:-6]}.inputs").exists()]
     good = single[1].read_bytes()
     single[0].unlink()
@@ -220,7 +220,7 @@ def test_what_is_damaged_or_missing_is_named_and_the_rest_is_copied(filled: Serv
 
 
 @pytest.mark.parametrize("what", ["blob", "missing blob", "catalog", "release", "inputs"])
-def test_a_damaged_backup_gives_back_all_else(filled: Server, what: str) -> None:
+def test_a_damaged_backup_restores_everything_else(filled: Server, what: str) -> None:
     backup(filled)
     target = filled.home / "backup"
     manifest = json.loads((target / "backup.json").read_text())
@@ -252,7 +252,7 @@ def test_a_damaged_backup_gives_back_all_else(filled: Server, what: str) -> None
             assert contents(other) == contents(filled)
 
 
-def test_it_is_restored_from_where_nothing_can_be_written(filled: Server) -> None:
+def test_a_backup_is_restored_from_a_read_only_file_system(filled: Server) -> None:
     backup(filled)
     with read_only(filled.home / "backup"), restored(filled) as other:
         assert contents(other) == contents(filled)
@@ -268,7 +268,7 @@ def test_only_an_empty_folder_is_restored_into(filled: Server) -> None:
     assert files(filled.data) == before
 
 
-def test_what_is_no_backup_is_refused(filled: Server) -> None:
+def test_a_folder_that_is_not_a_backup_is_refused(filled: Server) -> None:
     empty = filled.home / "empty"
     empty.mkdir()
     begun = filled.home / "begun"
@@ -290,7 +290,7 @@ def test_what_is_no_backup_is_refused(filled: Server) -> None:
     assert "there is no catalog" in finished.stderr
 
 
-def test_a_folder_that_was_lost_and_begun_anew_does_not_take_the_place_of_its_backup(filled: Server) -> None:
+def test_a_lost_and_new_data_folder_does_not_replace_its_backup(filled: Server) -> None:
     backup(filled)
     expected = contents(filled)
     filled.stop()

@@ -1,4 +1,4 @@
-"""Bodies that are validated together: each has the outcome that it has alone."""
+"""The batcher: a body that is validated with others has the result that it would have alone."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def content_of(body: SubmittedBody) -> bytes:
 
 
 class _Deadly:
-    """A body that kills the worker that unpickles it."""
+    """A body that kills the worker which reads it."""
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return os._exit, (1,)
 
 
 def said(outcome: object) -> object:
-    """Return an outcome in a form that can be compared: errors are equal if type and text are."""
+    """Return an outcome in a form that compares errors by their messages."""
     return (type(outcome), str(outcome)) if isinstance(outcome, Exception) else outcome
 
 
 async def validated(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
-    """Return the outcomes of bodies that all arrive while the only worker is busy."""
+    """Validate bodies with a worker that is busy until all have arrived; return the outcomes."""
     async with Workers(1, BOUNDS, folder) as workers:
         batcher = SubmitBatcher(workers, _LIMITS)
         return await asyncio.gather(*map(batcher.validate, bodies), return_exceptions=True)
 
 
 @given(st.lists(st.sampled_from(_BODIES), max_size=20))
-def test_together_bodies_are_validated_as_they_are_alone(bodies: list[SubmittedBody]) -> None:
+def test_a_batch_has_the_results_of_its_single_bodies(bodies: list[SubmittedBody]) -> None:
     together = validate_bodies(bodies, _LIMITS)
     assert not any(outcome.__traceback__ for outcome in together if isinstance(outcome, Exception))
     assert [*map(said, together)] == [said(*validate_bodies([body], _LIMITS)) for body in bodies]
@@ -71,8 +71,8 @@ def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> Non
     assert digests == [decode(content_of(body)).digest.hex() for body in bodies[:40]]
 
 
-def test_nobody_is_left_waiting_whenever_a_body_comes(tmp_path: Path) -> None:
-    """Each of several senders sends its next body the moment that it has its answer."""
+def test_every_body_gets_an_answer_whenever_it_comes(tmp_path: Path) -> None:
+    """Each of several senders sends its next body as soon as it has its answer."""
 
     async def send(batcher: SubmitBatcher, count: int) -> None:
         for _ in range(count):

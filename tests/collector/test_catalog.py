@@ -1,4 +1,4 @@
-"""The catalog: the cost of queries, in steps of SQLite's machine, which are the same everywhere."""
+"""The catalog: the cost of its queries in steps of SQLite's machine, which are the same everywhere."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def steps() -> Iterator[Steps]:
 
 @pytest.fixture
 def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
-    """Yield a catalog with a profile for each pod and day; the steps of adding them are counted too."""
+    """Return a catalog with a profile of each pod and day, and the cost of adding them."""
     catalog = Catalog(tmp_path / "catalog")
     names = [
         BlobName(
@@ -79,7 +79,7 @@ def test_a_day_costs_the_same_however_many_there_are(
 
 
 def counts(catalog: Catalog) -> dict[str, int]:
-    """Return the number of rows in the tables of series."""
+    """Return the number of rows in each table of series."""
     with catalog.reading() as connection:
         return {
             name: connection.execute(sa.text(f"SELECT count(*) FROM {name}")).scalar_one()  # noqa: S608
@@ -98,7 +98,7 @@ def test_a_series_goes_with_its_last_profile(catalog: Catalog) -> None:
 
 
 def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Catalog) -> None:
-    """Their names stay known, so that a profile that is sent again isn't counted twice."""
+    """Profiles are still known by the series' name, so that a retry isn't counted twice."""
     of_pod = catalog.live(Selection("default", "cpu", (Matcher("pod", frozenset("7")),)))
     first = of_pod[0].name
     rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))

@@ -1,4 +1,4 @@
-"""`pgo-collector check` names what keeps a server from its work, and what to do about it."""
+"""`pgo-collector check` names what keeps a server from working, and what to do about it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS = {
 
 @pytest.fixture
 def stopped(stopped: Server) -> Server:
-    """Return a stopped collector with keys that only their owner can read, and its own folder of rules."""
+    """A stopped collector with keys that only their owner can read, and a rules folder of its own."""
     for file in (stopped.submit_keys, stopped.merge_keys):
         file.chmod(0o600)
     stopped.environment["PGOF_RULES_DIR"] = str(stopped.home / "rules")
@@ -50,13 +50,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def filled(stopped: Server, template: Path) -> Server:
-    """Return a stopped collector with a copy of that data folder."""
+    """A stopped collector with a copy of that data folder."""
     shutil.copytree(template, stopped.data)
     return stopped
 
 
 def checked(server: Server) -> Found:
-    """Return the state, detail and fix of each part; if a part has several findings, the worst."""
+    """Return state, detail and fix of each part; of several findings the worst."""
     finished = server.run("check", "--json")
     assert not finished.stderr
     said: dict[str, Any] = json.loads(finished.stdout)
@@ -70,7 +70,7 @@ def checked(server: Server) -> Found:
 
 
 def states(server: Server) -> dict[str, str]:
-    """Return the parts that aren't ok."""
+    """Return the states of the parts that aren't ok."""
     return {part: state for part, (state, *_) in checked(server).items() if state != "ok"}
 
 
@@ -97,7 +97,7 @@ def test_a_person_reads_it_line_by_line(filled: Server) -> None:
     assert f"pgo-collector keys new {filled.merge_keys}" in line
 
 
-def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> None:
+def test_it_checks_a_running_server_and_changes_nothing(filled: Server) -> None:
     filled.start()
     names = [f"stack {number}" for number in range(60)]
     with ThreadPoolExecutor(4) as clients:
@@ -111,7 +111,7 @@ def test_it_looks_at_a_server_that_runs_and_changes_nothing(filled: Server) -> N
 
 
 def tree(folder: Path) -> dict[Path, bytes]:
-    """Return all files, without SQLite's file of readers."""
+    """Return all files but SQLite's -shm, in which it notes its readers."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
     return {path: path.read_bytes() for path in files}
 
@@ -175,7 +175,7 @@ def add_blob(server: Server) -> None:
     another = blob.with_name(f"17{blob.name}")
     shutil.copy(blob, another)
     an_hour_ago = time.time() - 3600
-    os.utime(another, (an_hour_ago, an_hour_ago))  # a submit takes no hour to be counted
+    os.utime(another, (an_hour_ago, an_hour_ago))  # so old that a submit must have been counted
 
 
 def file_for_folder(server: Server) -> None:
@@ -212,7 +212,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_wrong_is_named(filled: Server, name: str) -> None:
+def test_faults_are_named(filled: Server, name: str) -> None:
     broken, expected, words = BREAKS[name]
     broken(filled)
     found = checked(filled)
@@ -230,7 +230,7 @@ def test_a_folder_that_is_read_only(filled: Server) -> None:
         )
 
 
-def test_a_part_of_it_on_another_disk(filled: Server) -> None:
+def test_a_part_of_the_data_folder_on_another_disk(filled: Server) -> None:
     shutil.rmtree(filled.data / "merged")
     with small_disk(filled.data / "merged", "4m"):
         state, detail, _ = checked(filled)["data folder"]
@@ -246,7 +246,7 @@ def test_a_full_disk(stopped: Server) -> None:
 
 
 @needs_root
-def test_whoever_isnt_the_owner_is_told(filled: Server) -> None:
+def test_a_user_other_than_the_owner_is_warned(filled: Server) -> None:
     os.chown(filled.data, 65534, 65534)
     state, detail, fix = checked(filled)["owner"]
     assert state == "warning"

@@ -26,7 +26,7 @@ def test_the_merge_takes_the_place_of_its_inputs(server: Server) -> None:
     assert answer.content == before.content
     (blob,) = server.blobs()
     content = blob.read_bytes()
-    assert content.startswith(answer.content)  # and then says of what it is
+    assert content.startswith(answer.content)  # and ends with its seal
     assert gzip.decompress(content) == gzip.decompress(answer.content)
     assert [path.name for path in server.blobs(".inputs")] == [blob.name.replace(".pb.gz", ".inputs")]
     assert server.merge().content == before.content
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_stays_and_counts_when_it_is_mended(server: Server) 
 
 
 def without_samples() -> bytes:
-    """Return a profile without samples that is the last in the order of time."""
+    """Return a profile without samples, which is the last in the order of time."""
 
     def edit(profile: Profile) -> None:
         for field in ("sample", "location", "function", "mapping"):
@@ -120,7 +120,7 @@ def without_samples() -> bytes:
 def test_a_merge_that_equals_one_of_its_inputs_takes_its_place(server: Server, *, combined: bool) -> None:
     submit_all(server, "a", "b")
     merged = server.combine().content
-    if not combined:  # the same bytes, but as one submitted profile
+    if not combined:  # the same bytes, as one submitted profile
         other = Server(server.home / "other")
         with other:
             assert other.submit(merged).status_code == 204

@@ -1,4 +1,4 @@
-"""Nothing blocks the event loop: the application in this process, under a detector of blocking calls."""
+"""Nothing blocks the event loop: the application runs in this process, under a detector of blocking calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server import bearer
 
 
 async def use(client: httpx.AsyncClient) -> None:
-    """Call every route once."""
+    """Send every kind of request once."""
     assert (await client.get("/healthz")).status_code == 200
     assert (await client.get("/v1/merge")).status_code == 404
     assert (await client.post("/v1/submit", content=b"hello")).status_code == 400
@@ -86,11 +86,11 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         metrics = PrometheusMetrics()
         async with open_store(settings, folder, metrics) as store:
             endpoint = Endpoint(receiver.url, secret_file, 5)
-            deliveries = Deliveries(store, endpoint, 1, 100, metrics.delivery)
+            deliveries = Deliveries(store, endpoint, 1, 100, metrics.count_deliveries)
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
             dependencies = AppDependencies(store, locks, warming, background, Keys(keys, keys, keys), metrics)
-            metrics.watch(Gauges(store, warming, Upkeep(store, locks, settings), background))
+            metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))
             transport = httpx.ASGITransport(create_app(settings, dependencies))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")
@@ -100,7 +100,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                     await use(client)
                     await look(client)
                     async with asyncio.timeout(120):
-                        while len(keys.keys.keys) != 2 or len({*receiver.ids}) != 4:  # noqa: ASYNC110 - they tell nobody
+                        while len(keys.keys.keys) != 2 or len({*receiver.ids}) != 4:  # noqa: ASYNC110 - no event tells
                             await asyncio.sleep(0.05)
             for task in following:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Merges in other formats: what is sent, what is kept, and what a failure leaves behind."""
+"""Merges in other formats: what is sent, what is stored, and what a failure leaves behind."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_unchanged_merge_is_not_made_again(server: Server) -> None:
     files = kept(server)
     assert len(files) == 1
     server.merge(format_="folded")
-    server.submit(profile_of("a"))  # is there already
+    server.submit(profile_of("a"))  # it is stored already
     assert server.merge("POST", format_="folded").content == first.content
     server.restart()
     again = server.merge(format_="folded")
@@ -154,7 +154,8 @@ def test_what_a_crash_leaves_in_merged_is_swept(server: Server) -> None:
     server.submit(profile_of("a"))
     content = server.merge(format_="folded").content
     files = kept(server)
-    for suffix in ("merge", "pb.gz", "converted"):  # renamed, and the row was not written; or versions before
+    # Files renamed without a row in the catalog, or left by older versions.
+    for suffix in ("merge", "pb.gz", "converted"):
         files[0].with_name(f"{'0' * 64}.{suffix}").write_bytes(b"anything")
     server.restart()
     assert kept(server) == files
@@ -172,7 +173,7 @@ def test_a_combine_stores_the_merge_and_answers_in_the_format(server: Server) ->
     assert flat == {"a": [1, 10_000_000], "b": [1, 10_000_000]}
     (blob,) = server.blobs()
     assert server.merge().content == merge
-    assert blob.read_bytes().startswith(merge)  # what it is made of comes after that
+    assert blob.read_bytes().startswith(merge)  # its seal comes after that
 
 
 def test_all_who_wait_share_one_merge(server: Server, go_profiles: list[bytes]) -> None:

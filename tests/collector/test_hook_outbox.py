@@ -1,4 +1,4 @@
-"""Events that wait: they outlive kills, stops and new catalogs, for a limited time."""
+"""Events that wait in the outbox: through kills, stops and rebuilt catalogs, and until they are too old."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_stop_is_clean_while_a_delivery_is_under_way(hooked: Server) -> None:
     assert back.ids == receiver.ids
 
 
-def test_events_that_wait_outlive_a_reindex_and_nothing_is_told_twice(hooked: Server) -> None:
+def test_waiting_events_survive_a_reindex_and_none_is_sent_twice(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
         send(server, "a", "b")
@@ -71,7 +71,7 @@ def test_events_that_wait_outlive_a_reindex_and_nothing_is_told_twice(hooked: Se
     assert len(back.received) == 2
 
 
-def test_events_that_wait_outlive_a_catalog_of_another_version(hooked: Server) -> None:
+def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
     send(server, "a", "b")
@@ -104,7 +104,7 @@ def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server
     assert len(receiver.received) == 1
 
 
-def test_a_profile_that_was_not_counted_before_a_kill_is_news_at_the_start(hooked: Server) -> None:
+def test_a_profile_that_was_not_counted_before_a_kill_gets_its_event_at_the_start(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
         for number, name in enumerate("ab", 1):  # events that wait are delivered in any order
@@ -125,7 +125,7 @@ def test_a_profile_that_was_not_counted_before_a_kill_is_news_at_the_start(hooke
     assert profiles_in(receiver.received)[1] == profiles_in(receiver.received)[2]
 
 
-def test_so_many_events_wait_and_no_more(hooked: Server) -> None:
+def test_the_number_of_waiting_events_is_bounded(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver, events_kept="3")
     send(server, *"abcdefgh")

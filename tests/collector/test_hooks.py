@@ -1,4 +1,4 @@
-"""Events of stored profiles, sent to a real receiver: their content, and when they are sent."""
+"""Events of stored profiles, delivered to a real receiver: their content and their signatures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.receiver import Answer, Receiver
 from tests.server import Server, bearer
 
 
-def test_an_event_tells_of_a_profile(hooked: Server) -> None:
+def test_an_event_describes_the_stored_profile(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
         before = time.time()
@@ -47,7 +47,7 @@ def test_an_event_tells_of_a_profile(hooked: Server) -> None:
     assert stored_at >= time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(before))
 
 
-def test_each_new_profile_has_one_event_by_whichever_api(hooked: Server) -> None:
+def test_each_new_profile_has_one_event_whichever_api_it_came_by(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
         send(server, "a", "b", "a")
@@ -126,7 +126,7 @@ def test_a_url_is_one_of_http(hooked: Server, url: str) -> None:
     assert "PGOF_WEBHOOK_URL" in finished.stderr
 
 
-def test_nothing_is_kept_for_nobody(server: Server) -> None:
+def test_no_events_are_stored_without_a_webhook(server: Server) -> None:
     send(server, "a")
     assert waiting(server) == 0
 

@@ -1,4 +1,4 @@
-"""The lists of services and of stored profiles, a page at a time."""
+"""The inventory: services, and profiles page by page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(server: Server, profile: bytes, **query: str) -> None:
 
 
 def listed(server: Server, **query: str) -> list[dict[str, Any]]:
-    """Return the entries of all pages."""
+    """Return the profiles of all pages."""
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -133,7 +133,7 @@ def test_a_cursor_stays_right_while_profiles_come_in(server: Server) -> None:
     second_page = server.ask("/v1/profiles", limit="100", cursor=first["next"]).json()
     times = [profile["time"] for profile in (*first["profiles"], *second_page["profiles"])]
     assert times == sorted(set(times), reverse=True)
-    # Of what came later, that which is older than the first page.
+    # Of the profiles that came later, those that are older than the first page.
     assert len(times) == 5 + 5 + 5
 
 

@@ -1,4 +1,4 @@
-"""Memory grows with the distinct content of profiles, not with their number."""
+"""Memory grows with what profiles have in common, and hardly with their number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-# A profile took 2,000 bytes and more when each was an object; that much of it would be noticed.
+# A profile took 2,000 bytes and more when each was an object; a return to that fails.
 _MOST_BYTES = 500
 # It took 700 when their names were kept.
 _MOST_BYTES_AT_A_START = 150
@@ -57,7 +57,7 @@ def store(folder: Path, count: int) -> ChosenBlobs:
 
 
 def memory_after(chosen: ChosenBlobs, folder: Path) -> int:
-    """Return the bytes of a worker's own memory after a merge, without the pages of files."""
+    """Return the private bytes of a worker after a merge, without the pages of mapped files."""
     ROW_CACHE.most_bytes, ROW_CACHE.folder = 1 << 30, folder
     merged = folder / "merged"
     assert merge_blobs(chosen, PLAIN_RENDITION, merged, Budget()).left_out == ()
@@ -68,11 +68,11 @@ def memory_after(chosen: ChosenBlobs, folder: Path) -> int:
 
 
 def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
-    """Takes up to 30 s: it writes thousands of files, which separate processes read."""
+    """Takes half a minute on a busy machine: thousands of files are written, and read by two processes."""
     sizes = {}
     for count in (_FEW, _MANY):
         chosen = store(tmp_path / f"{count}", count)
-        for start in ("first", "second"):  # what is decoded, and what is found on disk
+        for start in ("first", "second"):  # decodes the profiles, then finds them on disk
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 sizes[start, count] = process.submit(memory_after, chosen, tmp_path / f"{count}").result()
     for start in ("first", "second"):
@@ -80,7 +80,7 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 
 def most_at_a_start(home: Path, count: int) -> int:
-    """Return the peak of memory in bytes while catalog and blobs/ are compared, with ten blobs a day."""
+    """Return the most bytes that comparing the catalog with blobs/ takes, with ten blobs a day."""
     with DataFolder(home) as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
@@ -91,7 +91,7 @@ def most_at_a_start(home: Path, count: int) -> int:
             store.blobs.path(name).parent.mkdir(parents=True, exist_ok=True)
             store.blobs.path(name).touch()
         del names
-        asyncio.run(reconcile(store))  # what is made once
+        asyncio.run(reconcile(store))  # makes everything that is made once
         tracemalloc.start()
         asyncio.run(reconcile(store))
         _, most = tracemalloc.get_traced_memory()

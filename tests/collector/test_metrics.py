@@ -1,4 +1,4 @@
-"""The content of /metrics, and who may read it."""
+"""/metrics: its values, and who may read them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Samples = dict[str, float]
 
 @pytest.fixture
 def metered(stopped: Server) -> Server:
-    """Return a running collector whose metrics need no key."""
+    """Start a collector whose metrics are open."""
     stopped.environment["PGOF_METRICS_OPEN"] = "true"
     stopped.start()
     return stopped
 
 
 def scraped(server: Server) -> Samples:
-    """Return the value of each series, by the text of its name and labels without `pgo_collector_`."""
+    """Return the value of each series, by its name, without `pgo_collector_`, and its labels."""
     answer = server.client.get("/metrics")
     assert (answer.status_code, answer.headers["Content-Type"]) == (
         200,
@@ -42,7 +42,7 @@ def scraped(server: Server) -> Samples:
 
 
 def part(samples: Samples, name: str) -> Samples:
-    """Return the series with one name, by their labels."""
+    """Return the series of one name, by their labels."""
     return {
         series.removeprefix(name): value
         for series, value in samples.items()
@@ -220,7 +220,7 @@ def test_rows_are_told_as_long_as_they_are_kept(metered: Server) -> None:
         metered.submit(profile_of(name))
     metered.merge()
     all_of_them = scraped(metered)["rows_bytes"]
-    metered.combine()  # what is left is one, and the worker drops the rows of the others
+    metered.combine()  # one blob is left, and the worker drops the rows of the others
     assert 0 <= scraped(metered)["rows_bytes"] < all_of_them
 
 

@@ -1,4 +1,4 @@
-"""Formats that outlive a process or leave it: blob names, .inputs, entity tags, PGO-Left-Out."""
+"""Formats that outlive a process or leave it: blob names, .inputs, entity tags, the left-out header."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_blob_name_reads_back(service: str, given_labels: dict[str, str], iden
         assert all(len(part.encode()) <= 255 for part in str(name).split("/"))
 
 
-def test_what_a_roll_up_leaves_is_a_series_of_its_own() -> None:
+def test_a_roll_up_makes_a_series_of_its_own() -> None:
     sent = Series("default", "cpu", (("pod", "p"), ("version", "1")))
     left = sent.rolled_up(["version"])
     assert (left.labels, left.dropped) == ((("version", "1"),), ("pod",))
@@ -57,7 +57,7 @@ def test_what_a_roll_up_leaves_is_a_series_of_its_own() -> None:
 
 
 @given(st.text())
-def test_what_is_not_a_blob_name_is_none(text: str) -> None:
+def test_a_text_that_is_not_a_blob_name_is_none(text: str) -> None:
     assert BlobName.parse(text) is None
 
 
@@ -77,7 +77,7 @@ def test_what_is_not_a_blob_name_is_none(text: str) -> None:
         f"default/cpu/2262-04-11/9223372036854775808-{'ab' * 32}.pb.gz",
     ],
 )
-def test_names_that_we_never_give_are_not_ours(text: str) -> None:
+def test_names_that_the_collector_never_gives_are_refused(text: str) -> None:
     assert BlobName.parse(text) is None
 
 

@@ -1,4 +1,4 @@
-"""An answer from a profile that would take gigabytes is refused with a message, and the server goes on."""
+"""Enormous outputs of small profiles are refused with a reason, and the server goes on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 SETTING = "PGOF_MAX_OUTPUT_BYTES"
-# The name and the output are as large as may be by default.
+# The name and the output have the default maximum sizes.
 MOST_MEMORY = 400 * MIB
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Return a collector whose answers may have 16 MiB, with profiles that make them larger."""
+    """Start a collector with a budget of 16 MiB for answers, and submit profiles with larger outputs."""
     settings = {"PGOF_MAX_OUTPUT_BYTES": str(16 * MIB), "PGOF_PROFEFE_OPEN": "true"}
     with Server(tmp_path_factory.mktemp("attacked"), settings) as server:
         for service, name in {
@@ -170,6 +170,6 @@ def test_nothing_of_it_cost_a_process(attacked: Server) -> None:
 
 
 def peak(pid: int) -> int:
-    """Return the peak of a process's memory."""
+    """Return the peak memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""Names and paths: how long a client's may be, and what becomes of longer ones that are stored."""
+"""Names and paths: how long those of clients may be, and how longer ones of earlier versions are handled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server import Server, bearer
 
 
 def labels_of(length: int, service: str = "default") -> str:
-    """Return labels that give a series of CPU profiles a path of so many bytes below blobs/."""
+    """Return labels with which a series of CPU profiles has a path of so many bytes below blobs/."""
     left = length - len(f"{service}/cpu")
     count = -(-left // 255)
     sizes = [left // count + (number < left % count) for number in range(count)]
@@ -30,7 +30,7 @@ def submitted(server: Server, name: str, labels: str = "", service: str = "") ->
 
 
 def put_there(server: Server, name: str, labels: str) -> Path:
-    """Store a profile as an earlier version did, whose labels could be as long as the system's paths."""
+    """Store a profile as an earlier version did, which allowed labels as long as a path."""
     content = profile_of(name)
     digest = hashlib.sha256(gzip.decompress(content)).hexdigest()
     series = Series.parse("default", "cpu", labels)

@@ -1,4 +1,4 @@
-"""Quotas: a submit over quota isn't read, and the answer says when to send it again."""
+"""Quotas: a submit over a quota is refused before its body is read, and told when to come again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def send(server: Server, number: int, service: str = "a", time_nanos: int | None = None) -> httpx.Response:
-    """Submit a profile of today, or of another time."""
+    """Send a profile of today, or of another time."""
     began = today() if time_nanos is None else time_nanos
     profile = profile_of(f"{number}", time_nanos=began + number * SECOND)
     return server.submit(profile, query={"service": service})
@@ -30,7 +30,7 @@ def three_a_day(stopped: Server) -> Server:
     return stopped
 
 
-def test_so_many_profiles_of_a_service_are_taken_a_day(three_a_day: Server) -> None:
+def test_a_service_has_a_quota_of_profiles_a_day(three_a_day: Server) -> None:
     assert [send(three_a_day, number).status_code for number in range(3)] == [204] * 3
     for _ in range(2):
         answer = send(three_a_day, 3)
@@ -46,7 +46,7 @@ def test_so_many_profiles_of_a_service_are_taken_a_day(three_a_day: Server) -> N
     assert len(three_a_day.blobs()) == 4
 
 
-def test_what_was_refused_does_not_count(three_a_day: Server) -> None:
+def test_refused_profiles_do_not_count(three_a_day: Server) -> None:
     for _ in range(5):
         assert three_a_day.submit(b"no profile", query={"service": "a"}).status_code == 400
     assert send(three_a_day, 1).status_code == 204
@@ -80,7 +80,7 @@ def test_profefes_agents_are_told_to_come_again(three_a_day: Server) -> None:
     assert answers[-1].json()["code"] == 503
 
 
-def test_so_much_of_a_service_is_stored(stopped: Server) -> None:
+def test_a_service_has_a_quota_of_stored_bytes(stopped: Server) -> None:
     stopped.environment["PGOF_QUOTA_MEGABYTES"] = f"{300 / (1 << 20)}"
     stopped.start()
     statuses = [send(stopped, number, time_nanos=EPOCH).status_code for number in range(5)]

@@ -1,4 +1,4 @@
-"""Damaged releases and failures around them: no build gets anything but what was released."""
+"""Damaged and lost files of releases: nobody builds with anything but what was released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server import Server
 
 @pytest.fixture
 def rules(stopped: Server) -> Path:
-    """Return the path of the default service's rules, which don't exist; the collector isn't running."""
+    """Return the rules file of the default service, which doesn't exist yet; the collector isn't running."""
     folder = stopped.home / "rules"
     folder.mkdir()
     stopped.environment |= SOON | {"PGOF_RULES_DIR": str(folder)}
@@ -80,7 +80,7 @@ def test_a_damaged_release_is_nothing_to_build_with(
     else:
         damaged.write_bytes(damage)
     answer = server.release()
-    if damage is None and suffix == ".json":  # as if it had never been
+    if damage is None and suffix == ".json":  # as if the release had never existed
         assert answer.headers["PGO-Release"] == "1"
         return
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")

@@ -1,4 +1,4 @@
-"""Releases: pipelines get the same profile until a bound is passed or a person changes it."""
+"""Releases: pipelines get the same profile until a bound or a person changes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server import Server, bearer
 
 @pytest.fixture
 def eager(stopped: Server) -> Server:
-    """Return a running collector that compares at every request, and releases any difference."""
+    """Start a collector that compares on each request, and releases every merge that differs."""
     stopped.environment |= SOON | {"PGOF_RELEASE_DAYS": "0"}
     stopped.start()
     return stopped
@@ -37,7 +37,7 @@ def eager(stopped: Server) -> Server:
 
 @pytest.fixture
 def drifting(stopped: Server) -> Server:
-    """Return a running collector that compares at every request."""
+    """Start a collector that compares on each request."""
     stopped.environment |= SOON
     stopped.start()
     return stopped
@@ -81,7 +81,7 @@ def test_the_first_release_is_the_merge(server: Server) -> None:
         "summary": {"verdict": "used", "profiles": len(VERSION_1), "outliers": 0},
     }
     reported = server.client.get("/v1/report", headers=bearer(server.merge_key)).json()
-    # There was no release to compare with; now there is this one.
+    # There was no release to compare with before this one.
     assert one["report"] == {**reported, "times": one["report"]["times"], "against": None}
     assert reported["against"] == {"overlap": 1.0}
 
@@ -134,7 +134,7 @@ def test_one_that_is_too_old_is_replaced_once_the_merge_is_another(stopped: Serv
     stopped.submit(profile_of("b"))
     assert number_in(stopped) == 1
     stopped.kill()
-    # Any release is as old as that.
+    # Every release has reached this age.
     stopped.environment["PGOF_RELEASE_DAYS"] = str(1e-9)
     stopped.start()
     second = stopped.release()
@@ -247,7 +247,7 @@ def test_after_a_rollback_only_a_bound_brings_another(drifting: Server) -> None:
         drifting.releases(method="POST")
     drifting.releases("/1/pin", "PUT")
     drifting.releases("/1/pin", "DELETE")
-    assert number_in(drifting) == 1  # profiles without a call are all alike to Go's compiler
+    assert number_in(drifting) == 1  # to Go's compiler, all profiles without a call are alike
     drifting.restart()
     assert number_in(drifting) == 1
 

@@ -1,4 +1,4 @@
-"""The report on the stored profiles, over HTTP."""
+"""The report on stored profiles, over HTTP."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_profile_without_calls_is_reported_as_what_it_is(shared: Server) -> No
 
 
 def test_where_the_last_profile_fills_a_chunk(server: Server) -> None:
-    """The report reads stacks in chunks, and here the stacks are exactly one chunk."""
+    """The last profile ends exactly at the end of a chunk of stacks."""
     for profile in (1, 2):
         message = Profile.FromString(stacked({"main.main;main.run": 1}, time_nanos=profile * SECOND))
         message.sample.extend([message.sample[0]] * (_CHUNK_STACKS // 2 - 1))

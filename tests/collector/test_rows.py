@@ -1,4 +1,4 @@
-"""The row cache: it stays within its memory, outlives restarts, and is never trusted when damaged."""
+"""The row cache: it stays within its memory, survives restarts, and never uses damaged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROFILES = sorted((Path(__file__).parents[1] / "testdata" / "profiles").glob("*.
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the profiles as blobs of one series."""
+    """Store the profiles as blobs of one series; return their folder."""
     folder = tmp_path_factory.mktemp("blobs")
     blobs = stored(folder, PROFILES)
     for row, path in enumerate(PROFILES):
@@ -67,7 +67,7 @@ def read_from(path: Path, engine: str = "1") -> tuple[Rows, RowFile]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_blobs_are_taken_in_segment_by_segment(
+def test_blobs_are_loaded_segment_by_segment(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     for module in (row_cache,):
@@ -107,7 +107,7 @@ def test_a_file_has_all_that_a_merge_needs(
     )
 
 
-def test_a_file_that_is_damaged_is_good_up_to_there(
+def test_a_damaged_file_is_read_up_to_the_damage(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
@@ -124,7 +124,7 @@ def test_a_file_that_is_damaged_is_good_up_to_there(
         (tmp_path / "x.tail").write_bytes(tail)
         again, mended = read_from(tmp_path / "x")
         assert len(again.collection) == good
-        # What comes then is put in the place of what was damaged.
+        # New profiles replace the damaged ones in the file.
         take_in(again, folder, PROFILES[:7])
         mended.save()
         again, _ = read_from(tmp_path / "x")
@@ -132,7 +132,7 @@ def test_a_file_that_is_damaged_is_good_up_to_there(
         assert merged(again) == merged(rows)
 
 
-def test_a_tail_of_other_segments_plays_no_part(
+def test_a_tail_of_other_segments_is_ignored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
@@ -145,7 +145,7 @@ def test_a_tail_of_other_segments_plays_no_part(
     (tmp_path / "x.rows").unlink()
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:1])
-    take_in(rows, folder, PROFILES[:2])  # the same two, but in which order stacks are numbered is open
+    take_in(rows, folder, PROFILES[:2])  # the same two; their stacks may be numbered in another order
     file.save()
     (tmp_path / "x.tail").write_bytes(tail)
     assert len(read_from(tmp_path / "x")[0].collection) == 2
@@ -163,7 +163,7 @@ def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
     assert unpack(memoryview(packed)[:at]) is None
 
 
-def test_another_versions_file_is_none(folder: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_ignored(folder: Path, tmp_path: Path) -> None:
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:1])
     file.save()
@@ -173,7 +173,7 @@ def test_another_versions_file_is_none(folder: Path, tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_there_is_no_room_for_leaves_the_file_as_it_was(
+def test_a_full_disk_leaves_the_file_as_it_was(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_cache, "SEGMENT_PROFILES", 2)
@@ -202,27 +202,27 @@ class Evil:
 
 
 def reached_through(module: str, name: str, argument: str) -> bytes:
-    """Return a pickle that calls a function that one of the engine's modules has imported."""
+    """Return a pickle that calls a function which a module of the engine has imported."""
     texts = (b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name, argument))
     module_text, name_text, argument_text = texts
     return b"\x80\x04" + module_text + name_text + b"\x93" + argument_text + b"\x85R."
 
 
 class Toucher:
-    """A class that creates the file whose name it is called with."""
+    """Makes a file at the path that it is called with."""
 
     def __init__(self, name: str) -> None:
         Path(name).touch()
 
 
 def in_frame(text: bytes) -> memoryview:
-    """Return a pickle packed as `pack` does."""
+    """Return a pickle as `pack` would have packed it."""
     filled = text + bytes(-len(text) % 8)
     body = struct.pack("<3Q", 16 + len(filled), 1, len(text)) + filled
     return memoryview(blake2b(body).digest() + body)
 
 
-def test_what_is_packed_gets_at_nothing_that_the_engine_imports(
+def test_a_pickle_cannot_call_what_the_engine_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pprof_merge.command.files.Toucher", Toucher, raising=False)
@@ -234,7 +234,7 @@ def test_what_is_packed_gets_at_nothing_that_the_engine_imports(
 
 
 @pytest.mark.parametrize("content", [Evil(), ("1", Evil()), ("1", os.getcwd)])
-def test_what_is_packed_cannot_do_harm(
+def test_a_hostile_pickle_does_nothing(
     content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -243,7 +243,7 @@ def test_what_is_packed_cannot_do_harm(
 
 
 @pytest.mark.parametrize("content", [("1", "no segment"), "x", ("1",), None])
-def test_what_is_no_segment_plays_no_part(content: object, tmp_path: Path) -> None:
+def test_an_object_that_is_not_a_segment_is_ignored(content: object, tmp_path: Path) -> None:
     packed = in_frame(pickle.dumps(content, protocol=5))
     found = unpack(packed)
     assert found is not None
@@ -252,7 +252,7 @@ def test_what_is_no_segment_plays_no_part(content: object, tmp_path: Path) -> No
     assert len(read_from(tmp_path / "x")[0].collection) == 0
 
 
-def test_a_cache_keeps_what_has_room_and_takes_the_rest_from_disk(folder: Path, tmp_path: Path) -> None:
+def test_a_cache_stays_within_its_memory_and_reads_the_rest_from_disk(folder: Path, tmp_path: Path) -> None:
     cache = RowCache(STORED_LIMITS, "1")
     cache.folder = tmp_path
     owners = ["a/cpu", "b/cpu", "c.d/heap"]
@@ -300,7 +300,7 @@ def test_after_a_kill_blobs_are_read_before_they_are_asked_for(server: Server) -
     assert tally(server.merge(query={"service": "s0"}).content) == {"0": 1, "2": 1, "4": 1}
 
 
-def test_what_is_to_be_read_is_known_before_any_of_it_is(server: Server) -> None:
+def test_the_number_of_profiles_to_warm_is_known_at_once(server: Server) -> None:
     for number in range(20):
         server.submit(profile_of(f"{number}"), query={"service": f"s{number}"})
     server.kill()
@@ -311,7 +311,7 @@ def test_what_is_to_be_read_is_known_before_any_of_it_is(server: Server) -> None
         assert said["of"] == 20 or said == {"read": 0, "of": 0}
 
 
-def test_after_a_kill_only_what_came_last_is_read_again(server: Server) -> None:
+def test_after_a_kill_only_the_last_blobs_are_read_again(server: Server) -> None:
     for number in range(row_cache.SEGMENT_PROFILES + 2):
         server.submit(profile_of(f"{number}", time_nanos=EPOCH + number))
     server.merge()

@@ -1,4 +1,4 @@
-"""Rules of services: they change merges, not stored profiles."""
+"""Rules of services: they change what is served, and not what is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = b"# what the runtime does by itself\ndrop runtime.gcBgMarkWorker\nnoinli
 
 @pytest.fixture
 def rules(stopped: Server) -> Path:
-    """Return the path of the default service's rules, which don't exist."""
+    """Return the rules file of the default service, which doesn't exist yet."""
     folder = stopped.home / "rules"
     folder.mkdir()
     stopped.environment["PGOF_RULES_DIR"] = str(folder)
@@ -28,7 +28,7 @@ def rules(stopped: Server) -> Path:
 
 @pytest.fixture
 def server(stopped: Server, rules: Path) -> Server:
-    """Return a running collector with an empty folder of rules."""
+    """Start a collector with an empty folder of rules."""
     assert rules.parent.is_dir()
     stopped.start()
     return stopped
@@ -50,7 +50,7 @@ def test_the_merge_is_by_the_rules_and_what_is_stored_is_not(
         assert answer.headers["ETag"] == f'"{hashlib.sha256(answer.content).hexdigest()}-pprof"'
         assert answer.headers["Content-Disposition"] == 'attachment; filename="default.pb.gz"'
     (blob,) = server.blobs()
-    assert blob.read_bytes().startswith(plain.content)  # after which it is sealed
+    assert blob.read_bytes().startswith(plain.content)  # the blob's seal comes after it
     rules.unlink()
     after = server.merge()
     assert (after.content, after.headers["ETag"]) == (plain.content, plain.headers["ETag"])

@@ -1,4 +1,4 @@
-"""Seals: a combined blob ends with the list of its inputs, which every reader of gzip skips."""
+"""Seals: a combined blob ends with the list of its inputs, which every reader of gzip ignores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.oracle.oracle import GO, go_environment
 from tests.server import Server
 
 PROFILE = profile_of("a")
-# More than the header of one gzip member holds.
+# More than the header of one gzip member can hold.
 MANY = b"".join(b"%d %064x\n" % (number, number**7) for number in range(5000))
 
 
@@ -39,7 +39,7 @@ def test_every_reader_of_gzip_reads_the_profile_alone(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200_000))
-def test_what_is_sealed_is_read_again(tmp_path_factory: pytest.TempPathFactory, inputs: bytes) -> None:
+def test_the_content_of_a_seal_reads_back(tmp_path_factory: pytest.TempPathFactory, inputs: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "sealed"
     path.write_bytes(PROFILE + seal(inputs))
     assert is_sealed(path.read_bytes())
@@ -48,7 +48,7 @@ def test_what_is_sealed_is_read_again(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(st.integers(0, len(seal(MANY)) - 1), st.integers(1, 255))
-def test_a_seal_that_is_damaged_is_none(
+def test_a_damaged_seal_is_ignored(
     tmp_path_factory: pytest.TempPathFactory, place: int, flipped: int
 ) -> None:
     content = bytearray(PROFILE + seal(MANY))
@@ -60,7 +60,7 @@ def test_a_seal_that_is_damaged_is_none(
     assert read_seal(path) is None
 
 
-def test_a_combined_blob_is_sealed_and_a_sent_one_never(server: Server) -> None:
+def test_a_combined_blob_is_sealed_and_a_submitted_one_never(server: Server) -> None:
     for name in ("a", "b"):
         assert server.submit(profile_of(name)).status_code == 204
     server.combine()

@@ -1,4 +1,4 @@
-"""Services, types, labels and times: where profiles are stored, and which a selection finds."""
+"""Selections by service, type, labels and time: where profiles are stored, and which of them are found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def found(server: Server, **query: str) -> dict[str, int]:
-    """Return the stacks of a merge, none if there is nothing to merge."""
+    """Return the tally of a merge; an empty one if there is nothing to merge."""
     answer = server.merge(query={name.rstrip("_"): value for name, value in query.items()})
     assert answer.status_code in {200, 404}, answer.text
     return dict(tally(answer.content)) if answer.status_code == 200 else {}

@@ -1,4 +1,4 @@
-"""What a start does with what it finds in the data folder."""
+"""Starts: what a server does with what it finds in the data folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_made_is_named(stopped: Server) -> None:
     assert "Traceback" not in finished.stderr
 
 
-def test_what_is_stored_outlives_a_kill(server: Server) -> None:
+def test_stored_profiles_survive_a_kill(server: Server) -> None:
     submit_all(server, "a", "b")
     before = server.merge().content
     server.restart()
@@ -108,7 +108,7 @@ def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> Non
     assert server.merge().content == before
 
 
-def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
+def test_foreign_files_stay_and_are_logged(server: Server) -> None:
     submit_all(server, "a")
     (folder,) = {path.parent for path in server.blobs()}
     blob = server.blobs()[0]
@@ -137,7 +137,7 @@ def test_what_is_not_ours_stays_and_is_warned_of(server: Server) -> None:
 
 
 def test_blobs_that_were_put_there_are_counted(server: Server) -> None:
-    """The day or the series is new or not; a new series may also be in the folders of another."""
+    """On days that the series has and hasn't, and of new series, also in the folders of another one."""
     sent = {
         "a": ("", EPOCH), "same day": ("", EPOCH + SECOND), "other day": ("", EPOCH + DAY),
         "other series": ("version=1", EPOCH), "series below": ("version=1,zone=2", EPOCH + DAY),
@@ -157,7 +157,7 @@ def test_blobs_that_were_put_there_are_counted(server: Server) -> None:
     assert not server.events("not ours, ignored")
 
 
-def test_what_was_being_received_is_swept(server: Server) -> None:
+def test_partly_received_bodies_are_deleted(server: Server) -> None:
     server.stop()
     (server.data / "incoming" / "ab12.part").write_text("half")
     server.start()
@@ -196,14 +196,14 @@ def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> N
 
 
 def unseal(blob: Path) -> None:
-    """Remove the seal of a combined blob, as an earlier version wrote it."""
+    """Turn a combined blob into one of an earlier version, without a seal."""
     size = seal_size(blob)
     assert size
     os.truncate(blob, blob.stat().st_size - size)
 
 
 class Combine:
-    """A combine of a, b and c, as two data folders: `before` it and `after` it."""
+    """The files of a combine of a, b and c: the data folder before it and after it."""
 
     def __init__(self, server: Server) -> None:
         submit_all(server, "a", "b", "c")
@@ -219,7 +219,7 @@ class Combine:
         self.server = server
 
     def resume(self, catalog: Path | None, *blobs: Path) -> None:
-        """Start on the catalog of one moment and the blobs of others, and check that all count once."""
+        """Start on the catalog of one moment and the blobs of others; check that all profiles count once."""
         shutil.rmtree(self.server.data)
         shutil.copytree(
             catalog or self.before, self.server.data, ignore=shutil.ignore_patterns("*.gz", "*.inputs")
@@ -236,7 +236,7 @@ class Combine:
 
 
 def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> None:
-    """Each state that a kill can leave is tried, with the catalog of that moment and without a catalog."""
+    """Every state that a kill can leave, with the catalog of that moment and without one."""
     combine = Combine(server)
     for path in (combine.after / "blobs").rglob("*.inputs"):
         only_inputs = server.home / "only_inputs" / path.relative_to(combine.after)
@@ -253,7 +253,7 @@ def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> Non
     assert len(server.blobs()) == 1
 
 
-def test_of_two_combined_profiles_the_one_with_all_of_the_other_counts(server: Server) -> None:
+def test_a_combined_profile_that_contains_another_counts(server: Server) -> None:
     submit_all(server, "a", "b")
     server.combine()
     small = server.home / "small"
@@ -273,7 +273,7 @@ def test_of_two_combined_profiles_the_one_with_all_of_the_other_counts(server: S
     assert len(server.blobs()) == 1
 
 
-def test_combined_profiles_that_overlap_are_left_to_a_person(server: Server) -> None:
+def test_overlapping_combined_profiles_are_left_alone(server: Server) -> None:
     """No crash leaves this state, but mixing two backups does."""
     submit_all(server, "a", "b")
     server.combine()
@@ -370,7 +370,7 @@ def test_inputs_come_back_from_the_blob_itself(server: Server, inputs: str, cata
     submit_all(server, "a", "b", "c")
     assert server.merge().content == combine.merged
     assert len(server.blobs()) == 1
-    if (inputs, catalog) != ("damaged", "kept"):  # which is seen when it is needed
+    if (inputs, catalog) != ("damaged", "kept"):  # the damage is noticed when the file is read
         assert path.read_bytes() == before
 
 
@@ -391,7 +391,7 @@ def test_inputs_come_back_from_the_catalog_where_an_earlier_version_combined(ser
 
 
 def test_a_profile_that_a_client_has_sealed_counts_alone(server: Server) -> None:
-    """It is stored without its seal, and doesn't replace the profiles that the seal names."""
+    """It is stored without its seal, and replaces none of the profiles that the seal lists."""
     combine = Combine(server)
     (blob,) = server.blobs()
     content = blob.read_bytes()
@@ -406,7 +406,7 @@ def test_a_profile_that_a_client_has_sealed_counts_alone(server: Server) -> None
 
 
 def test_rows_of_profiles_that_are_lost_come_back(server: Server) -> None:
-    """Some are sent again before the next start, so they are stored twice for a while."""
+    """Some are sent again before the next start, and are stored twice then."""
     submit_all(server, "a", "b", "c")
     server.combine()
     submit_all(server, "d", "e")
@@ -460,7 +460,7 @@ def test_a_catalog_that_is_damaged_while_it_is_served_names_the_way_out(server: 
 
 
 def damage(catalog: Path, *, last: bool = False) -> None:
-    """Overwrite every page but the first, or the last page, of a catalog that has no -wal file."""
+    """Damage every page but the first, or only the last one, of a catalog without a log."""
     with closing(sqlite3.connect(catalog)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = connection.execute("PRAGMA page_size").fetchone()
@@ -471,8 +471,8 @@ def damage(catalog: Path, *, last: bool = False) -> None:
         file.write(b"\xa5" * (size - begin))
 
 
-def test_a_folder_of_the_version_before_is_opened_as_it_is(stopped: Server) -> None:
-    """Its catalog isn't rebuilt, and its combined profile gets a seal."""
+def test_a_folder_of_the_previous_version_is_opened_as_it_is(stopped: Server) -> None:
+    """Its catalog isn't rebuilt, and its combined profile is sealed."""
     with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
         archive.extractall(stopped.home, filter="data")
     stopped.start()
@@ -496,7 +496,7 @@ def test_a_folder_of_the_version_before_is_opened_as_it_is(stopped: Server) -> N
     assert tally(stopped.merge().content) == expected
 
 
-def test_without_its_lock_the_folder_is_still_one_process_own(server: Server) -> None:
+def test_the_folder_stays_locked_without_its_lock_file(server: Server) -> None:
     lock = server.data / "lock"
     lock.unlink()
     finished = server.run("serve")
@@ -509,7 +509,7 @@ def test_without_its_lock_the_folder_is_still_one_process_own(server: Server) ->
     assert finished.returncode == 2
 
 
-def test_nothing_is_written_into_a_folder_that_took_the_place_of_ones_own(server: Server) -> None:
+def test_nothing_is_written_into_a_folder_that_replaced_the_opened_one(server: Server) -> None:
     submit_all(server, "a")
     moved = server.data.rename(server.home / "moved")
     with Server(server.home / "other", {"PGOF_DIRECTORY": str(server.data)}) as other:

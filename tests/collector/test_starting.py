@@ -1,4 +1,4 @@
-"""A starting server answers health checks at once, and other requests once the store is open."""
+"""During a start /healthz is answered at once, and requests as soon as they can be answered correctly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.server import Server
 
 @pytest.fixture
 def slow(stopped: Server) -> Iterator[Server]:
-    """Yield a stopped server whose start waits for a pipe in its folder of rules."""
+    """A stopped server, whose start waits until somebody writes to a pipe in its rules folder."""
     rules = stopped.home / "rules"
     rules.mkdir()
     os.mkfifo(rules / "default.rules")
@@ -31,10 +31,10 @@ def slow(stopped: Server) -> Iterator[Server]:
 
 
 def let_go_on(server: Server) -> None:
-    """Let the start go on; later reads of the rules find an empty file."""
+    """Let the start go on; from now on there are no rules."""
     pipe = server.home / "rules" / "default.rules"
     pipe.with_suffix(".empty").touch()
-    descriptor = os.open(pipe, os.O_RDWR)  # opening it only to write would wait for a reader
+    descriptor = os.open(pipe, os.O_RDWR)  # opening it for writing only would wait for a reader
     pipe.with_suffix(".empty").rename(pipe)
     os.close(descriptor)
 

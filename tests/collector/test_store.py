@@ -1,4 +1,4 @@
-"""The store in this process, with its own workers: cases that need an exact order of steps."""
+"""The store in this process, with workers of its own, in tests that need an exact order of steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def opened(directory: Path) -> AsyncIterator[Store]:
 
 
 async def submit(store: Store, profile: bytes) -> Facts:
-    async with store.temporary_file() as part:
+    async with store.part() as part:
         part.write_bytes(profile)
         return (await store.add(await submission(store, part))).facts
 
@@ -62,9 +62,9 @@ async def merged(merges: Merges, *, combine: bool = False) -> bytes:
         return made.file.read()
 
 
-def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path) -> None:
+def test_a_merge_that_is_submitted_while_it_is_combined_counts_too(tmp_path: Path) -> None:
     async def play() -> None:
-        async with opened(tmp_path) as store, store.temporary_file() as part:
+        async with opened(tmp_path) as store, store.part() as part:
             for name in ("a", "b"):
                 await submit(store, profile_of(name))
             merges = Merges(store, Locks(), kept=10)
@@ -86,12 +86,12 @@ def test_a_merge_that_is_sent_in_while_it_is_combined_counts_too(tmp_path: Path)
 
 
 def timeless(stack: str) -> bytes:
-    """Return a profile without a time."""
+    """Return a profile that doesn't say when it was taken."""
     return profile_of(stack, time_nanos=0)
 
 
 async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Submitted | BaseException]:
-    """Return the outcomes of profiles that are all submitted before the first is committed."""
+    """Submit profiles so that all wait until the last one does; return the results."""
     may_go_on = threading.Event()
     blocked = asyncio.create_task(store.write(may_go_on.wait))
     parts = [store.folder.new_part() for _ in profiles]
@@ -103,14 +103,14 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
         part.write_bytes(profile)
     tasks = [asyncio.create_task(stored(part)) for part in parts]
     await store.workers.ping()
-    while store.workers.busy:  # noqa: ASYNC110 - they tell nobody
+    while store.workers.busy:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
     may_go_on.set()
     await blocked
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_of_the_same_profile_at_once_one_is_stored(tmp_path: Path) -> None:
+def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             sent = [profile_of("a"), timeless("b"), profile_of("a"), profile_of("c"), timeless("b")]
@@ -131,7 +131,7 @@ def test_of_the_same_profile_at_once_one_is_stored(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_of_those_at_once_one_fails_alone(tmp_path: Path) -> None:
+def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
@@ -148,7 +148,7 @@ def test_of_those_at_once_one_fails_alone(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_where_the_catalog_fails_all_do(tmp_path: Path) -> None:
+def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
@@ -184,8 +184,8 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
     asyncio.run(play())
 
 
-def test_a_write_that_is_cancelled_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
-    """The caller removes its files when it ends; a write that hasn't begun never runs."""
+def test_a_cancelled_write_is_waited_for_if_it_has_begun(tmp_path: Path) -> None:
+    """The caller deletes the write's input when it ends; a write that hasn't begun is never made."""
 
     async def play() -> list[str]:
         done: list[str] = []

@@ -1,4 +1,4 @@
-"""The pages as they are sent: their content, where their links lead, and what can't be injected."""
+"""The HTML of the pages: their content, their links, and that nothing hostile gets into them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATHS = ("", "/top", "/diff", "/series", "/build")
 
 @pytest.fixture(scope="module")
 def site(shared: Server) -> Visitor:
-    """Return a collector with two versions of a service, on two hosts, over three days."""
+    """Store two versions of a service, from two hosts, over three days."""
     for day, version, stacks in (
         (0, "1.4", {"main.main;net/http.serve;main.old": 60, "main.main;runtime.gc": 40}),
         (1, "1.4", {"main.main;net/http.serve;main.old": 50, "main.main;runtime.gc": 50}),
@@ -37,7 +37,7 @@ def site(shared: Server) -> Visitor:
 
 
 def rows(page: Page) -> list[list[str]]:
-    """Return the texts of a table's rows."""
+    """Return the texts of a table, row by row."""
     found: list[list[str]] = []
     for tag in page.tags:
         if tag.name == "tr":
@@ -55,7 +55,7 @@ def calls(page: Page) -> dict[str, str]:
 
 
 def titles(page: Page) -> dict[str, str]:
-    """Return the title of each call."""
+    """Return the second line of each call's title, by the first."""
     texts = (tag.text.partition("\n") for tag in page.all("title")[1:])
     return {name: said for name, _, said in texts}
 
@@ -245,7 +245,7 @@ def test_no_page_has_a_script_or_style_in_it(site: Visitor, path: str) -> None:
 
 
 def assert_ours(page: Page) -> None:
-    """Check that a page has only our scripts, nothing from other sites, and no style or event in a tag."""
+    """Check that scripts are ours, nothing comes from elsewhere, and no tag has a style or an event."""
     for tag in page.tags:
         if tag.name == "script":
             assert tag.attributes["src"].startswith("/ui/static/")
@@ -305,7 +305,7 @@ def test_a_graph_of_names_is_a_tree_of_them(hostile: Visitor) -> None:
 
 
 def test_a_large_profile_is_a_small_page(shared: Server) -> None:
-    """The profile is of Go's compiler and has 17,000 samples."""
+    """Uses the profile of Go's compiler, of 17,000 samples."""
     profile = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     assert shared.submit(profile, query={"service": "compiler"}).status_code == 204
     visitor = Visitor(shared)

@@ -1,4 +1,4 @@
-"""Signing in to the pages: what a session allows, and how long it lasts."""
+"""Sign in to the pages: what a session permits, and to whom."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_signing_in_leads_nowhere_else(stored: Server, after: str) -> None:
 
 
 def test_a_link_from_another_site_comes_again_by_itself(stored: Server) -> None:
-    """A browser leaves a Strict cookie out of a request that another site caused, but not of the next."""
+    """A browser doesn't send a Strict cookie with a request from another site, but with the next one."""
     visitor = Visitor(stored, key=None)
     path = "/ui/services/checkout"
     pages = {
@@ -164,7 +164,7 @@ def test_who_sends_wrong_keys_has_to_wait_and_nobody_else(tmp_path: Path) -> Non
             assert visitor.sign_in(f"wrong {number}").status_code == 403
         deadline = time.monotonic() + 120
         answer = visitor.sign_in(Server.merge_key)
-        while answer.status_code != 429:  # the first wait is a second, and may be over
+        while answer.status_code != 429:  # the first wait is 1 s, and may be over already
             assert time.monotonic() < deadline
             visitor.sign_in("wrong")
             answer = visitor.sign_in(Server.merge_key)

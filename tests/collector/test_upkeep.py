@@ -1,4 +1,4 @@
-"""Roll-ups and retention: they combine and delete the right profiles, and no others."""
+"""Roll-ups and retention: which profiles are combined, which are deleted, and that no others are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(server: Server) -> Callable[..., None]:
 
 
 def kept(server: Server, **settings: str) -> None:
-    """Restart the collector with other settings, and wait for its first run of upkeep."""
+    """Restart the collector with other settings; wait for its first run of upkeep."""
     server.stop()
     server.environment.update({f"PGOF_{name.upper()}": value for name, value in settings.items()})
     server.start()
@@ -113,12 +113,14 @@ def test_labels_that_stay_are_a_setting(server: Server, store: Callable[..., Non
     listed = server.ask("/v1/profiles", labels="version=2").json()["profiles"]
     assert [(entry["labels"], entry["dropped_labels"]) for entry in listed] == [({"version": "2"}, ["pod"])]
     assert server.ask("/v1/report", labels="pod=x").headers["PGO-Coarse"] == '2;labels="pod"'
-    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # that which is alone comes first
+    for limit, many in (("0", 2), ("3", 2), ("2", 1)):  # the single profile comes first
         query = {"service": "default", "type": "cpu", "labels": "pod=x", "limit": limit}
         assert server.ask("/api/0/profiles/merge", **query).headers["PGO-Coarse"] == f'{many};labels="pod"'
 
 
-def test_what_was_rolled_up_is_known_by_its_own_labels(server: Server, store: Callable[..., None]) -> None:
+def test_a_retry_of_a_rolled_up_profile_is_known_by_its_labels(
+    server: Server, store: Callable[..., None]
+) -> None:
     for pod in "xy":
         store("same", 5, labels=f"pod={pod}")
     kept(server, rollup_days="3", rollup_labels="version")
@@ -165,7 +167,7 @@ def test_fewer_labels_may_stay_later(server: Server, store: Callable[..., None])
     assert merged(server, labels="version=1,zone=eu") == dict.fromkeys("0123", 1)
 
 
-def test_labels_without_end_make_no_path_without_end(server: Server, store: Callable[..., None]) -> None:
+def test_many_dropped_labels_make_no_endless_path(server: Server, store: Callable[..., None]) -> None:
     for number in range(12):
         store(f"{number}", 5, number, labels=f"{number:0200}=x")
     kept(server, rollup_days="3", rollup_labels="version")
@@ -199,7 +201,7 @@ def test_profiles_go_when_they_are_too_old(server: Server, store: Callable[..., 
     assert len(list((server.data / "blobs").rglob("*/cpu/*"))) == len(server.blobs()) == 2
 
 
-def test_the_oldest_go_while_all_are_too_large(server: Server, store: Callable[..., None]) -> None:
+def test_the_oldest_profiles_go_while_all_are_too_large(server: Server, store: Callable[..., None]) -> None:
     for days in range(6):
         store(f"{days}", days)
     sizes = [path.stat().st_size for path in server.blobs()]
@@ -213,7 +215,9 @@ def test_the_oldest_go_while_all_are_too_large(server: Server, store: Callable[.
 
 
 @pytest.mark.parametrize("bound", ["keep_days", "keep_megabytes", "keep_combined_days", "rollup_days"])
-def test_a_bound_that_nothing_reaches_is_none(server: Server, store: Callable[..., None], bound: str) -> None:
+def test_a_bound_that_nothing_reaches_deletes_nothing(
+    server: Server, store: Callable[..., None], bound: str
+) -> None:
     store("x", 90_000)
     store("y", 1)
     kept(server, **{bound: "1e30"})

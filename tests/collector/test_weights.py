@@ -177,12 +177,18 @@ def test_none_that_can_be_weighed_is_404_with_the_reason(server: Server) -> None
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ({"weight": "median"}, "weight: 'median' is no weight; there are sum, duration, instance, version"),
-        ({"weight": ""}, "weight: '' is no weight"),
-        ({"half_life": "7"}, "half_life: '7' is no age: a number from 1 on, and s, m, h, d or w, as in 7d"),
-        ({"half_life": "0d"}, "half_life: '0d' is no age"),
-        ({"half_life": ""}, "half_life: '' is no age"),
-        ({"weight": "duration", "half_life": "x" * 1000}, f"half_life: '{'x' * 50}' is no age"),
+        (
+            {"weight": "median"},
+            "weight: unknown weight 'median'; choose one of sum, duration, instance, version",
+        ),
+        ({"weight": ""}, "weight: unknown weight ''"),
+        (
+            {"half_life": "7"},
+            "half_life: '7' is not a half-life; write a number from 1 to 999999 and a unit, s, m, h, d or w",
+        ),
+        ({"half_life": "0d"}, "half_life: '0d' is not a half-life"),
+        ({"half_life": ""}, "half_life: '' is not a half-life"),
+        ({"weight": "duration", "half_life": "x" * 1000}, f"half_life: '{'x' * 50}' is not a half-life"),
     ],
 )
 @pytest.mark.parametrize("combine", [False, True])

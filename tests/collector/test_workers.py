@@ -41,7 +41,7 @@ def test_workers_leave_ctrl_c_to_the_server(server: Server) -> None:
     for pid in workers:
         os.kill(pid, signal.SIGINT)
     assert server.submit(profile_of("b")).status_code == 204
-    # There may be another one by now: each is started when it first has something to do.
+    # There may be another one by now: each is started with its first task.
     assert {*workers} <= {*workers_of(server)}
     os.kill(server.process.pid, signal.SIGINT)
     assert server.process.wait(60) == 0
@@ -65,7 +65,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs; one that has ended but hasn't been waited for doesn't."""
+    """Return whether a process runs; False for a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
     except OSError:
@@ -100,7 +100,7 @@ def test_a_task_that_kills_its_worker_each_time_is_given_up(tmp_path: Path) -> N
     assert asyncio.run(run()) != os.getpid()
 
 
-def test_what_nobody_waits_for_any_more_is_not_taken_for_another_answer(tmp_path: Path) -> None:
+def test_the_answer_of_an_abandoned_task_is_not_taken_for_another(tmp_path: Path) -> None:
     async def run() -> list[object]:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             with pytest.raises(TimeoutError):
@@ -134,7 +134,7 @@ def test_an_error_says_where_in_the_worker_it_was_raised(tmp_path: Path) -> None
 def test_a_task_that_needs_too_much_memory_is_refused_and_not_tried_again(
     tmp_path: Path, how: Callable[[int], Sized]
 ) -> None:
-    """Python or NumPy asks for the memory; the next worker has all of it."""
+    """Whether Python or NumPy allocates the memory; the next worker has all of it again."""
 
     async def run() -> tuple[int, int, int]:
         async with Workers(1, BOUNDS._replace(task_bytes=200 << 20, rows_bytes=1), tmp_path) as workers:
@@ -184,7 +184,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_task_done_by_another(tmp_path: 
 def test_a_fork_server_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "pgo_collector.workers.process._END_SECONDS", 0.5
-    )  # nobody says that a worker has ended
+    )  # there is no event for the end of a worker
 
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
@@ -226,7 +226,7 @@ def test_a_task_that_waits_too_long_for_its_turn_is_refused(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_a_task_for_which_nobody_waits_any_more_holds_up_no_other(tmp_path: Path) -> None:
+def test_an_abandoned_task_does_not_hold_others_up(tmp_path: Path) -> None:
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
             abandoned = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
@@ -252,7 +252,7 @@ def test_a_stopped_worker_costs_no_request_and_readyz_tells(server: Server) -> N
     assert server.client.get("/readyz").json()["tasks"] == {"oldest_seconds": 0.0, "waiting": 0}
 
 
-def test_a_signal_to_all_processes_is_no_error(server: Server) -> None:
+def test_a_signal_to_all_processes_is_not_logged_as_an_error(server: Server) -> None:
     server.submit(profile_of("a"))
     family = [*server.descendants(), server.process.pid]
     for pid in family:
@@ -279,7 +279,7 @@ def _allocate_by(runs: Path, how: Callable[[int], Sized], size: int) -> int:
 
 @contextmanager
 def memory_cgroup(limit: int, *pids: int) -> Iterator[None]:
-    """Bound the memory of processes together, in bytes, within the block, in which they must end."""
+    """Limit the memory that processes may use together within the block; they must end before it does."""
     version1, version2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     is_v1 = (version1 / "memory.limit_in_bytes").exists()
     group = (version1 if is_v1 else version2) / f"pgo-test-{os.getpid()}"

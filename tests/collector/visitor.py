@@ -1,4 +1,4 @@
-"""A client of the pages without a browser: a session, and pages as lists of tags."""
+"""A visitor of the pages without a browser: a session, and pages as lists of tags."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import httpx
 
 from tests.server import Server
 
-# What comes before one of these is another word.
+# The start of one of these elements separates words.
 _BLOCKS = {"dd", "dt", "li", "p", "td", "th", "a", "span", "small"}
 
 
 @dataclass
 class Tag:
-    """An element: its name, its attributes, and the text in it if it is closed."""
+    """An element: its name, its attributes, and all text in it up to its end tag."""
 
     name: str
     attributes: dict[str, str]
@@ -58,7 +58,7 @@ class Page(HTMLParser):
             tag.text += data
 
     def all(self, name: str, **attributes: str) -> list[Tag]:
-        """Return the elements with this name and these attributes; names may end in an underscore."""
+        """Return the elements of a name with these attributes; attribute names may end in an underscore."""
         wanted = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
         return [tag for tag in self.tags if tag.name == name and wanted.items() <= tag.attributes.items()]
 
@@ -72,7 +72,7 @@ class Page(HTMLParser):
 
 
 class Visitor:
-    """A client with cookies, which outlives restarts of the server; it is signed in if it has a key."""
+    """A client with cookies, which it keeps when the server restarts; signed in if it has a key."""
 
     def __init__(self, server: Server, key: str | None = Server.merge_key) -> None:
         self._server = server
@@ -85,16 +85,16 @@ class Visitor:
         return self.post("/ui/sign-in", {"key": key, "next": after}, **headers)
 
     def post(self, path: str, form: Mapping[str, str] | None = None, **headers: str) -> httpx.Response:
-        """Send a form as a page does; header names may have underscores in place of hyphens."""
+        """Send a form as a page does; names of headers may have underscores for hyphens."""
         return self._request("POST", path, headers, data=dict(form or {}))
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **query: str) -> httpx.Response:
-        """Send a GET. Names of parameters may end in an underscore."""
+        """Request a path; names of parameters may end in an underscore."""
         named = {name.rstrip("_"): value for name, value in query.items()}
         return self._request("GET", path, dict(headers or {}), params=named or None)
 
     def page(self, path: str, status: int = 200, **query: str) -> Page:
-        """Return the page at a path."""
+        """Request a page, and check its status and type."""
         answer = self.get(path, None, **query)
         assert answer.status_code == status, answer.text
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -105,7 +105,7 @@ class Visitor:
         named["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         client = self._server.client
         answer = client.request(method, path, headers=named, **content)
-        client.cookies.clear()  # they are this visitor's, and others use the client too
+        client.cookies.clear()  # other visitors use the same client
         for name, morsel in SimpleCookie(answer.headers.get("Set-Cookie", "")).items():
             self.cookies[name] = morsel.value
         return answer

@@ -14,9 +14,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
-from pgo_agent.serve.app import Profiling
-from pgo_agent.serve.app import create_app as create_agent_app
-from pgo_agent.serve.turn import Turn
+from pgo_agent.serve import CaptureLock, CaptureRoutes
+from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.making import Locks
@@ -133,7 +132,7 @@ def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
 
 
 def test_every_route_of_the_agent_is_in_its_table() -> None:
-    app = create_agent_app(Profiling(Turn(), ("postgres",)))
+    app = create_agent_app(CaptureRoutes(CaptureLock(), ("postgres",)))
     expected = {
         (method, route.path)
         for route in app.routes

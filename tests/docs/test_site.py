@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built without a warning, from fresh pages, and needs no other host."""
+"""The documentation site: it builds without warnings, from fresh pages, and needs no other host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src")
 
 
 def built(out: Path, *docs: Path) -> subprocess.CompletedProcess[str]:
-    """As `make docs` builds it."""
+    """Build the site as `make docs` does."""
     build = "import sys; from pathlib import Path; from tools.site.build import build; "
     command: list[str | Path] = [
         sys.executable,
@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Tags(HTMLParser):
-    """What a page has in its tags: the ids, where links lead, and what is loaded."""
+    """The tags of a page: its ids, its links, and the files that it loads."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Blobs on disk: their kind, time and size."""
+"""The files of blobs on disk: kind, time and size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BlobFile(NamedTuple):
 
 
 def blob_files(server: Server) -> list[BlobFile]:
-    """Return all blobs on disk; all are live unless a combine or an upkeep is running."""
+    """Return all blobs on disk; these are the live ones, unless a combine or an upkeep is running."""
     inputs = {path.with_suffix(""): path for path in server.blobs(".inputs")}
     found = []
     for path in server.blobs():

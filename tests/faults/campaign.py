@@ -1,10 +1,11 @@
-"""Kill a server at every disk operation of an action, one after another, and check what is left.
+"""A kill campaign: a server is killed at every operation on disk that a request makes, one run for each, and
+checked afterwards.
 
-Which operations there are, an unharmed run tells. Then each is struck in a run of its own, and each write
-twice: before it and in its middle. Left out is only what can't differ from what is tried: SIGKILL loses
-nothing that the kernel has, so a kill before an fsync leaves what one before the next operation does;
-SQLite's -shm is memory that it makes anew; of writes in a row to one file, as of a commit to the log, the
-first and the last are struck, and the last in its middle.
+A first run without a kill lists the operations. Each one is then struck in a run of its own, and each write
+twice: before it and in its middle. Only points that can't differ from others are left out. SIGKILL loses
+nothing that the kernel has, so a kill before an fsync leaves the same as one before the next operation.
+SQLite makes its -shm again. Of several writes in a row to one file, as in a commit to the log, the first and
+the last are struck, the last one in its middle, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Check = Callable[[Lane, bool], None]
 
 @dataclass(frozen=True)
 class Killed:
-    """Prepares a lane by a kill in another scenario, at its first matching operation after another."""
+    """Prepares by a kill in another scenario: at its first operation `at`, a name and path, after `after`."""
 
     prepare: Prepare
     strike: Strike
@@ -58,7 +59,7 @@ def matches(operation: Operation, name: str, path: str) -> bool:
 
 @dataclass
 class Play:
-    """Strikes at one point after another, each on a new copy of a template; collects failures."""
+    """A scenario that is played on copies of a template, one lane and point at a time, and its check."""
 
     template: Path
     strike: Strike
@@ -67,7 +68,7 @@ class Play:
     lock: Lock = field(default_factory=Lock)
 
     def point(self, lane: Lane, mode: Mode, target: int) -> list[Operation]:
-        """Strike at a point and check; return the operations up to it, or all if none was struck."""
+        """Return the operations up to the one that was struck, all if none was. Failures are kept."""
         lane.fill(self.template)
         done = self.strike(lane, mode, target)
         operations = lane.killer.operations
@@ -82,7 +83,7 @@ class Play:
 
 
 def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
-    """Yield the points to strike at, as the module's docstring says."""
+    """Return the points to strike at, as the module's docstring says."""
     for number, operation in enumerate(operations, 1):
         before, after = operations[: number - 1][-1:], operations[number : number + 1]
         if (operation.syncs and after) or operation.path.endswith("-shm"):
@@ -96,16 +97,13 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
 
 @contextmanager
 def lanes_in(home: Path, library: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[Lane]]:
-    """Yield as many lanes as play at a time."""
+    """Yield as many lanes as play at the same time."""
     with ExitStack() as stack:
         yield [stack.enter_context(Lane(home / str(lane), library, settings)) for lane in range(LANES)]
 
 
 def kill_everywhere(lanes: Sequence[Lane], prepare: Prepare, strike: Strike, check: Check) -> None:
-    """Strike at every point and check; raise an ExceptionGroup of all failures.
-
-    `check` is told whether the action ran to its end.
-    """
+    """Play at every point; `check` gets whether the request was done. Raises an ExceptionGroup."""
     lane = lanes[0]
     prepare(lane)
     lane.server.kill()

@@ -1,4 +1,4 @@
-"""Fixtures of all tests of faults: the killer, compiled once."""
+"""Fixtures of the fault tests: the killer, compiled once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.killer import build_library
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return killer.c, compiled."""
+    """The compiled killer.c."""
     try:
         return build_library(tmp_path_factory.mktemp("killer"))
     except FileNotFoundError as missing:
@@ -20,5 +20,5 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def seen() -> set[str]:
-    """Return the digests of stored files on which a reindex has been tried."""
+    """The digests of stored files for which a reindex has been tried."""
     return set()

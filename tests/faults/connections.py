@@ -1,4 +1,4 @@
-"""Connections below HTTP clients: requests that stay unfinished, and answers that nobody reads."""
+"""Raw connections: for requests that stay unfinished, and answers that nobody reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitedServer(Server):
 
 
 def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
-    """Return a connection to the server, with a receive buffer of that many bytes unless it is 0."""
+    """Open a connection to the server, with a receive buffer of so many bytes if not 0."""
     address = urlsplit(server.base_url)
     connection = socket.socket()
     if receive_buffer:
@@ -38,7 +38,7 @@ def connect(server: Server, receive_buffer: int = 0) -> socket.socket:
 
 
 def head(method: str, path: str, key: str, *headers: str) -> bytes:
-    """Return the head of a request."""
+    """Return a request without its body."""
     lines = (f"{method} {path} HTTP/1.1", "Host: collector", f"Authorization: Bearer {key}", *headers, "", "")
     return "\r\n".join(lines).encode()
 
@@ -50,7 +50,7 @@ def chunk(content: bytes) -> bytes:
 
 @contextmanager
 def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """Yield so many connections that have each sent the same bytes."""
+    """Open so many connections and send these bytes on each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def crowd(server: Server, size: int, sent: bytes) -> Iterator[list[socket.socket
 
 
 def flood(connection: socket.socket, what: bytes, size: int) -> None:
-    """Send the same bytes over and over, up to so many in all, as long as the server takes them."""
+    """Send these bytes again and again, up to so many, as long as the server takes them."""
     part = what * (65536 // len(what))
     with suppress(OSError):
         for _ in range(size // len(part)):
@@ -71,16 +71,16 @@ def flood(connection: socket.socket, what: bytes, size: int) -> None:
 
 
 def exchange(server: Server, *packets: bytes) -> bytes:
-    """Send packets one by one; return all that the server answers until it closes the connection."""
+    """Send packets that arrive one by one; return all that comes until the server closes the connection."""
     with connect(server) as connection:
         for packet in packets:
             connection.sendall(packet)
-            server.client.get("/healthz")  # by now it has read the packet, which came before
+            server.client.get("/healthz")  # the server has now read the packet, which came before
         return received(connection)
 
 
 def received(connection: socket.socket) -> bytes:
-    """Return all that arrives until the server closes the connection."""
+    """Return all that comes until the server closes the connection."""
     answer = b""
     try:
         while content := connection.recv(1 << 16):
@@ -91,5 +91,5 @@ def received(connection: socket.socket) -> bytes:
 
 
 def statuses(answer: bytes) -> list[int]:
-    """Return the statuses of the final answers in what a connection received, in order."""
+    """Return the statuses of the final answers that a connection received, in order."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 ([2-5]\d\d) ", answer)]

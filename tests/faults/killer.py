@@ -1,4 +1,4 @@
-"""The test's side of killer.c: builds it, arms it, and reads which operations it saw."""
+"""The test's side of killer.c: build it, arm it, and read the operations that it has seen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRIES: Final = 4096
 
 
 class Mode(IntEnum):
-    """What happens at the operation that is struck."""
+    """What the killer does at the operation that it strikes."""
 
     COUNT = 0  # nothing
     KILL = 1  # the server dies before it
@@ -29,7 +29,7 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call that changes what is on disk; `path` is relative to the watched folder."""
+    """A call that changes the disk; `path` is relative to the watched folder."""
 
     name: str
     path: str
@@ -47,7 +47,7 @@ class Operation:
 
 
 class Killer:
-    """Counts and strikes at the durable operations below `folder` of the processes run with `environment`."""
+    """Counts operations on disk below `folder`, of processes with `environment`, and strikes at one."""
 
     def __init__(self, library: Path, control: Path, folder: Path) -> None:
         size = CONTROL.size + ENTRIES * ENTRY.size
@@ -67,11 +67,11 @@ class Killer:
         struct.pack_into("=i", self._memory, 0, 1)
 
     def arm_next_start(self, mode: Mode, target: int = 0) -> None:
-        """Arm as `arm` does, for the next process that starts, from its first operation."""
+        """Do the same in the next process that starts, from its first operation on."""
         CONTROL.pack_into(self._memory, 0, 1, mode, target, 0, 0, 0)
 
     def stand_by(self) -> None:
-        """Stay disarmed; the next process that starts is the server."""
+        """Disarm, and take the next process that starts for the server."""
         CONTROL.pack_into(self._memory, 0, 0, 0, 0, 0, 0, 0)
 
     def disarm(self) -> None:
@@ -80,7 +80,7 @@ class Killer:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations since the killer was armed, in order."""
+        """Return the operations since the killer was armed, in order."""
         count: int = CONTROL.unpack_from(self._memory)[3]
         if count > ENTRIES:
             raise OverflowError(f"{count} operations, more than the log of killer.c holds")
@@ -89,7 +89,7 @@ class Killer:
 
 
 def build_library(folder: Path) -> Path:
-    """Compile killer.c into `folder`, and return the path. Raises FileNotFoundError if there is no gcc."""
+    """Compile killer.c into `folder`; return the library. Raises FileNotFoundError if there is no gcc."""
     if shutil.which("gcc") is None:
         raise FileNotFoundError("gcc is not installed")
     library = folder / "killer.so"

@@ -1,4 +1,4 @@
-"""A lane, one of several places to play a scenario: a data folder, a killer and the servers on it."""
+"""A lane, in which a scenario is played beside others: a data folder, a killer and the servers on it."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Lane:
         self._zygote.close()
 
     def fill(self, template: Path) -> None:
-        """Replace the data folder by a copy of `template`, with no server on it."""
+        """Make the data folder a copy of `template`, without a server on it."""
         self.server.kill()
         shutil.rmtree(self.data, ignore_errors=True)
         shutil.copytree(template, self.data)
 
     def start(self) -> Server:
-        """Start the server unharmed, and return it."""
+        """Start the server without striking at it."""
         self.server.kill()
         self.killer.stand_by()
         self.server.start()
-        self.server.wait_for_log("upkeep done")  # what it does at a start isn't what is to be struck
+        self.server.wait_for_log("upkeep done")  # the operations of the start aren't to be struck
         return self.server
 
     def struck_request(self, mode: Mode, target: int, send: Callable[[Server], httpx.Response]) -> bool:
-        """Send a request while the killer strikes at an operation; return whether it succeeded."""
+        """Strike at one operation of a request; return whether it was answered as done."""
         server = self.start()
         self.killer.arm(mode, target)
         try:
@@ -68,7 +68,7 @@ class Lane:
         return done
 
     def struck_start(self, mode: Mode, target: int) -> bool:
-        """Start the server, with its first upkeep, as `struck_request` sends a request."""
+        """Do the same for a start of the server, with its first upkeep."""
         self.killer.arm_next_start(mode, target)
         try:
             self.server.start()
@@ -82,19 +82,19 @@ class Lane:
         return True
 
     def struck_reindex(self, mode: Mode, target: int) -> bool:
-        """Run `pgo-collector reindex` as `struck_request` sends a request."""
+        """Do the same for `pgo-collector reindex`."""
         self.killer.arm_next_start(mode, target)
         code = self.server.run("reindex").returncode
         self.killer.disarm()
         return code == 0
 
     def drop_catalog(self) -> None:
-        """Delete the catalog, and nothing else."""
+        """Delete the catalog and nothing else."""
         for path in self.data.glob("catalog.sqlite3*"):
             path.unlink()
 
     def content(self) -> str:
-        """Return a digest of all stored files without the catalog: the files from which it can be rebuilt."""
+        """Return a digest of all stored files but the catalog: those from which it can be rebuilt."""
         digest = hashlib.sha256()
         for path in sorted(self.data.rglob("*")):
             name = path.relative_to(self.data)
@@ -105,7 +105,7 @@ class Lane:
 
 
 def merged(server: Server) -> bytes:
-    """Return the bytes of the merge; check that it left nothing out."""
+    """Return the bytes of the merge; nothing may be left out of it."""
     response = server.merge()
     assert response.status_code == 200, response.text
     assert "PGO-Left-Out" not in response.headers, response.headers["PGO-Left-Out"]
@@ -113,20 +113,20 @@ def merged(server: Server) -> bytes:
 
 
 def tallied(answer: httpx.Response) -> Tally:
-    """Return how often a merge counts each profile, empty if the answer is 404."""
+    """Return how often an answer counts each profile; an empty tally if there is nothing to merge."""
     assert answer.status_code in {200, 404}, answer.text
     return tally(answer.content) if answer.status_code == 200 else Counter()
 
 
 def submitted(server: Server, *stacks: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Submit the profiles of stacks, each of its own day, with labels for those that have any."""
+    """Submit the profiles of these stacks, each of its own day, with labels if they have any."""
     for stack in stacks:
         response = server.submit(profile_named(stack), query={"labels": labels.get(stack, "")})
         assert response.status_code == 204, response.text
 
 
 def profile_named(stack: str) -> bytes:
-    """Return the profile of a stack, always the same bytes. Its letter is its day; digits share one."""
+    """Return the profile of a stack, always the same bytes; its letter gives the day, digits share one."""
     day = 0 if stack[0].isdigit() else ord(stack[0])
     return profile_of(stack, time_nanos=EPOCH + day * DAY)
 

@@ -1,4 +1,4 @@
-"""The collector as a plain list: what each merge is of, and how much each profile counts in it."""
+"""The model: the collector as a plain list, which says how much each profile counts in a merge."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Series(NamedTuple):
 
 @dataclass
 class Blob:
-    """Profiles that are stored as one; `is_combined` also of one alone that a combine made."""
+    """Profiles that are stored in one blob; `is_combined` also if a combine made it of a single one."""
 
     profiles: list[Sent]
     series: Series
@@ -60,7 +60,7 @@ class Blob:
 
 
 class Query(NamedTuple):
-    """A selection; times in ns. `by_age` says its begin as `last`, as far as it is before its end."""
+    """A selection; times in ns. `by_age` sends its begin as `last`, if it is before its end."""
 
     service: str
     type: str = "cpu"
@@ -70,20 +70,20 @@ class Query(NamedTuple):
     by_age: bool = False
 
     def has(self, blob: Blob) -> bool:
-        """A blob is had as a whole, as soon as its time and the labels of a profile inside fit."""
+        """Return whether a blob is selected: if its time and the labels of a profile inside match."""
         fits = any(all(_fits(matcher, sent) for matcher in self._matchers) for sent in blob.profiles)
         since = self.begin is None or blob.end >= self.begin
         until = self.end is None or blob.begin < self.end
         return blob.series[:2] == self[:2] and fits and since and until
 
     def coarse(self, blob: Blob) -> bool:
-        """Whether there is more in a blob that it has than is asked for."""
+        """Return whether a selected blob has profiles outside the selection."""
         before = self.begin is not None and blob.begin < self.begin
         after = self.end is not None and blob.end >= self.end
         return before or after or any(self.mixed(blob))
 
     def mixed(self, blob: Blob) -> Iterator[str]:
-        """The keys of labels by which there is more in it."""
+        """Return the keys of the labels by which a blob has profiles outside the selection."""
         for matcher in self._matchers:
             if not all(_fits(matcher, sent) for sent in blob.profiles):
                 yield key_of(matcher).rstrip("!")
@@ -94,7 +94,7 @@ class Query(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """As /v1 has them."""
+        """Return the parameters for /v1."""
         until = time.time_ns() if self.end is None else self.end
         times = {"from": written(self.begin), "to": written(self.end)}
         if self.by_age and self.begin is not None and self.begin < until:
@@ -103,7 +103,7 @@ class Query(NamedTuple):
 
     @property
     def profefe(self) -> dict[str, str]:
-        """As /api/0 has them, where what was taken at its `to` belongs to it."""
+        """Return the parameters for /api/0, where a profile that was taken at `to` is selected, too."""
         times = {"from": written(self.begin), "to": written(self.end and self.end - SECOND)}
         return self._with({name: text for name, text in times.items() if text})
 
@@ -112,7 +112,7 @@ class Query(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """By what profiles count; a half-life in days, 0 for none."""
+    """The weights of profiles; a half-life in days, 0 for none."""
 
     by: str
     half_life_days: int = 0
@@ -123,11 +123,11 @@ class Weight(NamedTuple):
         return {"weight": self.by, **half_life}
 
     def leaves_out(self, blob: Blob) -> bool:
-        """Whether a roll-up dropped what it is weighed by."""
+        """Return whether a roll-up dropped the label by which a blob is weighed."""
         return self.by in blob.series.dropped
 
     def group(self, blob: Blob) -> object:
-        """The version or instance; those that don't tell have one binary, and are instances of their own."""
+        """Return the version or instance; profiles without one share a version and are each an instance."""
         of_key = next((label for label in blob.series.labels if key_of(label) == self.by), None)
         return of_key or (id(blob) if self.by == "instance" else None)
 
@@ -151,7 +151,7 @@ class Model:
         return sum((blob.tally for blob in self.selected(query)), Counter())
 
     def weighed(self, query: Query, weight: Weight) -> dict[str, float]:
-        """How much the profiles of each name count: together as much as without weights."""
+        """Return how much the profiles of each name count: together as much as without weights."""
         blobs = [blob for blob in self.selected(query) if not weight.leaves_out(blob)]
         groups: Counter[object] = Counter()
         for blob in blobs:
@@ -168,7 +168,7 @@ class Model:
         return {name: every * share / shares.total() for name, share in shares.items()}
 
     def coarse(self, query: Query) -> str:
-        """The header PGO-Coarse; empty for none."""
+        """Return the header PGO-Coarse; an empty text for none."""
         coarse = [blob for blob in self.selected(query) if query.coarse(blob)]
         mixed = sorted({key for blob in coarse for key in query.mixed(blob)})
         keys = f';labels="{",".join(map(quote, mixed))}"' if mixed else ""
@@ -200,7 +200,7 @@ class Model:
 
 
 def written(nanos: int | None) -> str:
-    """A time as in a query; of no bound, nothing."""
+    """Return a time as a query has it; an empty text for no bound."""
     return "" if nanos is None else f"{datetime.fromtimestamp(nanos // SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

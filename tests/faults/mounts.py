@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Mount a file system of a size such as `64k` at `folder` within the block."""
+    """Mount a file system of a size such as `64k` at `folder`; yield the folder."""
     folder.mkdir()
     with _mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
         yield folder
@@ -20,7 +20,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Make everything below `folder` read-only within the block, also for open files."""
+    """Make `folder` read-only within the block, also for processes that have files of it open."""
     with _mounted(folder, "--bind", str(folder)):
         subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
         yield

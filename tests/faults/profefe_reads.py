@@ -1,4 +1,4 @@
-"""Checks of profefe's routes against the model: lists, merges, and profiles by their ids."""
+"""Reads through profefe's routes, compared with the model: lists, merges, and profiles by id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.server import Server
 
 
 def check_reads(server: Server, model: Model, query: Query, most: int) -> dict[Sent, str]:
-    """Check the list, its profiles one by one, and their merge: for all profiles and for a limit of `most`.
+    """Check the list, its profiles one by one, and their merge, for all of them and with a limit of `most`.
 
     Returns the ids of the profiles that are stored by themselves.
     """
@@ -35,7 +35,7 @@ def check_reads(server: Server, model: Model, query: Query, most: int) -> dict[S
 
 
 def check_id(server: Server, model: Model, sent: Sent, id_: str) -> None:
-    """Check the answer to an id of a profile that may have been combined since."""
+    """Check the answer for an id that a profile had by itself."""
     answer, blob = get(server, f"{PROFILES}/{id_}"), model.blob_of(sent)
     if blob is None:
         assert_error(answer, 404, "nothing found")
@@ -61,7 +61,7 @@ def _check_first(server: Server, query: Query, first: list[dict[str, Any]], expe
 
 
 def _place(entry: dict[str, Any]) -> tuple[str, frozenset[str]]:
-    """Return the time and the labels in a profile's entry."""
+    """Return time and labels of a profile in a list."""
     return entry["created_at"], frozenset(f"{label['key']}={label['value']}" for label in entry["labels"])
 
 

@@ -1,4 +1,4 @@
-"""A small program under the killer."""
+"""Small programs under the killer."""
 
 from __future__ import annotations
 

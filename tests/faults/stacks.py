@@ -16,7 +16,7 @@ EPOCH: Final = 1_700_000_000 * SECOND
 
 
 def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapped: bool = False) -> bytes:
-    """Return a gzipped profile with one sample, of the function `stack`, with the values 1 and 10 ms."""
+    """Return the gzip of a profile with one sample, of the function `stack`, with the values 1 and 10 ms."""
     profile = Profile(time_nanos=time_nanos, duration_nanos=SECOND, period=10_000_000)
     profile.string_table.append(b"")
 
@@ -38,7 +38,7 @@ def profile_of(stack: str, *, time_nanos: int = EPOCH, type_: str = "cpu", swapp
 
 
 def large_profile(stack: str, seed: int = 0) -> bytes:
-    """As `profile_of`, bare, with 6 MB that can't be compressed: more than a connection buffers."""
+    """Return a bare profile with 6 MB that can't be compressed: more than a connection buffers."""
     profile = Profile.FromString(gzip.decompress(profile_of(stack)))
     random = Random(seed)  # noqa: S311 - nothing secret
     for _ in range(200):
@@ -57,7 +57,7 @@ def tally(merged: bytes) -> Counter[str]:
 
 
 def weighed_tally(merged: bytes) -> dict[str, float]:
-    """Return the weight of each stack's profile in a weighted merge, whose counts are in thousandths."""
+    """Return how much each stack's profile counts in a weighted merge, whose counts are in thousandths."""
     counts: dict[str, float] = {}
     for stack, thousandths, other in _samples(merged):
         counts[stack] = counts.get(stack, 0) + thousandths / 1000
@@ -66,7 +66,7 @@ def weighed_tally(merged: bytes) -> dict[str, float]:
 
 
 def _samples(merged: bytes) -> Iterator[tuple[str, int, int]]:
-    """Yield the stack of each sample and its values, the smaller first."""
+    """Yield the stack of each sample and its values, the smaller one first."""
     profile = Profile.FromString(gzip.decompress(merged))
     names = {function.id: profile.string_table[function.name].decode() for function in profile.function}
     stacks = {location.id: names[location.line[0].function_id] for location in profile.location}

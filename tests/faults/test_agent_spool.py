@@ -61,7 +61,7 @@ def puts(tmp_path: Path, library: Path) -> Program:
     return Program(tmp_path, library, PUTS)
 
 
-def test_a_profile_is_on_the_disk_before_anybody_is_told(puts: Program) -> None:
+def test_a_profile_is_on_disk_before_it_is_answered(puts: Program) -> None:
     puts.run(Mode.COUNT)
     name = r"spool/\d{20}\.profile"
     put = rf"open spool/unfinished;write spool/unfinished;fsync spool/unfinished;rename {name};fsync spool"
@@ -99,7 +99,7 @@ def test_a_full_disk_harms_nobody(puts: Program, mode: Mode) -> None:
         assert {*kept[-3:]} <= {*drained(puts.folder / "spool")}
         if kept == [0, 1, 2, 3]:
             break
-        assert b"can't be kept" in done.stderr
+        assert b"cannot keep" in done.stderr
 
 
 def test_who_is_killed_while_sending_sends_the_rest(tmp_path: Path, library: Path) -> None:
@@ -132,5 +132,5 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
         [sys.executable, "-c", GROWS, tmp_path / "spool"], capture_output=True, text=True, check=False
     )
     assert done.stdout == "True False True\n"
-    assert "can't be kept" in done.stderr
+    assert "cannot keep" in done.stderr
     assert len(list((tmp_path / "spool").iterdir())) == 2

@@ -1,4 +1,4 @@
-"""A damaged data folder: merges still work, and say what they leave out."""
+"""A damaged data folder: merges go on, and say what they leave out."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ STRANGERS = ("note.txt", "blobs/note", "blobs/default/note", "blobs/default/cpu/
 
 
 @pytest.mark.parametrize("catalog", ["kept", "lost"])
-def test_everything_at_once(server: Server, catalog: str) -> None:
-    """All stored profiles but two are damaged, each in another way, and later repaired."""
+def test_all_kinds_of_damage_at_once(server: Server, catalog: str) -> None:
+    """All stored profiles but two are damaged, each in another way; later they are restored."""
     damaged = "abcdefghijklm"[: len(DAMAGES)]
     submit_all(server, damaged + "yz")
     blobs = {path: path.read_bytes() for path in server.blobs()}
-    broken = list(blobs)[: len(DAMAGES)]  # in the order of their days, and so of their letters
+    broken = list(blobs)[: len(DAMAGES)]  # in the order of their days, which is that of their letters
     for damage, blob in zip(DAMAGES.values(), broken, strict=True):
         damage(blob)
     strangers = {server.data / name for name in STRANGERS}
@@ -110,12 +110,12 @@ def test_workers_killed_in_the_middle_of_a_merge(server: Server) -> None:
     with ThreadPoolExecutor(8) as clients:
         answers = clients.map(server.submit, map(profile_of, stacks))
         assert {answer.status_code for answer in answers} == {204}
-    server.merge()  # by the worker that is to do it again
+    server.merge()  # in the worker that makes it again below
     stacks.append("one more")
     assert server.submit(profile_of(stacks[-1])).status_code == 204
     workers = [pid for child in server.descendants() for pid in descendants(child)]
     for pid in workers:
-        os.kill(pid, signal.SIGSTOP)  # so that the merge is begun, and not done
+        os.kill(pid, signal.SIGSTOP)  # so that the merge begins and doesn't end
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(server.merge)
         assert server.client.get("/healthz").text == "OK"

@@ -1,4 +1,4 @@
-"""Answered submits are on disk, not only in the kernel's memory, so a power cut doesn't lose them."""
+"""Durability: an answered submit is on disk, not only in the kernel's memory; a power cut can't lose it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lane(tmp_path: Path, library: Path) -> Iterator[Lane]:
 
 
 def check_order(operations: list[Operation]) -> None:
-    """Check the order: content is synced before its name, names before the row, the row before a deletion."""
+    """Check the order: content is synced before its name, names before the row, the row before a delete."""
     unsynced: set[str] = set()
     for operation in operations:
         path = PurePath(operation.path)

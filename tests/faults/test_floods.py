@@ -1,4 +1,4 @@
-"""Floods without a key: headers without an end, requests that stay half-sent, and answers that nobody reads.
+"""Floods without a key: endless headers, requests that stay half-sent, and answers that nobody reads.
 
 They cost the server little, and other clients are served meanwhile.
 """
@@ -26,7 +26,7 @@ MOST = 4
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Return a server with default settings, except that its metrics are open."""
+    """A server with the default settings, but for its metrics."""
     with Server(tmp_path_factory.mktemp("floods") / "home", {"PGOF_METRICS_OPEN": "true"}) as server:
         assert server.submit(profile_of("before")).status_code == 204
         yield server
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Server]:
-    """Return a server with timeouts of a second and few connections."""
+    """A server that waits a second for anything, and has room for few connections."""
     hasty = {
         "PGOF_HEAD_TIMEOUT": "1",
         "PGOF_IDLE_TIMEOUT": "1",
@@ -53,7 +53,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def refused(server: Server, reason: str) -> float:
-    """Return the value of the metric of refusals."""
+    """Return the values of the metric."""
     line = f'pgo_collector_connections_refused_total{{reason="{reason}"}} '
     (found,) = (text for text in server.client.get("/metrics").text.splitlines() if text.startswith(line))
     return float(found.removeprefix(line))
@@ -177,7 +177,7 @@ def test_health_checks_are_answered_when_every_connection_is_in_use(hasty: Serve
 
         def ask(path: str) -> httpx.Response:
             for sender in senders:
-                sender.sendall(b"x")  # or the server would take them for stuck
+                sender.sendall(b"x")  # or the server would close them as stuck
             return httpx.get(f"{hasty.base_url}{path}", timeout=120)
 
         wait_until(lambda: ask("/v1/merge").status_code == 503)
@@ -186,9 +186,9 @@ def test_health_checks_are_answered_when_every_connection_is_in_use(hasty: Serve
         assert "PGOF_MAX_CONNECTIONS" in answer.json()["detail"]
         assert ask("/healthz").status_code == 200
         assert ask("/readyz").status_code == 200
-        with crowd(hasty, 100, b""):  # of which none is a health check
+        with crowd(hasty, 100, b""):  # none of them is a health check
             assert ask("/healthz").status_code == 200
-        # Whoever sends nothing for seconds makes way in the end.
+        # A client that sends nothing for seconds is closed in the end.
         wait_until(lambda: httpx.get(f"{hasty.base_url}/v1/merge", timeout=120).status_code == 403)
 
 
@@ -257,4 +257,4 @@ def test_arriving_bodies_share_a_bound_on_disk(tmp_path: Path) -> None:
         wait_until(lambda: not list(incoming.iterdir()))
         with crowd(server, 1, submit(len(body))) as (next_,):
             next_.sendall(body)
-            assert statuses(received(next_)) == [413]  # it is taken, and has too many fields
+            assert statuses(received(next_)) == [413]  # it is accepted, and has too many fields

@@ -1,7 +1,7 @@
-"""The disk is full at every operation of a request, in turn; the server stays up and loses nothing.
+"""A full disk at every operation of a request, in turn: the server stays up and loses nothing.
 
 Each operation that needs space fails, and so do all later ones until the request is answered. A write fails
-in two ways: at once, and after half of it, which only those notice who look at how much was written.
+in two ways: at once, and after half of it, which only a caller that checks the number of bytes notices.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
 @pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_releases(tmp_path: Path, library: Path, mode: Mode, method: str) -> None:
-    """While there is no space for a new release, pipelines get the last one, and its maker gets an error."""
+    """Pipelines get the last release while there is no space for the next, whose request gets an error."""
     settings = {"PGOF_RELEASE_CHECK_SECONDS": "0", "PGOF_RELEASE_DAYS": "0", "PGOF_RELEASES_KEPT": "3"}
     with Lane(tmp_path / "lane", library, settings) as lane:
         server = lane.start()

@@ -20,9 +20,9 @@ from tests.server import Server
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is stored, the action under the killer, and the profiles that are new in it."""
+    """The stored profiles, the request under the killer, and the profile that is new in it."""
 
-    stored: str  # a letter for each profile that must be counted once, whatever happens
+    stored: str  # a letter for each profile that must count once, whatever happens
     prepare: Prepare
     strike: Strike
     new: str = ""
@@ -117,14 +117,14 @@ SCENARIOS = {
 
 @dataclass
 class Check:
-    """Checks a lane after a kill; `seen` has digests of stored files on which a reindex was tried."""
+    """The check after a kill in a scenario; `seen` has the digests of files for which a reindex was tried."""
 
     scenario: Scenario
     seen: set[str]
     lock: Lock = field(default_factory=Lock)
 
     def __call__(self, lane: Lane, done: bool) -> None:
-        """Check that after a restart and a retry all profiles count once, also after a combine or reindex."""
+        """Check that all profiles count once after a restart, a retry, a combine and a reindex."""
         stored, new = Counter(self.scenario.stored), Counter(self.scenario.new)
         twin = self.twin_of_new_content(lane)
         server = lane.start()
@@ -155,7 +155,7 @@ class Check:
                 assert tally(server.merge(query={"labels": labels}).content)[stack] == 1
 
     def twin_of_new_content(self, lane: Lane) -> Path | None:
-        """Return a copy of the data folder, None if an earlier kill in any scenario left the same."""
+        """Return a copy of the data folder; None if an earlier kill, in any scenario, left the same blobs."""
         content = lane.content()
         with self.lock:
             if content in self.seen:

@@ -1,4 +1,4 @@
-"""Kill a backup or a restore at every disk operation: an incomplete copy never counts as complete."""
+"""A backup or a restore is killed at every operation on disk, in turn: no part passes for the whole."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commands(tmp_path: Path, library: Path) -> Iterator[Commands]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    """Return a data folder at two moments; in between, profiles were added and some were combined."""
+    """Return a data folder at two moments; in between it gained profiles, and a combine replaced some."""
     found = []
     with Server(tmp_path / "server") as server:
         for stacks in ("abc", "de"):

@@ -1,4 +1,4 @@
-"""Kill the server at every disk operation: each stored profile has exactly one event."""
+"""The server is killed at every operation on disk, in turn: each stored profile has exactly one event."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.faults.killer import Mode
 from tests.faults.lane import Lane, Tally, profile_named, submitted
 from tests.faults.stacks import DAY, EPOCH
 
-# The profile that is new has this letter, see `profile_named`.
+# The letter of the new profile, see `profile_named`.
 NEW = "n"
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Return settings of a collector whose events all wait, since the receiver never answers."""
+    """Return the settings of a collector whose events all wait, since the receiver never answers."""
     secret = tmp_path / "secret"
     secret.write_text(f"whsec_{'A' * 32}\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -43,7 +43,7 @@ def submit(lane: Lane, mode: Mode, target: int) -> bool:
 
 
 def told(lane: Lane) -> Tally:
-    """Return the profiles that have events, by their letters, which give their days."""
+    """Return the letters, which stand for days, of the profiles that have events."""
     with closing(sqlite3.connect(lane.data / "catalog.sqlite3")) as catalog:
         bodies = [json.loads(body) for (body,) in catalog.execute("SELECT body FROM outbox")]
     nanos = (int(body["data"]["id"].rpartition("/")[2].partition("-")[0]) for body in bodies)
@@ -51,7 +51,7 @@ def told(lane: Lane) -> Tally:
 
 
 def check_submit(lane: Lane, done: bool) -> None:
-    """Check that the retry is answered as stored, wherever the killer struck, and that its event exists."""
+    """Check that the retry is answered as stored, and that the event is there from then on."""
     server = lane.start()
     if done:
         assert told(lane)[NEW] == 1
@@ -60,7 +60,7 @@ def check_submit(lane: Lane, done: bool) -> None:
 
 
 def check_reindex(lane: Lane, done: bool) -> None:
-    """Check that nothing is lost, and that profiles that are taken in again have no new events."""
+    """Check that no event is lost, and that profiles which a reindex finds get no new ones."""
     del done
     submitted(lane.start(), *"abc")
     assert told(lane) == Counter("abc")

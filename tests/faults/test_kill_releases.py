@@ -1,4 +1,4 @@
-"""Kill the server while releases change: pipelines get the old release or the new one, always whole."""
+"""The server is killed while it changes releases: pipelines get the old release or the new one, complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NONE = State({}, 0)
 
 @dataclass(frozen=True)
 class Scenario:
-    """A request under the killer, or an action in place of it, with the states before and after it."""
+    """The request under the killer, or another action, with the releases before and after it."""
 
     prepare: Prepare
     send: Send
@@ -64,7 +64,7 @@ def two_releases(lane: Lane) -> None:
 
 
 def a_rollback_past_those_that_are_kept(lane: Lane) -> None:
-    """Prepare two new releases, a rollback to an old one, and the merge that would be released next."""
+    """Set up the newest two releases, an old one that is current after a rollback, and a new merge."""
     two_releases(lane)
     server = lane.server
     assert server.releases("/1/pin", "PUT").status_code == 200
@@ -132,7 +132,7 @@ SCENARIOS = {
 
 
 def seen(server: Server) -> State:
-    """Return the releases as clients see them; read every release."""
+    """Return the state that a client sees. Every release is read."""
     releases: list[dict[str, Any]] = server.releases().json()["releases"]
     contents = {}
     for number in (release["number"] for release in releases):
@@ -154,7 +154,7 @@ def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> 
     before, after = scenario.before, scenario.after
 
     def check(lane: Lane, done: bool) -> None:
-        """Check that the old or the new release is current and whole, and that a retry completes it."""
+        """Check that the old or the new state is there, complete, and that a retry does the rest."""
         server = lane.start()
         found = seen(server)
         assert (found.current, found.pinned) in {(state.current, state.pinned) for state in (before, after)}

@@ -1,4 +1,4 @@
-"""The killer itself, on a small program: the other tests depend on what it catches."""
+"""The killer itself, on a small program: the other tests here can't see an operation that it misses."""
 
 from __future__ import annotations
 

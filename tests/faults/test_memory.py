@@ -1,4 +1,4 @@
-"""The memory that hostile bodies and merges cost, summed over all processes of the server."""
+"""The memory of hostile bodies and of merges, summed over all processes of the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Yield a server whose workers have run tasks."""
+    """A server whose workers have done tasks."""
     with Server(tmp_path / "home") as server:
         for stack in "abcdef":
             assert server.submit(profile_of(stack)).status_code == 204
@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bomb() -> bytes:
-    """Return 512 MiB of zeros as half a MiB of gzip."""
+    """Return 512 MiB of zeros in half a MiB of gzip."""
     bomb = gzip.compress(bytes(512 * MIB), mtime=0)
     assert len(bomb) < 600_000
     return bomb
@@ -43,7 +43,7 @@ def bomb() -> bytes:
 
 @pytest.fixture(scope="module")
 def many() -> list[bytes]:
-    """Return 500 real profiles of about 25 KB, each with its own time."""
+    """Return 500 real profiles of some 25 KB, each taken at another time."""
     parsed = [Profile.FromString(inflate(path.read_bytes())) for path in sorted(PROFILES.glob("apisvc-*"))]
     made = []
     for second in range(500):
@@ -54,7 +54,7 @@ def many() -> list[bytes]:
 
 
 def memory(server: Server, field: str) -> int:
-    """Return the sum of VmRSS (now) or VmHWM (peak) of the server's processes, in bytes."""
+    """Return the sum of VmRSS (now) or VmHWM (at most) of the server's processes, in bytes."""
     total = 0
     for pid in (server.process.pid, *server.descendants()):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -75,11 +75,11 @@ def test_a_bomb_costs_the_limit_and_many_cost_no_more(server: Server, bomb: byte
 
 
 def test_small_bombs_at_once_cost_no_more(server: Server) -> None:
-    """They are small enough to stay in memory, and are validated together."""
+    """They are small enough to be kept in memory, and are validated together."""
     bomb = gzip.compress(bytes(2 * LIMIT), mtime=0)
     assert len(bomb) < 64 << 10
     with ThreadPoolExecutor(32) as clients:
-        answers = [*clients.map(server.submit, [bomb] * 32)]  # any further worker is there
+        answers = [*clients.map(server.submit, [bomb] * 32)]  # all workers have started now
         before = memory(server, "VmHWM")
         answers += clients.map(server.submit, [bomb] * 200)
     assert {answer.status_code for answer in answers} == {413}
@@ -87,7 +87,7 @@ def test_small_bombs_at_once_cost_no_more(server: Server) -> None:
 
 
 def test_profefe_fault_3_a_merge_does_not_hold_its_inputs(server: Server, many: list[bytes]) -> None:
-    """profefe takes 655 KB for each of these. The limit is loose: it is mostly what isn't given back yet."""
+    """profefe takes 655 KB for each of these. The limit is loose: some freed memory isn't given back."""
 
     def send(profiles: list[bytes]) -> None:
         for profile in profiles:

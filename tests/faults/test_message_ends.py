@@ -1,7 +1,8 @@
-"""Where a request ends: the bytes after it are the next request or refused; no body becomes a request.
+"""Request smuggling: bytes after a request are the next one or refused, and a body is never taken for a
+request.
 
-Each case is sent as bytes, in one packet or in several, to a running server. `SMUGGLED` is a request that
-stands in a body: if it were ever answered, its path would be in the log.
+Each case is sent as bytes, in one packet or in several, to a running server. `SMUGGLED` is a request inside
+a body: if it were ever answered, its path would be in the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A collector against a model that is a plain list, through submits, combines, upkeep and kills.
+"""The collector against the model: after any submits, combines, roll-ups, deletes and kills both read the
+same.
 
 Hypothesis makes up the steps, and plays them on a real collector, which the killer strikes, and on `Model`.
 """
@@ -40,7 +41,7 @@ Strike = tuple[Mode, int]
 
 DAYS = st.integers(1, 6)
 BOUNDS = st.none() | DAYS
-# What is there twice comes twice as often, so that a series and day has several profiles.
+# A value that is listed twice comes twice as often, so that a series and day has several profiles.
 OWNERS: Final[Sequence[Owner]] = (("one", "cpu"), ("two", "cpu"), ("one", "heap"))
 OWNED = st.sampled_from([OWNERS[0], OWNERS[0], OWNERS[0], *OWNERS[1:]])
 LABELS = st.sampled_from(
@@ -83,7 +84,7 @@ class Machine(RuleBasedStateMachine):
         self.settings = self.server.environment
         self.model = Model()
         self.sent: list[Sent] = []
-        self.ids: dict[Sent, str] = {}  # profefe's, of those that have been listed by themselves
+        self.ids: dict[Sent, str] = {}  # profefe's ids of the profiles that were listed by themselves
 
     def teardown(self) -> None:
         self.server.kill()
@@ -135,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         self, owner: Owner, labels: str, begin: int | None, end: int | None, most: int
     ) -> None:
         if begin is not None and end is not None and begin <= end:
-            begin = None  # from after to is refused there
+            begin = None  # profefe's API refuses a from after to
         for sent, id_ in self.ids.items():
             check_id(self.server, self.model, sent, id_)
         query = Query(*owner, labels, ago(begin), ago(end))
@@ -210,7 +211,7 @@ class Machine(RuleBasedStateMachine):
         self._check(query)
 
     def _strike(self, strike: Strike, step: Callable[[], None], *, reindex: bool) -> None:
-        """Play a step, perhaps not to its end: the killer strikes at one of its operations."""
+        """Do a step while the killer strikes at one of its operations, so that it may not be completed."""
         self.lane.killer.arm(*strike)
         with suppress(httpx.TransportError):
             step()
@@ -225,7 +226,7 @@ class Machine(RuleBasedStateMachine):
         self.lane.start()
 
     def _keep(self, upkeep: Upkeep, environment: dict[str, str]) -> None:
-        """Run upkeep once: this start of the server does it, and later starts have no upkeep."""
+        """Run upkeep once: in a start with its settings; later starts have none."""
         self.server.environment = self.settings | environment
         self.lane.start()
         self.server.environment = self.settings
@@ -256,8 +257,8 @@ class Machine(RuleBasedStateMachine):
         return answer
 
 
-def test_what_is_read_is_what_the_model_says(tmp_path: Path, library: Path) -> None:
-    """A few examples, of which each takes many seconds; all that the profile of hypothesis allows by 20."""
+def test_the_collector_reads_as_the_model_says(tmp_path: Path, library: Path) -> None:
+    """Plays a twentieth of the examples that the profile of hypothesis allows: each takes many seconds."""
     with Lane(tmp_path / "lane", library) as lane:
         Machine.lane = lane
         run_state_machine_as_test(

@@ -1,4 +1,4 @@
-"""/readyz names every fault while it lasts, and costs little however often it is called."""
+"""/readyz: it names whatever fails, while it fails, and costs little however often it is asked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ready(server: Server) -> tuple[int, dict[str, str]]:
-    """Return the status and the faults, from an answer that isn't cached from a second ago."""
+    """Wait until the last answer is too old to be given again; return the status, and what fails."""
     time.sleep(1.1)
     answer = server.client.get("/readyz")
     said: dict[str, Any] = answer.json()
@@ -67,7 +67,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
-    """The test file of /readyz still has room; a submit wouldn't."""
+    """The probe's file still has room; a submit wouldn't."""
     settings = {"PGOF_MIN_FREE_MEGABYTES": "2.5"}
     with small_disk(tmp_path / "disk", "4m") as disk, Server(disk / "home", settings) as server:
         assert ready(server) == (200, {})
@@ -94,7 +94,7 @@ def test_a_folder_that_is_gone(server: Server) -> None:
 
 
 def test_a_catalog_that_is_gone(server: Server) -> None:
-    """The open file lives on, but a process that opens the path finds another file."""
+    """The open file still works, but opening the path finds another file."""
     server.submit(profile_of("a"))
     for path in server.data.glob("catalog.sqlite3*"):
         path.unlink()
@@ -126,7 +126,7 @@ def test_workers_that_hang_are_replaced(server: Server) -> None:
 
 
 def test_the_age_of_the_oldest_task_is_shown(tmp_path: Path) -> None:
-    """Workers are stopped, and are replaced a while later. Metrics don't ask them anything."""
+    """Workers are stopped, and replaced a while later. Metrics don't ask them anything."""
 
     def oldest_seconds(server: Server) -> float:
         found = re.search(

@@ -1,4 +1,4 @@
-"""Other clients are served as usual among many slow and silent ones."""
+"""A crowd of slow and silent clients: others are served as if they were alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY_SECONDS = 1
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Return a server with long timeouts, whose merge is larger than a connection buffers."""
+    """A server with long timeouts, whose merge is larger than what a connection buffers."""
     with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": "600"}) as server:
         assert server.submit(large_profile("large")).status_code == 204
         yield server
@@ -55,7 +55,7 @@ def test_a_crowd_of_slow_clients_holds_up_nobody(server: Server) -> None:
 
 
 def test_a_crowd_that_sends_too_slowly_is_given_up(tmp_path: Path) -> None:
-    """The time of a whole body is bounded, however often a part of it arrives."""
+    """A body is bounded in time as a whole, however often a part of it comes."""
     with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": str(BODY_SECONDS)}) as server, ExitStack() as stack:
         started = time.monotonic()
         waiting = [stack.enter_context(connect(server)) for _ in range(CROWD)]
@@ -64,7 +64,7 @@ def test_a_crowd_that_sends_too_slowly_is_given_up(tmp_path: Path) -> None:
         while waiting:
             assert time.monotonic() < started + 120
             for sender in waiting:
-                with suppress(ConnectionError):  # it has just been given up
+                with suppress(ConnectionError):  # the server has just closed it
                     sender.sendall(b"x")
             for sender in select(waiting, [], [], 0.05)[0]:
                 assert sender.recv(12) == b"HTTP/1.1 408"

@@ -22,7 +22,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @contextmanager
 def connected(server: Server) -> Iterator[socket.socket]:
-    """Return a connection that the server has accepted: it has answered on a later one."""
+    """Open a connection that the server has accepted: it has answered on a later one."""
     host, _, port = server.base_url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         server.client.get("/healthz", headers={"Connection": "close"})
@@ -37,7 +37,7 @@ def request(server: Server, stack: str) -> bytes:
 
 
 def terminate(server: Server) -> None:
-    """Tell the server to stop, and wait until it accepts no connection."""
+    """Tell the server to stop, and wait until it takes no more connections."""
     server.process.terminate()
     host, _, port = server.base_url.removeprefix("http://").partition(":")
     deadline = time.monotonic() + 20
@@ -45,14 +45,14 @@ def terminate(server: Server) -> None:
         try:
             socket.create_connection((host, int(port)), timeout=1).close()
         except OSError:
-            time.sleep(0.3)  # by now it has looked at all connections, too
+            time.sleep(0.3)  # the server has looked at all connections by now
             return
         time.sleep(0.01)
     pytest.fail("it still listens")
 
 
 def answer_on(connection: socket.socket) -> bytes:
-    """Return all that arrives until the server closes the connection."""
+    """Return all that comes until the server closes the connection."""
     received = b""
     while chunk := connection.recv(65536):
         received += chunk

@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 class Fleet:
-    """Clients that go on while servers come and go; `statuses` are the statuses of their answers."""
+    """Clients that go on whichever server is there; `statuses` are those of their answers."""
 
     def __init__(self, server: Server, client: httpx.Client) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class Fleet:
         self.statuses: Counter[int] = Counter()
 
     def post(self, path: str, key: str, body: bytes = b"") -> None:
-        """Send a request until it is answered, as an agent does."""
+        """Post a profile until it is answered, as an agent does."""
         while True:
             try:
                 url = f"{self._server.base_url}{path}"
@@ -52,7 +52,7 @@ class Fleet:
 
 @contextmanager
 def repeated(action: Callable[[], None]) -> Iterator[None]:
-    """Repeat an action without a pause within the block."""
+    """Call a function without a pause until the block ends."""
     over = Event()
 
     def repeat() -> None:
@@ -91,7 +91,7 @@ def test_parallel_submits_and_combines_add_up(server: Server, client: httpx.Clie
         submitted = [clients.submit(submit, number) for number in range(SUBMITS)]
         for part in range(1, KILLS + 1):
             combined = combines.statuses.total()
-            # No combine is there for two kills: a third would be the end of it.
+            # No combine meets more than two kills: a third would make it fail.
             while submits.statuses.total() < SUBMITS * part / (KILLS + 1) or (
                 combines.statuses.total() == combined
             ):

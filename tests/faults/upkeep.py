@@ -1,4 +1,4 @@
-"""An upkeep: its settings for the collector, its effect on the model, and the days that tests use."""
+"""Upkeep as settings for the collector and as steps of the model, and the days that both are about."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SIX: Final = TODAY + DAY // 4
 
 
 class Upkeep(NamedTuple):
-    """What is kept: bounds in days, None for none; the label that stays in a roll-up, all if it is empty.
+    """The bounds of retention in days, None for none, and the label that a roll-up keeps, all if it is empty.
 
-    By size so much is kept as there is from some day on.
+    The bound by size is the size of the profiles from a day on.
     """
 
     rolled_up: int | None
@@ -38,7 +38,7 @@ class Upkeep(NamedTuple):
             model.roll_up(six(self.rolled_up), self.kept)
 
     def environment(self, stored: Sequence[BlobFile]) -> dict[str, str]:
-        """Return the settings for this upkeep; bounds by size depend on what is stored now."""
+        """Return these bounds as settings, for the blobs that are stored now."""
         now = time.time_ns()
         days = {"ROLLUP": self.rolled_up, "KEEP": self.single, "KEEP_COMBINED": self.combined}
         settings = {
@@ -57,15 +57,15 @@ class Upkeep(NamedTuple):
 
     @property
     def repeatable(self) -> Upkeep:
-        """An upkeep that changes nothing when it is repeated: it never deletes its own roll-ups."""
+        """Return this upkeep without deletes of what it rolled up, so that a second run changes nothing."""
         return self if self.rolled_up is None else self._replace(combined=None, combined_by_size=None)
 
 
 def ago(days: int | None) -> int | None:
-    """Return noon, so many days ago, in ns since 1970; None for None."""
+    """Return noon, so many days ago."""
     return None if days is None else NOON - days * DAY
 
 
 def six(days: int) -> int:
-    """Return six in the morning, so many days ago, in ns since 1970."""
+    """Return six in the morning, so many days ago."""
     return SIX - days * DAY

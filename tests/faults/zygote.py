@@ -1,5 +1,6 @@
-"""Starts of the collector that cost a fork, not an import of everything: a process that has the command
-loaded and forks a child for each start. For tests that start it hundreds of times.
+"""A zygote: a process that has the command loaded, and forks a child for each start of the collector.
+
+A start costs a fork and not an import of everything, for tests that start it hundreds of times.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-import pgo_collector.serve.server  # noqa: F401 - what `main` imports only when it serves
+import pgo_collector.serve.server  # noqa: F401 - `main` imports it only to serve
 from pgo_collector.command.cli import main
 
 from tests.server import Process, Server
@@ -40,7 +41,7 @@ class Zygote:
             )
 
     def fork(self, arguments: list[str], environment: Mapping[str, str]) -> Child:
-        """Return a child that runs the command with the arguments, in the environment."""
+        """Fork a child that runs the command with these arguments in this environment."""
         self._socket.settimeout(_PATIENCE_SECONDS)
         readable, writable = os.pipe()
         order = json.dumps([arguments, dict(environment)]).encode()
@@ -54,7 +55,7 @@ class Zygote:
 
 
 class Child:
-    """A child with the interface of `subprocess.Popen`, with standard output and error in one pipe."""
+    """A forked process with the methods of `subprocess.Popen`, standard output and error in one pipe."""
 
     def __init__(self, pid: int, output: int, zygote: socket.socket) -> None:
         self.pid = pid
@@ -100,7 +101,7 @@ class ForkedServer(Server):
 
 
 def serve_forks() -> None:
-    """Run the zygote: fork at each message, and reap at the next."""
+    """Run the zygote: fork at one message, reap at the next."""
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
             order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pgo_agent.backends.choice import backends, probe
+from pgo_agent.backends import backends, probe
 from pgo_agent.errors import AgentError
 from pprof_proto.profile_pb2 import Profile
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pgo_agent.cli
 import pytest
-from pgo_agent.backends.choice import backends, probe
+from pgo_agent.backends import backends, probe
 from pgo_agent.errors import AgentError
 
 from tests.interop.listening import free_port

@@ -1,7 +1,7 @@
-"""Made-up and flawed profiles without end, each list of them merged by Go and by ours.
+"""An endless supply of generated and mutated profiles, each list of them merged by Go and by our engine.
 
-Where Go takes a profile, ours does; where Go refuses one, ours raises ProfileError; and the merge of what
-is taken is Go's, byte for byte. What docs/differences.md says is different is told apart from what is wrong.
+If Go accepts a profile, so does ours; if Go refuses one, ours raises ProfileError; and the merge of the
+accepted profiles is Go's, byte for byte. Differences that docs/differences.md documents are not failures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 REAL = Path(__file__).parents[1] / "testdata" / "profiles"
-# What can become of a case, in which the last two are differences that docs/differences.md gives reasons for.
+# The outcomes of a case. The last two are differences that docs/differences.md explains.
 MERGED = "merged"
 REFUSED = "one refused, the rest merged"
 INCOMPATIBLE = "incompatible"
@@ -39,14 +39,14 @@ OTHER_ORDER = "sample types in an order that Go doesn't merge"
 
 
 class Case(NamedTuple):
-    """Profiles to merge; `kind` says how they were made."""
+    """A list of profiles to merge; `kind` says how they were made."""
 
     kind: str
     profiles: list[bytes]
 
 
 def cases(random: Random, real: Sequence[bytes]) -> Iterator[Case]:
-    """Without end. Few are made of real profiles, bare protobuf, which take Go ten times as long."""
+    """Yield cases without end. Few use real profiles (bare protobuf), which take Go ten times as long."""
     mutations = {"bytes": mutate_bytes, "fields": mutate_fields}
     while True:
         world = World(random, empty_strings=random.randrange(2) == 0)
@@ -63,14 +63,14 @@ def cases(random: Random, real: Sequence[bytes]) -> Iterator[Case]:
 
 
 def check(case: Case, oracle: Oracle) -> str:
-    """What became of the case: one of the words above. Raises AssertionError where the two differ."""
+    """Return the outcome of the case, one of those above. Raises AssertionError if Go and ours differ."""
     taken, outcome = _taken(case.profiles, oracle)
     ours = _merge_of_ours(case.profiles, [profile for _, profile in taken])
     if not taken:
         return outcome
     taken.sort(key=lambda pair: (pair[1].header.time_nanos, pair[1].digest))
     try:
-        # Go loses labels that say nothing when it writes; ours do when they are read.
+        # Go drops empty labels when it writes a profile, our decoder when it reads one.
         theirs = oracle.merge([oracle.rewrite(data) for data, _ in taken])
     except RefusalError as error:
         if not ours:
@@ -85,7 +85,7 @@ def check(case: Case, oracle: Oracle) -> str:
 
 
 def _taken(profiles: Sequence[bytes], oracle: Oracle) -> tuple[list[tuple[bytes, Profile]], str]:
-    """What both take, and a word for the rest."""
+    """Return the profiles that both accept, and the outcome for the rest."""
     taken, outcome = [], MERGED
     for data in profiles:
         refusal = oracle.refusal(data)
@@ -105,9 +105,10 @@ def _taken(profiles: Sequence[bytes], oracle: Oracle) -> tuple[list[tuple[bytes,
 
 
 def _merge_of_ours(inputs: Sequence[bytes], taken: Sequence[Profile]) -> bytes:
-    """The merge of those taken, empty if they have none; a collection of all inputs must have the same.
+    """Return our merge of the accepted profiles, empty if they have none.
 
-    It is asked for a merge before the last input comes, and another time for the first one alone.
+    A collection that is given all inputs must have the same merge. It is also asked for a merge before the
+    last input is added, and for a merge of the first profile alone.
     """
     collection = Collection()
     results = list(collection.extend(inputs[:-1]))
@@ -125,7 +126,7 @@ def _merge_of_ours(inputs: Sequence[bytes], taken: Sequence[Profile]) -> bytes:
 
 
 def _encoded(make: Callable[[], Profile]) -> bytes:
-    """Bare protobuf, empty where the profiles have no merge."""
+    """Return the profile as bare protobuf, empty if there is no merge."""
     try:
         return encode(make())
     except ProfileError:
@@ -138,6 +139,6 @@ def _types_in_another_order(profiles: Sequence[Profile]) -> bool:
 
 
 def real_profiles(folder: Path = REAL) -> list[bytes]:
-    """Small ones, bare protobuf."""
+    """Return the small real profiles, as bare protobuf."""
     profiles = [inflate(file.read_bytes()) for file in sorted(folder.rglob("*.gz"))]
     return [profile for profile in profiles if len(profile) < 64 << 10]

@@ -21,17 +21,17 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="session")
 def profiles() -> Path:
-    """The folder of real profiles."""
+    """Return the folder of real profiles."""
     return Path(__file__).parents[1] / "testdata" / "profiles"
 
 
 @pytest.fixture
 def files(profiles: Path) -> list[Path]:
-    """Real profiles of one program."""
+    """Return real profiles of one program."""
     return sorted(profiles.glob("etl-*"))
 
 
 @pytest.fixture
 def expected(files: list[Path]) -> bytes:
-    """Their merge, gzipped."""
+    """Return the merge of `files`, gzipped."""
     return compress(merged([file.read_bytes() for file in files]))

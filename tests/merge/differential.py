@@ -1,4 +1,4 @@
-"""Our merge beside Go's: what both are given, and how the results are held against each other."""
+"""Differential tests against Go: both merge the same profiles, and the results are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def merged(profiles: Iterable[bytes]) -> bytes:
-    """Our merge, as bare protobuf."""
+    """Return our merge of the profiles, as bare protobuf. Raises ProfileError if one is refused."""
     collection = Collection()
     refused = [outcome for outcome in collection.extend(profiles) if isinstance(outcome, ProfileError)]
     if refused:
@@ -27,7 +27,7 @@ def merged(profiles: Iterable[bytes]) -> bytes:
 
 
 def canonical(profiles: Iterable[bytes]) -> list[bytes]:
-    """In the order in which ours merges them: by time, then by the SHA-256 of the bare protobuf."""
+    """Return the profiles in our order of merging: by time, then by the SHA-256 of the bare protobuf."""
 
     def key(profile: bytes) -> tuple[int, bytes]:
         protobuf = inflate(profile)
@@ -37,21 +37,21 @@ def canonical(profiles: Iterable[bytes]) -> list[bytes]:
 
 
 def check_same(ours: bytes, theirs: bytes) -> None:
-    """Fails unless the bytes are the same; in words, where what they say differs."""
+    """Fail unless the bytes are equal; the message says how the contents of the profiles differ."""
     if ours != theirs:
         words = difference(content(ours), content(theirs))
         raise AssertionError(words or f"same content, other bytes: {len(ours)} and {len(theirs)}")
 
 
 def check_as_go(profiles: list[bytes], oracle: Oracle) -> bytes:
-    """Fails unless our merge of the profiles is Go's, byte for byte; returns it."""
+    """Fail unless our merge of the profiles is Go's, byte for byte; return it."""
     ours = merged(profiles)
     check_same(ours, oracle.merge(canonical(profiles)))
     return ours
 
 
 def read(folder: Path, *patterns: str) -> list[bytes]:
-    """The files of a folder whose names match."""
+    """Return the contents of the files in a folder whose names match a pattern, in the order of patterns."""
     files = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
     assert files, patterns
     return [file.read_bytes() for file in files]

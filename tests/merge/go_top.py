@@ -1,4 +1,4 @@
-"""The table of `go tool pprof -top`: of each function its flat and its cumulated value."""
+"""The table of `go tool pprof -top`: the flat and the cumulative value of each function."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 Table = dict[str, tuple[int, int]]
 
-# Neither cut short nor rounded; -topproto writes the numbers that -top shows.
+# Show every function, and exact values: -topproto writes the numbers that -top shows.
 _WHOLE = ("-nodefraction=0", "-edgefraction=0", "-nodecount=0", "-symbolize=none")
 
 
 def pprof(profile: bytes, folder: Path, *options: str) -> str:
-    """What `go tool pprof` prints of a profile."""
+    """Return what `go tool pprof` prints for a profile."""
     (folder / "profile").write_bytes(profile)
-    # Neither settings nor binaries of this machine's user take part.
+    # Do not use settings or binaries of this machine's user.
     environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
     command = [GO, "tool", "pprof", *_WHOLE, *options, "profile"]
     return subprocess.run(
@@ -34,7 +34,7 @@ def pprof(profile: bytes, folder: Path, *options: str) -> str:
 
 
 def go_top(profile: bytes, folder: Path, sample_type: str, unit: str) -> Table:
-    """Go's table for one sample type, which is in that unit."""
+    """Return Go's table for one sample type: (flat, cumulative) of each function, in the given unit."""
     pprof(profile, folder, "-topproto", "-output=top", f"-sample_index={sample_type}", f"-unit={unit}")
     top = Profile.FromString(gzip.decompress((folder / "top").read_bytes()))
     assert [top.string_table[column.type] for column in top.sample_type] == [b"cum", b"flat"]
@@ -44,9 +44,9 @@ def go_top(profile: bytes, folder: Path, sample_type: str, unit: str) -> Table:
 
 
 def go_flat_by_file(profile: bytes, folder: Path, sample_type: str) -> dict[str, int]:
-    """Go's flat values of source files, for a sample type in ns.
+    """Return Go's flat value of each source file, for a sample type in ns.
 
-    -topproto leaves their names out, and -top has several rows of a file, so that cum can't be had.
+    -topproto leaves out file names. -top has several rows for a file, so cumulative values can't be read.
     """
     text = pprof(profile, folder, "-top", "-files", f"-sample_index={sample_type}", "-unit=ns")
     rows = re.findall(r"^ *(\d+)(?:ns)? +\S+% +\S+% +\S+ +\S+%  (\S+)", text, flags=re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Inputs made to cost much, each with what is to refuse it.
+"""Inputs that are constructed to be expensive, each with the limit that must refuse it.
 
-A flood fills as many bytes as it is given: as many as `Limits.inflated_bytes` lets in, so that it is for
-another limit to refuse, or as many as 32 KB of gzip can be made to hold.
+An input fills the bytes that it is given: as many as `Limits.inflated_bytes` allows, so that another limit
+must refuse it, or as many as 32 KB of gzip can inflate to.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 LIMITS = Limits()
 AS_LET_IN = LIMITS.inflated_bytes
-IN_32_KB_OF_GZIP = 32 << 20  # deflate makes up to 1,032 bytes of one
+IN_32_KB_OF_GZIP = 32 << 20  # deflate expands one byte to at most 1,032
 _MIB = 1 << 20
 
 
 class Hostile(NamedTuple):
-    """`refusal` is the name of a limit, or MALFORMED, or TAKEN; `fill` makes as many bytes, or fewer."""
+    """An input. `refusal` is the name of a limit, MALFORMED or TAKEN; `fill(n)` returns at most n bytes."""
 
     refusal: str
     fill: Callable[[int], bytes]
 
 
 def _flood(records: Iterator[bytes], size: int, before: bytes = WHOLE) -> bytes:
-    """A whole profile, and then one record after another as long as there is room."""
+    """Return `before`, and then one record after another as long as they fit into `size` bytes."""
     taken, room = [before], size - len(before)
     for each in records:
         room -= len(each)
@@ -46,34 +46,34 @@ def _flood(records: Iterator[bytes], size: int, before: bytes = WHOLE) -> bytes:
 
 
 def _again(unit: bytes, times: int = 1 << 62) -> Callable[[int], bytes]:
-    """The same record, `times` at most."""
+    """Return a maker of the same record again and again, at most `times`."""
     return lambda size: WHOLE + unit * min(times, (size - len(WHOLE)) // len(unit))
 
 
 def _each(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """Records that differ: the n-th is made of n, from 2 on."""
+    """Return a maker of different records: `make` is called with 2, 3, and so on."""
     return lambda size: _flood(map(make, count(2)), size)
 
 
 def _one(field: int, unit: bytes, *rest: bytes) -> Callable[[int], bytes]:
-    """One record of the units, after the rest."""
+    """Return a maker of one record that holds `rest` and then the unit again and again."""
     room = len(WHOLE) + sum(map(len, rest)) + 16
     return lambda size: WHOLE + record(field, *rest, unit * ((size - room) // len(unit)))
 
 
 def _packed(field: int, unit: bytes, *rest: bytes) -> Callable[[int], bytes]:
-    """One sample whose repeated field is the units."""
+    """Return a maker of one sample with a packed field that holds the unit again and again."""
     room = len(WHOLE) + 32
     return lambda size: WHOLE + record(2, *rest, record(field, unit * ((size - room) // len(unit))))
 
 
 def _locations(size: int) -> Iterator[bytes]:
-    """As many as may be, beside that of the whole profile."""
+    """Yield as many locations as the limit allows, besides the one that `WHOLE` has."""
     return (record(4, number(1, id_), number(3, 16 * id_), _LINE) for id_ in range(2, size + 1))
 
 
 def _stack(row: int) -> bytes:
-    """A sample of 30 of 997 locations, another one for each row."""
+    """Return a sample with 30 of 997 locations, a different one for each row."""
     return record(2, packed(1, *(1 + (row * step * 7919 + step) % 997 for step in range(30))), number(2, 5))
 
 
@@ -155,10 +155,10 @@ HOSTILE: dict[str, Hostile] = {
 
 
 def bomb(mebibytes: int) -> bytes:
-    """Zeros in a thousandth of their size of gzip, made without inflating them."""
+    """Return gzip that inflates to so many MiB of zeros, a thousand times its size."""
     chunk = bytes(_MIB)
     deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    # A chunk that ends in a full flush hangs on nothing before it, so it can be repeated as it is.
+    # A chunk that ends in a full flush does not depend on anything before it, so it can be repeated.
     deflated = deflate.compress(chunk) + deflate.flush(zlib.Z_FULL_FLUSH)
     checksum = 0
     for each in repeat(chunk, mebibytes):
@@ -175,7 +175,7 @@ _GZIP_HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 _NAMED = b"\x1f\x8b\x08\x08" + bytes(5) + b"\xff"
 _EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"
 
-# What is done with gzip itself; these fill the bytes before they are inflated.
+# Attacks by gzip itself. Their sizes are of the gzip, not of what it inflates to.
 GZIPPED: dict[str, Hostile] = {
     "a bomb": Hostile("inflated_bytes", lambda size: bomb(size // 1040)),
     "a bomb after a profile": Hostile("inflated_bytes", lambda size: _members(WHOLE) + bomb(size // 1040)),

@@ -1,5 +1,5 @@
-"""Profiles within all limits whose outputs would be enormous: names, stacks, inlined calls, labels, each
-repeated as often as another.
+"""Profiles that are within all limits, but whose outputs would be enormous: long names in many stacks, many
+inlined calls in each location, many labels.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LONG = LIMITS.name_bytes
 _DEEP = LIMITS.stack_depth
 _LINES = LIMITS.nested_messages
 
-# Strings with these numbers are in every profile; those of an input's own come after them.
+# The strings that every profile begins with; an input's own strings come after them.
 _WORDS = (b"", b"samples", b"count", b"cpu", b"nanoseconds", b"/bin/service", b"instance", b"main.go")
 _FIRST = len(_WORDS)
 _FILE, _INSTANCE = 7, 6
 
 
 def _profile(strings: Iterable[bytes], *records: Iterable[bytes], types: int = 0) -> bytes:
-    """A CPU profile, with so many further sample types."""
+    """Return a CPU profile with `types` more sample types."""
     names = [*_WORDS, *strings]
     further = [number(1, 1 + row % 4) + number(2, 2) for row in range(types)]
     values = [number(1, 1) + number(2, 2), number(1, 3) + number(2, 4), *further]
@@ -45,36 +45,36 @@ def _profile(strings: Iterable[bytes], *records: Iterable[bytes], types: int = 0
 
 
 def _functions(names: Iterable[int], file: int = _FILE) -> Iterator[bytes]:
-    """A function for each name; each begins at a line of its own."""
+    """Yield a function for each name; each begins at a different line."""
     for id_, name in enumerate(names, 1):
         yield record(5, number(1, id_), number(2, name), number(3, name), number(4, file), number(5, id_))
 
 
 def _locations(functions: Iterable[Iterable[int]]) -> Iterator[bytes]:
-    """A location for each list of functions, the innermost first."""
+    """Yield a location for each list of functions, the innermost function first."""
     for id_, inlined in enumerate(functions, 1):
         lines = (record(4, number(1, function), number(2, function + 3)) for function in inlined)
         yield record(4, number(1, id_), number(2, 1), number(3, 16 * id_), *lines)
 
 
 def _each(count_: int) -> Iterator[tuple[int]]:
-    """So many locations, each of the function with its id."""
+    """Yield the functions of so many locations: each has the function with its id."""
     return ((id_,) for id_ in range(1, count_ + 1))
 
 
 def _samples(stacks: Iterable[Iterable[int]], values: int = 2, label: bytes = b"") -> Iterator[bytes]:
-    """A sample for each stack of locations, the leaf first."""
+    """Yield a sample for each stack of locations, the leaf first."""
     for stack in stacks:
         yield record(2, packed(1, *stack), packed(2, *repeat(1, values)), label)
 
 
 def _longest(places: Iterable[int], length: int = _LONG, letter: bytes = b"x") -> Iterator[bytes]:
-    """Names as long as they may be, that differ at their end."""
+    """Yield names of the given length, by default the longest allowed, that differ only at the end."""
     return ((letter * length)[: length - 8] + b"%08d" % place for place in places)
 
 
 def _random_stacks(n_locations: int, depth: int, n_stacks: int) -> Iterator[list[int]]:
-    """Stacks of that depth, most of them different."""
+    """Return random stacks of the given depth."""
     random = Random(1)  # noqa: S311 - the same stacks each time
     return (random.choices(range(1, n_locations + 1), k=depth) for _ in range(n_stacks))
 
@@ -89,7 +89,7 @@ def _named(names: int, length: int, letter: bytes, depth: int, stacks: int) -> C
 
 
 def _inlined(depth: int, stacks: int, n_locations: int = 1000, n_lines: int = _LINES) -> Callable[[], bytes]:
-    """Stacks of locations that stand for many calls each."""
+    """Return a maker of a profile whose locations have many inlined calls each."""
     n_functions = 1000
 
     def make() -> bytes:
@@ -172,5 +172,5 @@ HOSTILE_OUTPUTS: dict[str, Callable[[], bytes]] = {
 
 
 def attack(letters: int) -> bytes:
-    """Two functions in 50 stacks of depth 1,000, whose names have so many letters."""
+    """Return a profile of two functions in 50 stacks of depth 1,000, whose names have so many letters."""
     return _named(2, letters, b"x", 1000, 50)()

@@ -1,7 +1,7 @@
-"""What it costs to take in one input, whoever made it.
+"""Measuring what it costs to decode and merge one input.
 
-As a program, `intake.py FILE`, it takes the file in and prints what came of it: a process of its own, so
-that the peak of its memory is that input's.
+The program `intake.py FILE` reads the file and prints the outcome. It is a process of its own, so that its
+peak memory is due to that input.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MALFORMED = "malformed"
 
 
 class Intake(NamedTuple):
-    """`result` is TAKEN, MALFORMED, or the name of the limit; `words` are those of the refusal.
+    """The outcome: `result` is TAKEN, MALFORMED or the name of a limit, `words` is the error message.
 
-    `seconds` are of CPU, `memory` is in bytes: by how much the peak grew.
+    `seconds` is CPU time, `memory` is the growth of the peak memory in bytes.
     """
 
     result: str
@@ -30,7 +30,7 @@ class Intake(NamedTuple):
 
 
 def intake(data: bytes, folder: Path) -> Intake:
-    """Takes in the bytes of a file; the folder is for the file."""
+    """Return what it costs to read a file with these bytes, which is written into the folder."""
     file = folder / "input"
     file.write_bytes(data)
     command = [sys.executable, __file__, str(file)]
@@ -52,7 +52,7 @@ def _take(data: bytes) -> Intake:
 
 
 def _peak() -> int:
-    """The most memory that this process has had; ru_maxrss would count its parent too."""
+    """Return this process's peak memory in bytes; ru_maxrss would include its parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 

@@ -1,6 +1,6 @@
-"""Inputs that are not profiles, each with the words that its refusal must hold.
+"""Malformed inputs, each with words that the error message must contain.
 
-Each is one small profile, whole but for one flaw.
+Most are one small valid profile with one flaw.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.oracle.wire import (
 
 
 class Malformed(NamedTuple):
-    """`words` are parts of the message, in lower case."""
+    """An input with a flaw; `words` are parts of the error message, in lower case."""
 
     name: str
     profile: bytes
@@ -48,7 +48,7 @@ def _instead(part: bytes, flawed: bytes) -> bytes:
 
 
 def _wrong_types() -> list[Malformed]:
-    """Every field of the schema as a number where it is bytes, and as 8 bytes where it is a number."""
+    """Return a case for each field of the schema: a number instead of bytes, 8 bytes instead of a number."""
     whole = [
         ("sample 0", SAMPLE, (1, 2), (3,)),
         ("mapping 0", MAPPING, range(1, 11), ()),
@@ -59,7 +59,7 @@ def _wrong_types() -> list[Malformed]:
     ]
     cases = []
     for name, message, numbers, records in whole:
-        outer, body = message[:1], message[2:]  # the messages here are shorter than 128 bytes
+        outer, body = message[:1], message[2:]  # these messages are shorter than 128 bytes
         flaws = [(field, tag(field, FIXED64) + bytes(8)) for field in numbers]
         flaws += [(field, number(field, 0)) for field in records]
         for field, flaw in flaws:
@@ -71,7 +71,7 @@ def _wrong_types() -> list[Malformed]:
     cases.append(_wrong_type("line", 2, _instead(LOCATION, line), "location 0"))
     for field in (7, 8, 9, 10, 12, 13, 14, 15):
         flaw = tag(field, FIXED64) + bytes(8)
-        # A second time_nanos is refused as such, so the flawed one must come alone.
+        # A second time_nanos is refused for being the second, so the flawed one must be the only one.
         rest = WHOLE.replace(TIME, b"") if field == 9 else WHOLE
         cases.append(_wrong_type("profile", field, rest + flaw, f"field {field}"))
     cases += [
@@ -86,7 +86,7 @@ def _wrong_type(message: str, field: int, profile: bytes, where: str) -> Malform
 
 
 def _out_of_range() -> list[Malformed]:
-    """Every kind of reference to the string table, one past its end and below 0."""
+    """Return cases for every reference to the string table: one past its end, and -1."""
     cases = []
     for index in (4, -1):
         string = {

@@ -1,4 +1,4 @@
-"""Made-up profiles of native programs: leaves with addresses, lines and inlined calls, and their counts."""
+"""Generated profiles of native programs: leaves with addresses, lines, inlined calls and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Leaf:
-    """`count` samples at an address; where it is, innermost first, and below which it was called from."""
+    """`count` samples at an address, with its frames, the innermost first, and its callers."""
 
     address: int
     count: int
@@ -36,9 +36,9 @@ CPU = ((b"samples", b"count"), (b"cpu", b"nanoseconds"))
 def native(
     leaves: Sequence[Leaf], types: tuple[tuple[bytes, bytes], ...] = CPU, *, demangled: bool = False
 ) -> pprof_merge.Profile:
-    """A profile of these leaves, one sample each; CPU time is 10 ms a sample.
+    """Return a profile with a sample for each leaf; CPU time is 10 ms for each count.
 
-    `demangled` profiles have another name for people; others have the linkage name there, and nothing else.
+    With `demangled`, functions have a name for people and the linkage name; otherwise the linkage name only.
     """
     profile = Profile(string_table=[b""])
 

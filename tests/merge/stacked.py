@@ -1,4 +1,4 @@
-"""Profiles written down as folded stacks."""
+"""Profiles built from folded stacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _PERIOD = 10_000_000
 
 
 def stacked(stacks: Mapping[str, int], *, time_nanos: int = 1) -> bytes:
-    """A bare CPU profile with so many samples, 10 ms each, of every stack: `main.main;main.run`."""
+    """Return a CPU profile, bare protobuf, with the count of each stack, such as `main.main;main.run`.
+
+    Each count stands for 10 ms.
+    """
     profile = Profile(time_nanos=time_nanos, duration_nanos=10**9, period=_PERIOD, string_table=[b""])
 
     def string(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Whatever bytes come: Go takes them <=> decode takes them, and then both have read the same."""
+"""For any bytes: `decode` accepts them exactly if Go does, and then both read the same profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_verdict(mutant: bytes, oracle: Oracle) -> bool:
-    """Fails where the verdicts differ, or what was read; returns whether the bytes are a profile."""
+    """Fail if Go and `decode` disagree or read different profiles; return whether both accept the bytes."""
     refusal = oracle.refusal(mutant)
     try:
         profile = decode(mutant)

@@ -1,4 +1,4 @@
-"""Our merge is google/pprof's `profile.Merge` + `WriteUncompressed`, byte for byte."""
+"""Our merge equals google/pprof's `profile.Merge` and `WriteUncompressed`, byte for byte."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_many_generated_profiles(seed: int, oracle: Oracle) -> None:
 
 
 def test_labels_with_an_empty_string_vanish_when_read(oracle: Oracle) -> None:
-    # Go keeps them in memory and loses them at its next write: it, too, once it has written the inputs.
+    # Go keeps such labels in memory and drops them when it writes. So let Go rewrite its inputs first.
     random = seeded(2)
     as_go_reads_it = 0
     for _ in range(150):
@@ -82,7 +82,7 @@ def test_labels_with_an_empty_string_vanish_when_read(oracle: Oracle) -> None:
     assert as_go_reads_it < 150, "no case had such a label"
 
 
-def test_sample_types_in_another_order_are_brought_to_the_firsts(profiles: Path, oracle: Oracle) -> None:
+def test_sample_types_take_the_order_of_the_first_profile(profiles: Path, oracle: Oracle) -> None:
     first, second, third = map(_parsed, canonical(read(profiles, "etl-*")))
     in_order = [first.SerializeToString(), second.SerializeToString(), third.SerializeToString()]
     second.sample_type.reverse()
@@ -94,8 +94,8 @@ def test_sample_types_in_another_order_are_brought_to_the_firsts(profiles: Path,
     check_same(merged(swapped), oracle.merge(in_order))
 
 
-def test_of_columns_before_the_last_lines_the_largest_are_kept(oracle: Oracle) -> None:
-    # Go takes two locations for one if they differ only there, and keeps what it sees first.
+def test_the_largest_columns_of_inlined_lines_are_kept(oracle: Oracle) -> None:
+    # Go takes locations that differ only in these columns for one, and keeps the columns that it sees first.
     inputs = [_with_columns(7, time=1), _with_columns(9, time=2), _with_columns(8, time=3)]
     assert _columns(oracle.merge(inputs)) == [7, 3]
     assert _columns(merged(inputs)) == [9, 3]
@@ -120,7 +120,7 @@ def test_other_types_are_incompatible(change: object, words: str, profiles: Path
         merged(inputs)
 
 
-def test_a_sample_type_more_is_incompatible(profiles: Path) -> None:
+def test_one_more_sample_type_is_incompatible(profiles: Path) -> None:
     first, second, _ = map(_parsed, read(profiles, "etl-*"))
     second.sample_type.append(second.sample_type[0])
     for sample in second.sample:
@@ -129,7 +129,7 @@ def test_a_sample_type_more_is_incompatible(profiles: Path) -> None:
         merged([first.SerializeToString(), second.SerializeToString()])
 
 
-def test_nothing_has_no_merge(oracle: Oracle) -> None:
+def test_merging_no_profile_is_an_error(oracle: Oracle) -> None:
     with pytest.raises(RefusalError):
         oracle.merge([])
     with pytest.raises(ProfileError):
@@ -145,7 +145,7 @@ def test_profiles_are_not_kept(profiles: Path) -> None:
             taken.append(weakref.ref(profile.samples.values))
             yield profile
             del profile
-            # The last one is the caller's until it asks for the next.
+            # `merge` still holds the last profile when it asks for the next one.
             assert [kept() for kept in taken[:-1]] == [None] * (len(taken) - 1)
 
     assert len(merge(stream()).samples)

@@ -1,6 +1,6 @@
-"""Our command is `go tool pprof -symbolize=none -proto`, sample by sample; the order of files is free.
+"""Our command writes what `go tool pprof -symbolize=none -proto` writes, for files in any order.
 
-The first `go tool pprof` on a machine is built then and there, in some 20 s.
+The first run of `go tool pprof` on a machine builds it, which takes about 20 s.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def pprof(profiles: list[bytes], folder: Path) -> bytes:
-    """What `go tool pprof` makes of the profiles, in this order."""
+    """Return the merge that `go tool pprof` makes of the profiles in this order, as bare protobuf."""
     for number, profile in enumerate(profiles):
         (folder / f"{number:03}").write_bytes(profile)
     names = [f"{number:03}" for number in range(len(profiles))]
-    # Neither settings nor binaries of this machine's user take part.
+    # Do not use settings or binaries of this machine's user.
     environment = {**go_environment(), "PPROF_TMPDIR": str(folder), "PPROF_BINARY_PATH": os.devnull}
     command = [GO, "tool", "pprof", "-symbolize=none", "-proto", "-output=merged", *names]
     subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
@@ -57,8 +57,8 @@ def test_the_compilers_own_profile(profiles: Path, tmp_path: Path) -> None:
 def test_generated_profiles(seed: int, tmp_path: Path) -> None:
     random = seeded(seed)
     world = World(random)
-    # What the command does besides merging: it drops frames where told, and adds a mapping where there
-    # is none, and takes sample types of one name for one.
+    # Avoid what Go's command does besides merging: it drops frames by the profile's expressions, adds a
+    # mapping if there is none, and merges sample types with one name.
     while world.remarks or not world.binaries or len(set(world.sample_types)) < len(world.sample_types):
         world = World(random)
     check_as_pprof([world.profile() for _ in range(4)], tmp_path)

@@ -1,4 +1,4 @@
-"""The edges that Go's compiler takes: what tests of the format `go` don't see of them."""
+"""Call edges: what the tests of the format `go` don't cover."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_sample_alone_has_the_edges_that_are_traced_to_it(profile: Profile) ->
 
 
 def test_many_locations(profile: Profile) -> None:
-    """Merges have rows of 32 bits, in which the number of a pair of locations has no room."""
+    """Rows of locations are 32-bit in merges, but the number of a pair of locations needs more bits."""
     n_before = 100_000
     locations, lines = profile.locations, profile.locations.lines
     shifted = replace(

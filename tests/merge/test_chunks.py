@@ -42,7 +42,7 @@ CHUNKED = (
 _ITS_NAME = re.compile(r"^(_(?:CHUNK|PART|BATCH|CACHED)\w*) = ", re.MULTILINE)
 
 
-def test_all_of_them_are_tested() -> None:
+def test_every_chunk_size_is_tested() -> None:
     (folder,) = map(Path, pprof_merge.__path__)
     found = [
         f"{'.'.join(file.relative_to(folder.parent).with_suffix('').parts)}:{name}"
@@ -58,7 +58,7 @@ def patch_size(patch: pytest.MonkeyPatch, constant: str, size: int) -> None:
 
 
 def worked_through(profiles: Sequence[bytes]) -> list[Any]:
-    """What the engine makes of profiles: what it takes, merges of all kinds, every format, the report."""
+    """Return the engine's results for profiles: what it accepts, several merges, all formats, the report."""
     collection = Collection()
     found: list[Any] = [str(taken) for taken in collection.extend(profiles)]
     other, numbers = Collection(), [*range(len(collection))]
@@ -84,7 +84,7 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
 
 
 def sizes_about(profiles: Iterable[bytes]) -> list[int]:
-    """Sizes of chunks about those at which the profiles, or their tables, fill one to the brim."""
+    """Return chunk sizes around those at which the profiles, or their tables, fill a chunk exactly."""
     messages = [Profile.FromString(profile) for profile in profiles]
     samples = [sample for message in messages for sample in message.sample]
     counted = [
@@ -95,8 +95,8 @@ def sizes_about(profiles: Iterable[bytes]) -> list[int]:
         [location.ByteSize() for message in messages for location in message.location],
         [function.ByteSize() for message in messages for function in message.function],
     ]
-    brims = {total for column in counted for total in [*accumulate(column)][-1:]}
-    return sorted({*range(1, 7), *(brim + more for brim in brims for more in (-1, 0, 1))} - {-1, 0})
+    full = {total for column in counted for total in [*accumulate(column)][-1:]}
+    return sorted({*range(1, 7), *(total + more for total in full for more in (-1, 0, 1))} - {-1, 0})
 
 
 NAMED = [f"main.main;main.run;main.{name}" for name in "abcdefg"]
@@ -121,7 +121,7 @@ def test_the_same_at_every_boundary(constant: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_likenesses_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outliers_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     collection = Collection()
     numbers = list(collection.extend(stacked({NAMED[0]: 3, NAMED[n % 7]: 50 + n}) for n in range(1, 8)))
     merged, contributions = collection.merge_traced(map(int, numbers))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The command `pprof-merge`: its streams, its exit status, its messages, and what it leaves behind."""
+"""The command `pprof-merge`: its streams, exit status, messages and files."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def test_what_another_process_refuses_is_named(files: list[Path], tmp_path: Path
     for last, words in (
         (flawed, f"{flawed}: ".encode()),
         (tmp_path / "none", b"none: No such file"),
-        (other, f"{other}: period types".encode()),
+        (other, f"{other}: different period types".encode()),
     ):
         finished = pprof_merge("-j", "2", *files, last)
         assert (finished.returncode, finished.stdout) == (2, b"")
         assert words in finished.stderr
     finished = pprof_merge("-j", "3", *files[:2], other)
-    assert f"{other}: period types".encode() in finished.stderr
+    assert f"{other}: different period types".encode() in finished.stderr
 
 
 def test_an_output_file_is_as_public_as_the_umask_says(files: list[Path], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_format_that_is_none_is_refused_by_its_flag(files: list[Path]) -> None
 
 def test_a_format_that_cannot_be_made_is_refused_by_its_flag(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    bare.write_bytes(b"\x32\x00")  # a string table of the empty string, and no sample type
+    bare.write_bytes(b"\x32\x00")  # a string table with the empty string only, and no sample type
     finished = pprof_merge("--format", "folded", bare)
     assert finished.returncode == 2
     assert finished.stderr == b"pprof-merge: --format folded: it has no sample type\n"
@@ -194,7 +194,11 @@ def test_sum_is_the_merge(files: list[Path], expected: bytes) -> None:
     ("option", "value", "words"),
     [
         ("--weight", "median", b"argument --weight: invalid choice: 'median'"),
-        ("--half-life", "7", b"argument --half-life: '7' is no age: a number from 1 on, and s, m, h, d or w"),
+        (
+            "--half-life",
+            "7",
+            b"argument --half-life: '7' is not a half-life; write a number from 1 to 999999 and a unit",
+        ),
     ],
 )
 def test_a_weight_that_is_none_is_refused_by_its_flag(

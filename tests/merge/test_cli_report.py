@@ -1,4 +1,4 @@
-"""`pprof-merge --report`: what is written where, and what is refused."""
+"""`pprof-merge --report`: what it writes where, and what it refuses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_options_that_do_not_go_together(files: list[Path], options: list[str], 
     [
         ("--symbols", b"  600840 D data\n", "no function among the symbols"),
         ("--symbols", None, "No such file"),
-        ("--against", b"x\n", "the string table"),
+        ("--against", b"x\n", "this is text"),
         ("--against", None, "No such file"),
     ],
 )

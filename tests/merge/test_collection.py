@@ -1,4 +1,4 @@
-"""Profiles are taken in once, and merged in any selection, as Go merges it."""
+"""A collection reads profiles once, and merges any selection of them as Go does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BROKEN = b"\x12\x02\x08\x01"
 
 
 def of_types(count: int) -> bytes:
-    """A profile with one sample, and so many values of the same type."""
+    """Return a profile with one sample and `count` sample types, all of them equal."""
     types = [messages.ValueType(type=1, unit=2)] * count
     sample = messages.Sample(value=range(1, 1 + count))
     strings = [b"", b"samples", b"count"]
@@ -82,7 +82,7 @@ def test_a_collection_is_its_segments(random: Random, count: int) -> None:
         if random.random() < 0.5:
             again.grow(collection.since(again.mark))
             assert again.mark == collection.mark
-        if random.random() < 0.3:  # also one that has grown takes in profiles
+        if random.random() < 0.3:  # profiles can be added to a loaded collection too
             missing = inputs[len(again) : len(collection)]
             assert list(again.extend(missing)) == list(range(len(again) - len(missing), len(again)))
             collection, again = again, Collection()
@@ -94,7 +94,7 @@ def test_a_collection_is_its_segments(random: Random, count: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(2, 6))
-def test_what_isnt_selected_plays_no_part(random: Random, count: int) -> None:
+def test_profiles_that_are_not_selected_do_not_matter(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)
     world.columns = random.random() < 0.7
     inputs = [world.profile() for _ in range(count)]
@@ -121,7 +121,7 @@ def test_columns_of_inlined_lines_are_those_of_the_selected() -> None:
     assert columns == [[7, 0], [8, 0], [3, 0], [8, 0]]
 
 
-def test_what_comes_later_but_is_older_is_merged_in_its_place(profiles: Path) -> None:
+def test_older_profiles_that_are_added_later_are_merged_in_order(profiles: Path) -> None:
     inputs = canonical(read(profiles, "apisvc-*"))
     times = [decode(profile).header.time_nanos for profile in inputs]
     assert any(before < after for before, after in pairwise(times))
@@ -131,7 +131,7 @@ def test_what_comes_later_but_is_older_is_merged_in_its_place(profiles: Path) ->
         assert encode(collection.merge()) == merged_at_once(inputs[-so_far:])
 
 
-def test_what_comes_later_but_is_older_says_in_which_order_values_are() -> None:
+def test_an_older_profile_that_is_added_later_sets_the_order_of_sample_types() -> None:
     def at(time_nanos: int, sample_types: list[bytes]) -> bytes:
         return messages.Profile(
             time_nanos=time_nanos,
@@ -148,7 +148,7 @@ def test_what_comes_later_but_is_older_says_in_which_order_values_are() -> None:
     assert collection.merge().samples.values.tolist() == [[224, 228]]
 
 
-def test_refused_profiles_are_told_apart_and_leave_nothing(profiles: Path) -> None:
+def test_refused_profiles_are_reported_and_leave_nothing(profiles: Path) -> None:
     inputs = read(profiles, "etl-*")
     flawed = [b"", inputs[0], b"no profile", inputs[1][:1000], inputs[1], BROKEN, inputs[2]]
     collection = Collection()
@@ -176,7 +176,7 @@ def test_limits_hold_for_each_profile_by_itself(profiles: Path) -> None:
     assert refused.limit == "samples"
 
 
-def test_profiles_of_other_types_are_taken_in_but_not_merged(profiles: Path) -> None:
+def test_profiles_of_other_types_are_added_but_not_merged(profiles: Path) -> None:
     one, two, three = (of_types(n_types) for n_types in (1, 2, 3))
     collection = Collection()
     assert list(collection.extend([one, two, three, two])) == [0, 1, 2, 3]
@@ -195,7 +195,7 @@ def test_nothing_to_merge() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(random=st.randoms(use_true_random=False), counts=st.lists(st.integers(0, 4), min_size=2, max_size=3))
-def test_collections_of_other_processes_are_taken_in_whole(random: Random, counts: list[int]) -> None:
+def test_collections_of_other_processes_are_absorbed(random: Random, counts: list[int]) -> None:
     world = World(random, empty_strings=True)
     inputs = [[world.profile() for _ in range(count)] for count in counts]
     collection = Collection()

@@ -1,4 +1,4 @@
-"""What each profile has in a merge, sample by sample."""
+"""Contributions: the samples and values of each profile in a merge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def swapped(profile: Profile) -> Profile:
 
 
 def test_contributions_add_up_to_the_merge(profiles: Path) -> None:
-    """With types in another order, and with samples that cancel out and are gone from the merge."""
+    """One profile has its types in another order, and two cancel out, so that samples vanish."""
     first, second, third = (decode(path.read_bytes()) for path in sorted(profiles.glob("etl-*")))
     collection = Collection()
     for profile in (first, swapped(second), third, negated(third)):

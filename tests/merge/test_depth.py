@@ -1,4 +1,4 @@
-"""What a format doesn't read of stacks may be left out of the merge that it is made from: no byte changes."""
+"""A format that reads only the first locations of stacks is the same, made from a merge with that depth."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(
     numbers: Sequence[int] | None = None,
     weighting: Weighting = PLAIN_WEIGHTING,
 ) -> bytes | str:
-    """The bytes, or else why there are none."""
+    """Return the output, or the error message if there is none."""
     try:
         return wanted.write(collection.merge(numbers, weighting, depth=depth))
     except ProfileError as error:
@@ -44,7 +44,7 @@ def written(
 def check(
     collection: Collection, numbers: Sequence[int] | None = None, weighting: Weighting = PLAIN_WEIGHTING
 ) -> list[bytes | str]:
-    """Fails unless each format is the same with its depth; returns all of them."""
+    """Fail unless each format is the same with its depth as without; return the outputs."""
     shallow = [written(collection, each, each.depth, numbers, weighting) for each in SHALLOW]
     assert shallow == [written(collection, each, None, numbers, weighting) for each in SHALLOW]
     return shallow

@@ -1,4 +1,4 @@
-"""Flame graphs beside trees that are made stack by stack, and beside the tables of the same profiles."""
+"""Flame graphs, compared with trees built stack by stack, and with the tables of the same profiles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chain_of(graph: FlameGraph, node: int) -> Chain:
 
 
 def content(graph: FlameGraph) -> dict[Chain, tuple[list[int], list[int]]]:
-    """Own and total of each chain."""
+    """Return the own and total values of each chain."""
     return {
         chain_of(graph, node): (graph.own[node].tolist(), graph.total[node].tolist())
         for node in range(len(graph.names))

@@ -1,4 +1,4 @@
-"""The LLVM sample profile: what it says of made-up profiles, and that LLVM's own reader reads just that."""
+"""LLVM's sample profile: its content for made-up profiles; LLVM's own reader reads the same."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_profile_of_something_else_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def reread(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], bytes]:
-    """What LLVM's writer makes of what its reader read."""
+    """Return what LLVM's writer writes of what its reader has read."""
     file = tmp_path_factory.mktemp("llvm") / "sample.prof"
 
     def through_llvm(sample_profile: bytes) -> bytes:

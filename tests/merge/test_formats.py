@@ -1,6 +1,6 @@
-"""The formats for people, beside what `go tool pprof` says, and what a plain reading of the profile says.
+"""The formats for people, compared with `go tool pprof` and with a simple reading of the profile.
 
-The first `go tool pprof` on a machine is built then and there, in some 20 s.
+The first `go tool pprof` on a machine is built on the spot, in about 20 s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TYPES = (("samples", "count"), ("cpu", "nanoseconds"))
 
 
 def written(profile: Profile, name: str) -> Any:
-    """What a format has, as Python reads it."""
+    """Return the content of a format as Python reads it."""
     text = FORMATS[name].write(profile).decode()
     return text.splitlines() if name == "folded" else json.loads(text)
 
@@ -81,7 +81,7 @@ def by_name(stacks: Mapping[tuple[Step, ...], int]) -> Counter[Path_]:
 
 
 def table(stacks: Mapping[Path_, int]) -> Table:
-    """Of each function its flat and its cumulated value; a sample without a stack is nobody's."""
+    """Return the flat and cumulative value of each function; a sample without a stack counts for none."""
     flat: Counter[str] = Counter()
     cum: Counter[str] = Counter()
     for stack, value in stacks.items():
@@ -90,11 +90,11 @@ def table(stacks: Mapping[Path_, int]) -> Table:
         for name in set(stack):
             cum[name] += value
     found = {name: (wrapped(flat[name]), wrapped(cum[name])) for name in cum}
-    return {name: values for name, values in found.items() if any(values)}  # as Go leaves the others out
+    return {name: values for name, values in found.items() if any(values)}  # Go leaves the others out, too
 
 
 def wrapped(value: int) -> int:
-    """In 64 bits, as a profile's sums are."""
+    """Return a value wrapped to 64 bits, as the sums of a profile."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -125,12 +125,12 @@ def test_every_function_has_gos_numbers(
         assert top_table(profile, column) == expected
         assert table(by_name(speedscope_stacks(profile, column))) == expected
     folded = folded_stacks(profile)
-    del folded["<unknown>",]  # the samples without a stack: Go has no line for them
+    del folded["<unknown>",]  # samples without a stack: Go has no line for them
     assert table(folded) == {name.replace(";", ":"): values for name, values in expected.items()}
 
 
 def plain_stacks(profile: Profile, column: int) -> dict[tuple[Step, ...], int]:
-    """The stacks from the root, read by another road; those that add up to 0 are left out."""
+    """Return the stacks from the root, read in another way, without those that add up to 0."""
     stacks: Counter[tuple[Step, ...]] = Counter()
     for stack, rows in content(encode(profile)).samples.items():
         path = []
@@ -171,7 +171,7 @@ def test_every_stack_of_generated_profiles(random: Random) -> None:
 
 
 def shop(name: bytes = b"main.run", **fields: Any) -> bytes:
-    """A profile of one function, sampled twice, 10 ms and 3 bytes each."""
+    """Return a profile of one function with two samples, of 10 ms and 3 bytes each."""
     profile = profile_pb2.Profile(
         string_table=[b"", b"cpu", b"nanoseconds", b"space", b"bytes", name], **fields
     )

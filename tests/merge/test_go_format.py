@@ -1,4 +1,4 @@
-"""`format=go`: Go's compiler takes the same from it as from the whole profile, and it is much smaller."""
+"""The format `go`: Go's compiler takes the same from it as from the whole profile, and it is much smaller."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 NOTHING = b"GO PREPROFILE V1\n"
 CPU = (("samples", "count"), ("cpu", "nanoseconds"))
 
-# A frame is (function, line); all functions start at line 10 if not told otherwise.
+# A frame is (function, line); functions start at line 10 unless a test says otherwise.
 Frame = tuple[str, int]
-# A sample's value, and its locations: each an address and its frames, innermost first.
+# A sample is a value and its locations: each has an address and frames, the innermost first.
 Stack = tuple[int, list[tuple[int, list[Frame]]]]
 
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_as_compiler(profile: Profile, folder: Path) -> bytes:
-    """Fails unless the compiler takes, or refuses, both forms alike; returns what it takes."""
+    """Check that the compiler takes the same from both profiles, or refuses both; return what it takes."""
     try:
         expected = preprofile(compress(encode(profile)), folder)
     except RefusalError as refusal:
@@ -60,7 +60,7 @@ def written(
     types: Sequence[tuple[str, str]] = CPU[:1],
     start_lines: dict[str, int] | None = None,
 ) -> Profile:
-    """A profile with these samples, each of whose values is the same."""
+    """Return a profile with these samples; all values of a sample are the same."""
     message = profile_pb2.Profile(string_table=[b""])
     numbers: dict[str, int] = {"": 0}
 
@@ -88,7 +88,7 @@ def written(
 
 
 def edges(profile: Profile) -> list[tuple[bytes, bytes, int, int]]:
-    """(caller, callee, offset, weight) of the edges."""
+    """Return the edges of a profile as (caller, callee, offset, weight)."""
     found = call_edges(profile)
     columns = (found.caller.tolist(), found.callee.tolist(), found.offset.tolist(), found.weight.tolist())
     return [(found.names[a], found.names[b], *rest) for a, b, *rest in zip(*columns, strict=True)]
@@ -149,7 +149,7 @@ def test_inlined_lines_are_calls_too(folder: Path) -> None:
 
 @pytest.mark.parametrize("line", [9, 10, 12])
 def test_recursion(line: int, folder: Path) -> None:
-    """From one address to another; also with the line before the first, which is offset -1."""
+    """A function calls itself, also from the line before its first, at offset -1."""
     again, once = (2, [("f", line)]), (1, [("f", line)])
     other = (3, [("f", 30)])
     for stacks in ([[once, again]], [[once, again], [other, again]], [[once, other], [other, again]]):
@@ -185,7 +185,7 @@ def test_locations_without_lines_and_functions_without_names(folder: Path) -> No
 
 
 def test_edges_of_one_weight_are_in_the_order_of_their_names(folder: Path) -> None:
-    """The compiler's notion of hot ends among edges, in the order of weight, then name."""
+    """The compiler finds hot edges by weight, and sorts edges of one weight by name."""
     calls = itertools.product(["b", "a", "\N{DEGREE SIGN}"], ["z", "y"], [13, 12])
     profile = written([(7, [(1, [(callee, 10)]), (2, [(caller, line)])]) for caller, callee, line in calls])
     assert check_as_compiler(profile, folder).startswith(NOTHING + b"a\ny\n2 7\na\ny\n3 7\na\nz\n")
@@ -310,7 +310,7 @@ def test_bytes_do_not_depend_on_the_order_of_sets(profiles: Path) -> None:
 
 
 def test_outer_callers_change_nothing(profiles: Path) -> None:
-    """So the more stacks end in the same calls, the smaller it is beside the whole merge."""
+    """The more stacks end in the same calls, the smaller the format is compared with the whole merge."""
     content = profile_pb2.Profile.FromString(gzip.decompress(read(profiles, "lintd-*")[0]))
     expected = go(decode(content.SerializeToString()))
     for number, sample in enumerate(content.sample):

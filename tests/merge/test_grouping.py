@@ -1,4 +1,4 @@
-"""By what frames are counted: names of packages and files, as profilers write functions."""
+"""Groupings: the names of packages and files in frames, as profilers write functions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is made to cost much costs little, and is refused by a limit that says its name.
+"""Inputs that are constructed to be expensive cost little; the limit that refuses each is named.
 
-Tens of seconds, most of which it takes to make the inputs.
+The tests take tens of seconds, most of them to make the inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_MEMORY = 160 * MIB
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_as_large_as_may_be(name: str, tmp_path: Path) -> None:
+def test_inputs_as_large_as_allowed(name: str, tmp_path: Path) -> None:
     refusal, fill = HOSTILE[name]
     cost = intake(compress(fill(AS_LET_IN)), tmp_path)
     assert cost.result == refusal

@@ -1,7 +1,7 @@
-"""What would be enormous is refused before it is made, and costs little; what fits is written as ever.
+"""An output that would be enormous is refused before it is made, at little cost; one that fits is written.
 
-Each input has a process of its own, which may take no more memory than three times the budget of an output,
-and what a profile of 8 MiB takes.
+Each input is measured in a process of its own, which may use three times an output's budget, and the memory
+of a profile of 8 MiB.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIB = 1 << 20
 BUDGET = 32 * MIB
 ROOM = 3 * BUDGET + 160 * MIB
 
-# Of each input, what is more than the budget; what isn't named is written, or can't be for another reason.
+# The outputs of each input that exceed the budget. The others are written, or unfit for the format.
 ENORMOUS = {
     "long names in deep stacks": {"folded"},
     "names of 4,000 letters in deep stacks": {"folded"},
@@ -52,7 +52,7 @@ ENORMOUS = {
 @pytest.mark.parametrize("name", HOSTILE_OUTPUTS)
 def test_outputs_stay_within_their_budget(name: str, tmp_path: Path) -> None:
     data = HOSTILE_OUTPUTS[name]()
-    decode(data)  # it is within all limits
+    decode(data)  # raises if it is over a limit
     written = writings(data, tmp_path, BUDGET, ROOM)
     for output, (result, words, size, _, memory) in written.items():
         assert result in {WRITTEN, TOO_LARGE, UNFIT}, f"{output}: {result} {words}"
@@ -65,7 +65,7 @@ def test_outputs_stay_within_their_budget(name: str, tmp_path: Path) -> None:
     assert {output for output in written if written[output].result == TOO_LARGE} >= ENORMOUS.get(name, set())
 
 
-def test_a_name_of_a_mebibyte_that_was_stored_before_there_was_a_limit(tmp_path: Path) -> None:
+def test_a_stored_profile_with_a_name_over_the_limit(tmp_path: Path) -> None:
     written = writings(attack(MIB), tmp_path, 256 * MIB, 64 * MIB)
     assert written["folded"].result == TOO_LARGE
     assert written["folded"].words.startswith("it would take 52,")  # GB
@@ -80,10 +80,10 @@ def test_what_fits_is_written_and_one_byte_less_is_too_little(name: str, seed: i
     try:
         content = FORMATS[name].write(profile)
     except ValueError:
-        return  # unfit for the format
+        return  # the profile isn't fit for the format
     if FORMATS[name].binary:
-        return  # what counts is the protobuf, before gzip
-    # Besides the text, functions and stacks take some of the budget.
+        return  # the budget is for the protobuf, before gzip
+    # The tables of functions and stacks take part of the budget too.
     fits = Budget(len(content) + (1 << 16))
     assert FORMATS[name].write(profile, fits) == content == b"".join(FORMATS[name].pieces(profile, fits))
     with pytest.raises(OutputTooLarge) as refused:
@@ -101,7 +101,7 @@ def test_binary_formats_count_before_gzip(name: str) -> None:
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1)))
-def test_digits_are_those_of_the_number(values: list[int]) -> None:
+def test_digits_is_the_length_of_the_decimal_number(values: list[int]) -> None:
     assert digits(np.array(values, np.int64)).tolist() == [len(str(value)) for value in values]
 
 
@@ -115,7 +115,7 @@ def test_suffixes_of_clones_are_cut_as_by_an_expression(name: bytes) -> None:
 
 
 def test_no_name_or_list_of_symbols_makes_a_search_quadratic() -> None:
-    # Each of these took minutes or more.
+    # With a quadratic search, each of these would take minutes.
     assert package_of(Frame("<" * (1 << 18), "", 0)) == "<unknown>"
     assert base_name(b".cold" * (1 << 16) + b"x") == b".cold" * (1 << 16) + b"x"
     assert parse_symbols(b" " * (1 << 20) + b"\n 4d53a0 T main.run") == {b"main.run"}

@@ -1,4 +1,4 @@
-"""A profile costs no more than the limits say, by name, whoever made it."""
+"""Each limit accepts a profile up to its value, and refuses it by the limit's name above."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def counts(profiles: Path) -> Mapping[str, int]:
-    """How much of what limits count is in a real profile with labels."""
+    """Return what each limit counts in a real profile with labels."""
     (compressed,) = read(profiles, "apisvc-v1lab-s9-003*")
     profile = Profile.FromString(inflate(compressed))
     return {
@@ -75,7 +75,7 @@ def test_each_limit_is_the_largest_number_taken(
 def test_irregular_fields_are_bounded(irregular: tuple[str, bytes], profiles: Path) -> None:
     (profile,) = read(profiles, "etl-s2-000*")
     protobuf = inflate(profile) + irregular[1]
-    # Once one record of a table is irregular, all of them are read field by field.
+    # If one record of a table is irregular, all records of the chunk are read field by field.
     decode(protobuf, Limits(irregular_fields=20_000))
     with pytest.raises(LimitExceeded, match="more than 900 irregular fields"):
         decode(protobuf, Limits(irregular_fields=900))
@@ -85,11 +85,11 @@ def test_what_go_writes_is_regular(profiles: Path, oracle: Oracle) -> None:
     default = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     for profile in [*read(profiles, "*.gz"), default]:
         for written in (profile, oracle.rewrite(profile)):
-            decode(written, Limits(irregular_fields=8))  # no more than the header's numbers
+            decode(written, Limits(irregular_fields=8))  # the scalar fields of the header
 
 
 def test_limits_hold_for_fields_in_an_odd_form_too(profiles: Path) -> None:
-    # A field number that protobuf's own parser refuses takes the records down another path.
+    # protobuf's own parser refuses this field number, so that the strict reader reads the profile.
     (profile,) = read(profiles, "etl-s2-000*")
     protobuf = inflate(profile) + b"\x00\x00"
     samples = len(decode(protobuf).samples)

@@ -1,4 +1,4 @@
-"""Every malformed input is one MalformedProfile that says what is wrong, and where."""
+"""Every malformed input raises MalformedProfile, which says what is wrong and where."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("case", MALFORMED, ids=lambda case: case.name)
-def test_it_is_refused_in_words(case: Malformed) -> None:
+def test_the_error_says_what_is_wrong(case: Malformed) -> None:
     with pytest.raises(MalformedProfile) as refused:
         decode(case.profile)
     message = str(refused.value).lower()
@@ -28,5 +28,5 @@ def test_go_refuses_it_too(case: Malformed, oracle: Oracle) -> None:
 
 
 @pytest.mark.parametrize("profile", [WHOLE, GZIPPED, GZIPPED[:0] + GZIPPED], ids=["bare", "gzip", "again"])
-def test_without_its_flaw_it_is_taken(profile: bytes) -> None:
+def test_without_a_flaw_the_profile_is_accepted(profile: bytes) -> None:
     assert len(decode(profile).samples) == 1

@@ -1,4 +1,4 @@
-"""The same set of profiles gives the same bytes, however it comes and however it is grouped."""
+"""A set of profiles gives the same bytes in any order, form and process, and merges can be merged again."""
 
 from __future__ import annotations
 

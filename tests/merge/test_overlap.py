@@ -1,4 +1,4 @@
-"""How alike two profiles are: as llvm-profdata measures it, over the edges that Go's compiler takes."""
+"""Overlap: as in llvm-profdata, over the edges that Go's compiler takes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def edges(weights: Weights) -> CallEdges:
 
 
 def plainly(a: Weights, b: Weights) -> float:
-    """The formula as LLVM's documentation has it, one counter after the other."""
+    """Return the overlap by the formula in LLVM's documentation, counter by counter."""
     sum_a, sum_b = sum(a.values()), sum(b.values())
     if not sum_a or not sum_b:
         return float(sum_a == sum_b)
@@ -71,7 +71,7 @@ def test_a_weight_below_0_is_none() -> None:
 
 @pytest.fixture(scope="module")
 def services(profiles: Path) -> dict[str, Profile]:
-    """The merge of the real profiles of each program."""
+    """Return the merge of the real profiles of each program."""
     names = ("apisvc-v1-", "apisvc-v2-", "etl-", "lintd-", "compile-")
     return {
         name: merge(decode(path.read_bytes()) for path in sorted(profiles.glob(f"{name}*.pb.gz")))
@@ -80,7 +80,7 @@ def services(profiles: Path) -> dict[str, Profile]:
 
 
 def test_real_programs(services: dict[str, Profile]) -> None:
-    """Two versions of a service have most in common, different programs the runtime at most."""
+    """Two versions of a service have most in common, different programs at most the runtime."""
     for name, profile in services.items():
         assert overlap(profile, profile) == pytest.approx(1)
         others = {other: overlap(profile, services[other]) for other in services if other != name}

@@ -1,4 +1,4 @@
-"""The report on a merge of real profiles, and on ones that lack something."""
+"""The report on merges of real profiles, and of profiles that lack something."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def of_one_location_each(message: profile_pb2.Profile) -> None:
 def test_what_the_compiler_does_not_use(
     real: Real, edit: Callable[[profile_pb2.Profile], None], verdict: str, reason: str
 ) -> None:
-    """The same profiles as `go tool preprofile` sees them: tests/merge/test_go_format.py."""
+    """tests/merge/test_go_format.py checks the same profiles with `go tool preprofile`."""
     found = report_on([edited(real("etl-")[0], edit)], symbols=frozenset({b"main.main"}))
     assert found.go.verdict == verdict
     assert reason in found.go.reason
@@ -269,7 +269,7 @@ def test_few_calls_and_no_rest_are_not_compared(real: Real) -> None:
 def test_expected_is_the_mean_over_draws(
     real: Real, n_calls: int, sample_type: tuple[bytes, bytes], unit: int
 ) -> None:
-    """What two profiles overlap that are drawn from the same edges, whatever the unit of their weights."""
+    """The expectation is the mean overlap of profiles drawn from the same edges, in any unit of weight."""
     edges = call_edges(merge(map(decode, real("apisvc-v1-"))))
     header = Header((ValueType(*sample_type),), period=unit)
     random = np.random.default_rng(n_calls)

@@ -76,7 +76,8 @@ def test_many_rows_grow_the_table() -> None:
 
 
 def test_rows_that_hash_alike_are_told_apart() -> None:
-    # Sums of words times powers of any odd number meet for a Thue-Morse sequence and its complement.
+    # The hash, a sum of values times powers of an odd number, is the same for a Thue-Morse sequence and its
+    # complement, whatever the number is.
     signs = np.array([i.bit_count() & 1 for i in range(1 << 11)])
     table = RowTable([], [np.int32])
     words = np.concatenate((3 + signs, 4 - signs))

@@ -1,4 +1,4 @@
-"""Rules: what a file may say, and what is left of a profile."""
+"""Rules: what a file may contain, and what they leave of a profile."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_line_that_is_no_rule_is_named(line: bytes, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def compiler() -> Profile:
-    """Go's own profile of its compiler, which has recursion and inlined functions by the thousand."""
+    """Return Go's profile of its own compiler, which has thousands of recursive and inlined calls."""
     return merge([decode((go_root() / "src/cmd/compile/default.pgo").read_bytes())])
 
 
@@ -81,12 +81,12 @@ def names_of(profile: Profile) -> set[str]:
     return {profile.strings[row].decode() for row in profile.functions.name.tolist()}
 
 
-# The last is mostly inlined, so that locations are cut within.
+# The last function is mostly inlined, so that locations are cut within.
 PRUNED = ("runtime.mallocgc", "runtime.growslice", "sort.Search")
 
 
 def test_drop_is_what_pprof_does_by_drop_frames(compiler: Profile, tmp_path: Path) -> None:
-    """None of the functions is ever in the root's location, where pprof cuts nothing."""
+    """No function is in the location of a root: pprof never cuts there."""
     told = profile_pb2.Profile.FromString(encode(compiler))
     told.drop_frames = len(told.string_table)
     told.string_table.append("|".join(map(re.escape, PRUNED)).encode())
@@ -117,7 +117,7 @@ def test_a_sample_goes_with_its_root(compiler: Profile) -> None:
 
 
 def cut(stacks: dict[Stack, list[Values]], dropped: set[bytes]) -> dict[Stack, Values]:
-    """By the book: from the root on, all up to the first of the functions."""
+    """Return the stacks cut by definition: from the root up to the first of the functions."""
     sums: dict[Stack, Values] = {}
     for stack, rows in stacks.items():
         kept: list[Place] = []
@@ -222,7 +222,7 @@ def test_all_may_go() -> None:
     profile.function.add(id=1, name=2)
     profile.location.add(id=1).line.add(function_id=1)
     profile.sample.add(location_id=[1, 1], value=[5])
-    profile.sample.add(value=[3])  # a sample without a stack is nobody's
+    profile.sample.add(value=[3])  # a sample without a stack is in no function
     rest = apply_rules(merge([decode(profile.SerializeToString())]), Rules(drop=("f",)))
     assert rest.samples.values.tolist() == [[3]]
     assert (len(rest.functions), rest.header.time_nanos) == (0, 7)

@@ -1,4 +1,4 @@
-"""Symbols as nm prints them, and in plain lists; of real programs: tests/interop/test_report.py."""
+"""Lists of symbols, from nm or plain; tests/interop/test_report.py has those of real programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pprof_merge.analysis.coverage import parse_symbols
         (b"main.(*T).f", b"main.(*T).f"),
         (b"  main.f \t", b"main.f"),
         (b"main.f[go.shape.struct { a int }]", b"main.f[go.shape.struct { a int }]"),
-        (b"add", b"add"),  # also a number, in hexadecimal
+        (b"add", b"add"),  # `add` is also a hexadecimal number
         (b"runtime.memmove.abi0", b"runtime.memmove"),
         (b"f\xff", b"f\xff"),
     ],

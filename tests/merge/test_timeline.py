@@ -1,4 +1,4 @@
-"""Timelines are the tables of the merges of each step."""
+"""A timeline has the values of the tables of each step's merge."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_name(
 
 
 def row(values: Int64s, table: TopTable, name: str) -> list[int]:
-    """A name's row, of zeros where it has none."""
+    """Return the row of a name; zeros if it has none."""
     found: list[int] = (
         values[table.names.index(name)].tolist() if name in table.names else [0] * values.shape[1]
     )

@@ -1,4 +1,4 @@
-"""Tables of functions, packages and files, beside `go tool pprof -top`, and sums of tables."""
+"""Tables of functions, packages and files, compared with `go tool pprof -top`, and sums of tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETS = {"services": ["apisvc-v1-*", "etl-*", "lintd-*"], "large": ["big-*"], "co
 
 
 def as_go_has_it(table: TopTable) -> Table:
-    """Of one column, without the rows that Go leaves out, which are 0."""
+    """Return the table of one column, without the rows of 0, which Go leaves out."""
     rows = zip(table.names, table.flat[:, 0].tolist(), table.cum[:, 0].tolist(), strict=True)
     return {name: (flat, cum) for name, flat, cum in rows if flat or cum}
 
@@ -48,7 +48,7 @@ def test_sums_of_tables_are_gos_table_of_all_profiles(
     every = [decode(profile) for profile in read(profiles, *patterns)]
     protobuf = encode(merge(every))
     types = {default_column(profile.header) for profile in every}
-    assert types == {1}  # cpu/nanoseconds, which -top shows
+    assert types == {1}  # the column of cpu/nanoseconds, which -top shows
     of_functions, of_files = (
         summed([TopTable.of(profile, name_of).only(1) for profile in every])
         for name_of in (function_of, file_of)

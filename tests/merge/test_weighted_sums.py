@@ -1,4 +1,4 @@
-"""Weights in numbers: factors as the formulas say, sums that are exact and rounded once."""
+"""Weights by numbers: factors follow the formulas, and sums are exact and rounded once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pprof_merge import Weighting
 from pprof_merge.merging.selection import Chunk
 from pprof_merge.merging.sums import FACTOR_BITS, WeightedSums
-from pprof_merge.merging.weights import WEIGHTS, Facts, factors
+from pprof_merge.merging.weights import WEIGHTS, WeightInput, factors
 
 from tests.faults.stacks import DAY, EPOCH, SECOND
 from tests.oracle.builder import HUGE
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from random import Random
 
 MAGNITUDES = st.one_of(st.integers(0, 9), st.integers(0, HUGE), st.sampled_from([HUGE, 1 << 62]))
-FACTS = st.builds(
-    lambda total, more, time, duration, group: Facts(total, total + more, time, duration, group),
+INPUTS = st.builds(
+    lambda total, more, time, duration, group: WeightInput(total, total + more, time, duration, group),
     MAGNITUDES,
     MAGNITUDES,
     st.sampled_from([0, 1, EPOCH, EPOCH - DAY, EPOCH + 3 * DAY, HUGE]),
@@ -32,13 +32,15 @@ FACTS = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    profiles=st.lists(FACTS, min_size=1, max_size=8),
+    profiles=st.lists(INPUTS, min_size=1, max_size=8),
     by=st.sampled_from([*WEIGHTS]),
     half_life=st.sampled_from([0, DAY, 7 * DAY]),
     random=st.randoms(use_true_random=False),
 )
-def test_factors_are_the_formulas(profiles: list[Facts], by: str, half_life: int, random: Random) -> None:
-    """Beside a reckoning in fractions, with the powers of two by decimals."""
+def test_factors_are_the_formulas(
+    profiles: list[WeightInput], by: str, half_life: int, random: Random
+) -> None:
+    """Compared with fractions, where powers of two are floating-point numbers."""
     found = factors(Weighting(by, half_life), profiles)
     order = random.sample(range(len(profiles)), len(profiles))
     assert factors(Weighting(by, half_life), [profiles[i] for i in order]) == [found[i] for i in order]
@@ -58,7 +60,7 @@ def test_factors_are_the_formulas(profiles: list[Facts], by: str, half_life: int
         assert abs(factor - wanted) <= max(Fraction(1), wanted / 10**8)
 
 
-def share(profile: Facts, profiles: list[Facts], by: str, half_life: int) -> Fraction:
+def share(profile: WeightInput, profiles: list[WeightInput], by: str, half_life: int) -> Fraction:
     parts = {
         "sum": (1, 1),
         "duration": (profile.duration_nanos, profile.total),
@@ -78,7 +80,7 @@ def share(profile: Facts, profiles: list[Facts], by: str, half_life: int) -> Fra
 @settings(max_examples=300, deadline=None)
 @given(random=st.randoms(use_true_random=False), n_profiles=st.integers(1, 6), bits=st.integers(1, 59))
 def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: int) -> None:
-    """Beside Python's integers: any factors and values that keep to the bound."""
+    """Compared with Python's integers, for any factors and values within the bound."""
     counts = [random.randrange(6) for _ in range(n_profiles)]
     large = [random.randrange(1, 1 << random.randrange(1, bits + 30)) for _ in range(n_profiles)]
     stacks = [random.randrange(3) for _ in range(sum(counts))]
@@ -95,7 +97,7 @@ def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: 
             exact[stacks[row]][1] += factor * pair[1]
             row += 1
     sums = WeightedSums(large, [1000, 1])
-    sums.make_room(3, 2)
+    sums.resize(3, 2)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     for begin in range(0, n_profiles, 2):  # in chunks
         end = min(begin + 2, n_profiles)
@@ -113,7 +115,7 @@ def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: 
 def test_halves_go_to_the_even_number() -> None:
     values = np.array([[1], [3], [5], [7], [-1], [-3], [-5]])
     sums = WeightedSums([1 << (FACTOR_BITS - 1)], [1])
-    sums.make_room(7, 1)
+    sums.resize(7, 1)
     sums.add(Chunk(np.arange(7, dtype=np.int32), values, np.array([0, 7])))
     assert sums.take(np.arange(7)).ravel().tolist() == [1, 2, 2, 4, -1, -2, -2]
 

@@ -1,4 +1,4 @@
-"""Weights: what each profile counts in a merge, and that no stack is lost on the way."""
+"""Weights: how much each profile counts in a merge; no stack is lost by rounding."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 BY = [name for name in WEIGHTS if name != "sum"]
 
 
-class Told(NamedTuple):
-    """A profile in the making: how often each function was sampled, 10 ms each."""
+class ProfileSpec(NamedTuple):
+    """A profile to build: how often each function was sampled; each sample is 10 ms."""
 
     samples: dict[str, int]
     time_nanos: int = EPOCH
@@ -75,14 +75,14 @@ def collected(inputs: Iterable[bytes]) -> Collection:
 
 
 def cpu(
-    told: Sequence[Told], weighting: Weighting, labels: Sequence[Mapping[str, str]] = ()
+    specs: Sequence[ProfileSpec], weighting: Weighting, labels: Sequence[Mapping[str, str]] = ()
 ) -> dict[str, float]:
-    """The CPU time of each function in the merge."""
-    return cpu_of(collected(each.bytes() for each in told).merge(weighting=weighting, labels=labels))
+    """Return the CPU time of each function in the merge, in samples of 10 ms."""
+    return cpu_of(collected(each.bytes() for each in specs).merge(weighting=weighting, labels=labels))
 
 
 def cpu_of(merged: Profile) -> dict[str, float]:
-    """The CPU time of each function, in samples of 10 ms; its count has to say the same."""
+    """Return the CPU time of each function, in samples of 10 ms. Its count must agree."""
     read_again = profile_pb2.Profile.FromString(encode(merged))
     strings = [string.decode() for string in read_again.string_table]
     names = {function.id: strings[function.name] for function in read_again.function}
@@ -98,17 +98,21 @@ def cpu_of(merged: Profile) -> dict[str, float]:
 
 
 def test_each_second_counts_the_same() -> None:
-    told = [Told({"busy": 90}, seconds=10), Told({"idle": 5, "more": 5}, seconds=30)]
-    assert cpu(told, Weighting("duration")) == {"busy": 25, "idle": 37.5, "more": 37.5}
+    specs = [ProfileSpec({"busy": 90}, seconds=10), ProfileSpec({"idle": 5, "more": 5}, seconds=30)]
+    assert cpu(specs, Weighting("duration")) == {"busy": 25, "idle": 37.5, "more": 37.5}
 
 
-def test_a_profile_of_nothing_has_nothing_to_be_weighed() -> None:
-    told = [Told({"a": 10}, seconds=10), Told({}, seconds=1000, time_nanos=EPOCH + 1000 * DAY)]
+def test_a_profile_without_samples_does_not_matter() -> None:
+    specs = [ProfileSpec({"a": 10}, seconds=10), ProfileSpec({}, seconds=1000, time_nanos=EPOCH + 1000 * DAY)]
     for by in WEIGHTS:
-        assert cpu(told, Weighting(by, DAY)) == {"a": 10}
+        assert cpu(specs, Weighting(by, DAY)) == {"a": 10}
 
 
-VERSIONS = [Told({"one": 30}, build_id="1"), Told({"one": 50}, build_id="1"), Told({"two": 20}, build_id="2")]
+VERSIONS = [
+    ProfileSpec({"one": 30}, build_id="1"),
+    ProfileSpec({"one": 50}, build_id="1"),
+    ProfileSpec({"two": 20}, build_id="2"),
+]
 
 
 def test_each_version_counts_the_same() -> None:
@@ -116,9 +120,9 @@ def test_each_version_counts_the_same() -> None:
 
 
 def test_without_a_build_id_the_binary_is_the_version() -> None:
-    told = [Told({"one": 80}, binary="/bin/v1"), Told({"two": 20}, binary="/bin/v2")]
-    assert cpu(told, Weighting("version")) == {"one": 50, "two": 50}
-    same = [each._replace(binary="/bin/v1") for each in told]
+    specs = [ProfileSpec({"one": 80}, binary="/bin/v1"), ProfileSpec({"two": 20}, binary="/bin/v2")]
+    assert cpu(specs, Weighting("version")) == {"one": 50, "two": 50}
+    same = [each._replace(binary="/bin/v1") for each in specs]
     assert cpu(same, Weighting("version")) == {"one": 80, "two": 20}
 
 
@@ -127,70 +131,77 @@ def test_a_profile_that_names_no_instance_is_one() -> None:
 
 
 @pytest.mark.parametrize("key", ["instance", "version"])
-def test_a_label_of_the_samples_is_the_profiles(key: str) -> None:
-    told = [
-        Told({"one": 30, "other": 30}, labels=({key: "a", "region": "eu"},), build_id="1"),
-        Told({"one": 40}, labels=({key: "b"},), build_id="1"),
-        Told({"two": 60}, labels=({key: "b"},), build_id="2"),
+def test_a_label_of_the_samples_is_a_label_of_the_profile(key: str) -> None:
+    specs = [
+        ProfileSpec({"one": 30, "other": 30}, labels=({key: "a", "region": "eu"},), build_id="1"),
+        ProfileSpec({"one": 40}, labels=({key: "b"},), build_id="1"),
+        ProfileSpec({"two": 60}, labels=({key: "b"},), build_id="2"),
     ]
     expected = {"one": 40 + 32, "other": 40, "two": 48}
-    assert cpu(told, Weighting(key)) == expected
-    # Go labels no goroutine of its runtime; what is of two instances is of neither.
-    assert cpu([told[0]._replace(labels=({key: "a"}, {})), *told[1:]], Weighting(key)) == expected
-    both = told[0]._replace(labels=({key: "a"}, {key: "b"}))
-    assert cpu([both, *told[1:]], Weighting(key)) == expected
-    assert cpu([told[0]._replace(labels=({key: "b"}, {})), *told[1:]], Weighting(key)) == {
+    assert cpu(specs, Weighting(key)) == expected
+    # Samples of Go's runtime have no labels. A profile with two values of a label is
+    # in a group of its own.
+    assert cpu([specs[0]._replace(labels=({key: "a"}, {})), *specs[1:]], Weighting(key)) == expected
+    both = specs[0]._replace(labels=({key: "a"}, {key: "b"}))
+    assert cpu([both, *specs[1:]], Weighting(key)) == expected
+    assert cpu([specs[0]._replace(labels=({key: "b"}, {})), *specs[1:]], Weighting(key)) == {
         "one": 70,
         "other": 30,
         "two": 60,
     }
 
 
-def test_what_the_caller_says_comes_before_what_the_profile_says() -> None:
-    told = [each._replace(labels=({"version": "x"},)) for each in VERSIONS]
-    assert cpu(told, Weighting("version")) == {"one": 80, "two": 20}
+def test_given_labels_take_precedence_over_labels_of_samples() -> None:
+    specs = [each._replace(labels=({"version": "x"},)) for each in VERSIONS]
+    assert cpu(specs, Weighting("version")) == {"one": 80, "two": 20}
     given = [{"version": "1"}, {"version": "2", "instance": "i"}, {"version": "2"}]
-    assert cpu(told, Weighting("version"), given) == pytest.approx({"one": 50 + 250 / 7, "two": 100 / 7})
-    # Of the same profile twice, something else may be said each time.
+    assert cpu(specs, Weighting("version"), given) == pytest.approx({"one": 50 + 250 / 7, "two": 100 / 7})
+    # A profile that is merged twice may have other labels each time.
     twice = collected(each.bytes() for each in VERSIONS).merge(
         [0, 0, 2], Weighting("version"), [{"version": "1"}, {"version": "2"}, {"version": "2"}]
     )
     assert cpu_of(twice) == pytest.approx({"one": 40 + 24, "two": 16})
-    # Said of one alone, it is the same kind of label as that of the others' samples.
-    assert cpu(told, Weighting("version"), [{}, {}, {"version": "x"}]) == {"one": 80, "two": 20}
-    assert cpu(told, Weighting("version"), [{}, {}, {"version": "y"}]) == {"one": 50, "two": 50}
+    # A given label and a label of samples with the same value name the same group.
+    assert cpu(specs, Weighting("version"), [{}, {}, {"version": "x"}]) == {"one": 80, "two": 20}
+    assert cpu(specs, Weighting("version"), [{}, {}, {"version": "y"}]) == {"one": 50, "two": 50}
 
 
 def test_older_counts_less() -> None:
-    told = [Told({name: 10}, time_nanos=EPOCH - days * DAY) for name, days in (("a", 0), ("b", 7), ("c", 14))]
+    specs = [
+        ProfileSpec({name: 10}, time_nanos=EPOCH - days * DAY)
+        for name, days in (("a", 0), ("b", 7), ("c", 14))
+    ]
     expected = {"a": 120 / 7, "b": 60 / 7, "c": 30 / 7}
-    assert cpu(told, Weighting("sum", 7 * DAY)) == pytest.approx(expected, abs=1e-6)
-    # One without a time is as old as the oldest.
-    timeless = [*told[:2], told[2]._replace(time_nanos=0)]
+    assert cpu(specs, Weighting("sum", 7 * DAY)) == pytest.approx(expected, abs=1e-6)
+    # A profile without a time is as old as the oldest.
+    timeless = [*specs[:2], specs[2]._replace(time_nanos=0)]
     assert cpu(timeless, Weighting("sum", 7 * DAY)) == pytest.approx({"a": 15, "b": 7.5, "c": 7.5}, abs=1e-6)
-    all_timeless = [each._replace(time_nanos=0) for each in told]
+    all_timeless = [each._replace(time_nanos=0) for each in specs]
     assert cpu(all_timeless, Weighting("sum", 7 * DAY)) == {"a": 10, "b": 10, "c": 10}
 
 
 def test_a_half_life_goes_with_every_weight() -> None:
-    told = [Told({"old": 70}, EPOCH - DAY, build_id="1"), Told({"new": 20}, EPOCH, 20, build_id="2")]
-    assert cpu(told, Weighting("version", DAY)) == pytest.approx({"old": 30, "new": 60})
-    assert cpu(told, Weighting("instance", DAY)) == pytest.approx({"old": 30, "new": 60})
-    assert cpu(told, Weighting("duration", DAY)) == pytest.approx({"old": 18, "new": 72})
+    specs = [
+        ProfileSpec({"old": 70}, EPOCH - DAY, build_id="1"),
+        ProfileSpec({"new": 20}, EPOCH, 20, build_id="2"),
+    ]
+    assert cpu(specs, Weighting("version", DAY)) == pytest.approx({"old": 30, "new": 60})
+    assert cpu(specs, Weighting("instance", DAY)) == pytest.approx({"old": 30, "new": 60})
+    assert cpu(specs, Weighting("duration", DAY)) == pytest.approx({"old": 18, "new": 72})
 
 
 def test_sample_types_may_come_in_any_order() -> None:
-    told = [VERSIONS[0], VERSIONS[1]._replace(swapped=True), VERSIONS[2]._replace(swapped=True)]
-    for each in (told, told[::-1]):
+    specs = [VERSIONS[0], VERSIONS[1]._replace(swapped=True), VERSIONS[2]._replace(swapped=True)]
+    for each in (specs, specs[::-1]):
         assert cpu(each, Weighting("version")) == {"one": 50, "two": 50}
 
 
-def test_what_has_no_duration_is_refused_by_duration_alone() -> None:
+def test_only_the_weight_duration_needs_a_duration() -> None:
     for seconds in (0, -1):
-        told = [*VERSIONS, Told({"three": 1}, seconds=seconds)]
+        specs = [*VERSIONS, ProfileSpec({"three": 1}, seconds=seconds)]
         with pytest.raises(UnfitForWeight, match=r"^it has no duration to be weighed by$"):
-            cpu(told, Weighting("duration"))
-        cpu(told, Weighting("version"))
+            cpu(specs, Weighting("duration"))
+        cpu(specs, Weighting("version"))
 
 
 @pytest.mark.parametrize("by", BY)
@@ -223,9 +234,10 @@ def test_a_half_life_has_a_unit(text: str, seconds: int) -> None:
         "1234567d",
     ],
 )
-def test_what_is_no_half_life_is_named(text: str) -> None:
+def test_an_invalid_half_life_is_named(text: str) -> None:
     with pytest.raises(
-        WeightingInvalid, match="is no age: a number from 1 on, and s, m, h, d or w, as in 7d"
+        WeightingInvalid,
+        match="is not a half-life; write a number from 1 to 999999 and a unit, s, m, h, d or w, as in 7d",
     ):
         parse_half_life(text)
 
@@ -238,9 +250,9 @@ def test_sum_is_the_merge(profiles: Path) -> None:
 
 
 @pytest.mark.parametrize("by", BY)
-def test_equal_shares_are_the_merge_with_counts_in_thousandths(by: str) -> None:
-    told = [Told({"a": 3, str(number): 7}, build_id=str(number)) for number in range(9)]
-    collection = collected(each.bytes() for each in told)
+def test_equal_weights_give_the_merge_with_counts_in_thousandths(by: str) -> None:
+    specs = [ProfileSpec({"a": 3, str(number): 7}, build_id=str(number)) for number in range(9)]
+    collection = collected(each.bytes() for each in specs)
     plain, weighted = collection.merge(), collection.merge(weighting=Weighting(by))
     assert (weighted.samples.values == plain.samples.values * [1000, 1]).all()
     assert weighted.header == plain.header
@@ -265,8 +277,8 @@ def test_no_order_changes_a_byte_and_no_stack_is_lost(by: str, half_life: int, p
 
 
 @pytest.mark.parametrize("by", BY)
-def test_the_total_stays_and_every_group_has_its_part(by: str, profiles: Path) -> None:
-    """Programs have no stack in common, so that each one's part can be told from the merge."""
+def test_the_total_stays_and_every_group_has_its_share(by: str, profiles: Path) -> None:
+    """The programs have no stack in common, so that the merge shows how much each of them counts."""
     parts = [read(profiles, pattern) for pattern in ("etl-*", "lintd-*", "apisvc-v2-*")]
     merges = [collected(part).merge() for part in parts]
     collection = collected([each for part in parts for each in part])
@@ -302,9 +314,12 @@ def test_generated_profiles_keep_their_stacks_in_any_order(random: Random, by: s
         assert np.abs(decode(merged).samples.values.astype(object)).sum(axis=0).max(initial=0) < 1 << 61
 
 
-def test_totals_that_would_not_fit_become_smaller_together() -> None:
-    told = [Told({"huge": 900_000_000_000}, build_id="1"), Told({"small": 1, "tiny": 1}, build_id="2")]
-    times = cpu(told, Weighting("version"))
+def test_totals_that_would_overflow_are_scaled_down_together() -> None:
+    specs = [
+        ProfileSpec({"huge": 900_000_000_000}, build_id="1"),
+        ProfileSpec({"small": 1, "tiny": 1}, build_id="2"),
+    ]
+    times = cpu(specs, Weighting("version"))
     assert times["huge"] == pytest.approx(2 * times["small"]) == pytest.approx(2 * times["tiny"])
     assert sum(times.values()) * 10_000_000 == pytest.approx(1 << 59)
 
@@ -314,6 +329,6 @@ def test_pprof_reads_a_weighted_merge(by: str, profiles: Path, tmp_path: Path) -
     merged = collected(read(profiles, "apisvc-*")).merge(weighting=Weighting(by, 7 * DAY))
     for column, (name, unit) in enumerate((("samples", "count"), ("cpu", "nanoseconds"))):
         table = go_top(encode(merged), tmp_path, name, unit)
-        # A sample without a stack is nobody's.
+        # A sample without a stack belongs to no function.
         framed = np.diff(merged.samples.location_offsets) > 0
         assert sum(flat for flat, _ in table.values()) == merged.samples.values[framed, column].sum()

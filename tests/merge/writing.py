@@ -1,8 +1,8 @@
-"""What it costs to write outputs of one profile, whoever made it.
+"""Measuring what it costs to write the outputs of one profile.
 
-As a program, `writing.py FILE MOST_BYTES ROOM`, it takes the file in and writes each output within a budget;
-it may have ROOM bytes of memory more than it has by then. It prints what came of each: a process of its own,
-so that the peak of its memory is that output's.
+The program `writing.py FILE MOST_BYTES ROOM` reads the file and writes each output within a budget of
+MOST_BYTES, with at most ROOM bytes of memory more than it had after reading. It prints the outcome of each
+output. It is a process of its own, so that the peak memory is due to that output.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ WRITTEN, TOO_LARGE, UNFIT = "written", "too large", "unfit"
 
 
 class Writing(NamedTuple):
-    """`result` is WRITTEN, TOO_LARGE, UNFIT, or the name of an error that is none of ours; `words` are those
-    of the refusal, and `size` is the output's in bytes.
+    """The outcome: `result` is WRITTEN, TOO_LARGE, UNFIT or the name of another error, `words` its message.
 
-    `seconds` are of CPU, `memory` is in bytes: by how much the peak grew.
+    `size` is that of the output in bytes, `seconds` is CPU time, `memory` is the growth of the peak memory in
+    bytes.
     """
 
     result: str
@@ -36,7 +36,10 @@ class Writing(NamedTuple):
 
 
 def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str, Writing]:
-    """Writes all outputs of the bytes of a file; the folder is for the file."""
+    """Return what it costs to write each output of a file with these bytes, by the output's name.
+
+    The file is written into the folder.
+    """
     file = folder / "input"
     file.write_bytes(data)
     command = [sys.executable, __file__, str(file), str(most_bytes), str(room)]
@@ -46,7 +49,7 @@ def writings(data: bytes, folder: Path, most_bytes: int, room: int) -> dict[str,
 
 
 def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
-    """All kinds of outputs, by name: each writes one, and returns its size."""
+    """Return, by name, a function for each kind of output that writes it and returns its size."""
     from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView  # noqa: PLC0415
     from pprof_merge.analysis.grouping import GROUPINGS, file_of  # noqa: PLC0415
@@ -108,7 +111,7 @@ def _write(output: Callable[[], int]) -> Writing:
     from pprof_merge.heap import trim_heap  # noqa: PLC0415
 
     trim_heap()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, began, size, result, words = _memory("VmRSS"), time.process_time(), 0, WRITTEN, ""
     try:
         size = output()

@@ -1,8 +1,8 @@
-"""Made-up profiles that cover what pprof allows, each choice taken from a `random.Random`.
+"""Random profiles that cover everything that pprof allows. Every choice comes from a `random.Random`.
 
-A `World` holds what the profiles of one list share (binaries, functions, lines, labels), so that they
-meet in a merge; the profiles differ in ids, in where the binaries lie, and in the form they are
-written in. With hypothesis's `randoms()` as the source, a failing list shrinks.
+A `World` holds what the profiles of one list share (binaries, functions, lines, labels), so that they have
+stacks in common. The profiles differ in their ids, the addresses of their binaries, and the layout in which
+they are written. With hypothesis's `randoms()` as the source, a failing list shrinks.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ PAGE = 0x1000
 
 
 def seeded(seed: int) -> Random:
-    """Choices that are the same in every run, so that a failure comes back."""
-    return Random(seed)  # noqa: S311 - nothing secret hangs on them
+    """Return a source of choices that are the same in every run, so that failures can be repeated."""
+    return Random(seed)  # noqa: S311 - no secret depends on them
 
 
 @dataclass
 class Names:
-    """A string table in the making; `doubled` writes some strings twice, `empties` the empty one too."""
+    """A string table to build: calling it with a string adds the string and returns its index.
+
+    With `doubled`, some strings are there twice; with `empties`, the empty string too.
+    """
 
     random: Random
     doubled: bool
@@ -59,7 +62,7 @@ class Names:
 
 
 class World:
-    """What a list of profiles is about, and the rare things that it has."""
+    """What the profiles of one list have in common, and which rare features they use."""
 
     def __init__(self, random: Random, *, empty_strings: bool = False) -> None:
         self.random = random
@@ -86,7 +89,7 @@ class World:
         self.lines = [(random.randrange(len(self.functions)), self._line()) for _ in range(5)]
 
     def profile(self) -> bytes:
-        """One profile of this world, in one of the forms that the wire allows."""
+        """Return a profile of this world, in one of the layouts that the wire format allows."""
         random = self.random
         names = Names(random, self.doubled_strings, self.empty_strings)
         profile = Profile()
@@ -185,11 +188,12 @@ class World:
             location.mapping_id = mapping.id
             location.address = (location.address + mapping.memory_start) % (1 << 64)
         elif random.randrange(4) == 0:
-            location.mapping_id = 77  # a mapping that isn't there is none
+            location.mapping_id = 77  # an unknown mapping is the same as none
         location.is_folded = self.folded and self._often()
         for _ in range(random.randrange(3)):
             row, line = random.choice(self.lines)
-            # Columns hang on the line here: see test_columns for what happens where they don't.
+            # Columns depend on the line here. For others see
+            # test_the_largest_columns_of_inlined_lines_are_kept.
             column = line % 3 if self.columns else 0
             location.line.append(Line(function_id=profile.function[row].id, line=line, column=column))
         if self.columns and location.line:
@@ -218,24 +222,24 @@ class World:
 
 
 class Form:
-    """A way to write messages: what protobuf leaves to the writer is drawn once for a profile."""
+    """A layout of messages: the choices that protobuf leaves to the writer, made once for a profile."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.packed = random.choice([0, 1, 3, 1000])  # from how many numbers on
-        self.zeros = random.randrange(4) == 0  # whether numbers that are 0 are written
-        self.unknown = random.randrange(4) == 0  # whether fields of another schema are among them
+        self.packed = random.choice([0, 1, 3, 1000])  # pack repeated fields with at least so many numbers
+        self.zeros = random.randrange(4) == 0  # write fields that are 0
+        self.unknown = random.randrange(4) == 0  # add fields that the schema lacks
         self.order = random.choice(["ascending", "descending", "shuffled"])
 
     def write(self, message: Message) -> bytes:
-        """The bytes of the message; of a repeated field, all entries stay in order."""
+        """Return the bytes of the message. The entries of a repeated field stay in order."""
         fields = cast("list[FieldDescriptor]", list(message.DESCRIPTOR.fields))
         fields.sort(key=attrgetter("number"), reverse=self.order == "descending")
         pieces = [piece for of in fields for piece in self._field(of, getattr(message, of.name))]
         if self.unknown:
             pieces += [(99, wire.number(99, 1)), (100, wire.record(100, b"x")), (101, b"\xad\x06abcd")]
         if self.order == "shuffled":
-            # Shuffle which field comes when, then deal out each field's pieces in their own order.
+            # Shuffle the field numbers, and then put each field's pieces, in order, where its number is.
             numbers = [number for number, _ in pieces]
             self.random.shuffle(numbers)
             left = {number: iter([body for of, body in pieces if of == number]) for number in numbers}
@@ -243,7 +247,7 @@ class Form:
         return b"".join(body for _, body in pieces)
 
     def _field(self, of: FieldDescriptor, value: object) -> list[tuple[int, bytes]]:
-        """The pieces that write one field, each with the field's number."""
+        """Return the encoded pieces of one field, each with the field's number."""
         number = of.number
         if not of.is_repeated and of.type != FieldDescriptor.TYPE_MESSAGE:
             pieces = [wire.number(number, cast("int", value))] if value or self.zeros else []

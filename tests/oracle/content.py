@@ -1,4 +1,4 @@
-"""What a profile says, free of ids, orders and string indexes, so that two can be told apart in words."""
+"""The content of a profile, independent of ids, orders and string indexes, to compare two profiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = tuple[int, ...]
 
 
 class Binary(NamedTuple):
-    """What is mapped, and where."""
+    """A mapping: the file, and where it is in memory."""
 
     filename: bytes
     build_id: bytes
@@ -26,7 +26,7 @@ class Binary(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One source line of a location."""
+    """A source line of a location."""
 
     function: bytes
     system_name: bytes
@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One location: its address in the process, and in the binary."""
+    """A location: its address in the process, its address in the binary, and its lines."""
 
     binary: Binary | None
     address: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """One label: `text`, or where that is None, `number` in `unit`."""
+    """A label: its `text`, or if that is None, `number` in `unit`."""
 
     key: bytes
     text: bytes | None
@@ -56,7 +56,7 @@ class Tag(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What tells a sample from another: where it was taken, the leaf first, and its labels."""
+    """What identifies a sample in a merge: the locations of its stack, the leaf first, and its labels."""
 
     places: tuple[Place, ...]
     tags: tuple[Tag, ...]
@@ -64,18 +64,18 @@ class Stack(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """`samples` maps each stack to the values of its samples; a merge has one sample a stack."""
+    """A header, and the values of the samples of each stack. A merge has one sample for each stack."""
 
     header: dict[str, object]
     samples: dict[Stack, list[Values]]
 
     def total(self) -> Values:
-        """The sum of all samples, one number a sample type."""
+        """Return the sum of all samples' values, one number for each sample type."""
         rows = [values for rows in self.samples.values() for values in rows]
         return tuple(map(sum, zip(*rows, strict=True)))
 
     def sums(self) -> dict[tuple[object, ...], Values]:
-        """Stacks without their absolute addresses, which are those of the first profile that is merged."""
+        """Return the sums of stacks without absolute addresses, which a merge has from its first profile."""
         summed: dict[tuple[object, ...], Values] = {}
         for stack, rows in self.samples.items():
             places = tuple(place._replace(binary=None, address=0) for place in stack.places)
@@ -87,7 +87,7 @@ class Content:
 
 
 def content(protobuf: bytes) -> Content:
-    """Of a consistent profile in bare protobuf."""
+    """Return the content of a valid profile, given as bare protobuf."""
     profile = Profile.FromString(protobuf)
     strings = profile.string_table
 
@@ -111,8 +111,8 @@ def content(protobuf: bytes) -> Content:
     places = _places(profile, mappings)
     samples: dict[Stack, list[Values]] = {}
     for sample in profile.sample:
-        # A label with neither string nor number nor unit is none, to every reader; and of the order of
-        # labels, only that of one key's values means something.
+        # A label without string, number and unit counts as none. The order of labels matters only among those
+        # with one key.
         labels = (label for label in sample.label if label.str or label.num or label.num_unit)
         tags = sorted((_tag(label, strings) for label in labels), key=lambda tag: (tag.key, tag.text is None))
         stack = Stack(tuple(places[of] for of in sample.location_id), tuple(tags))
@@ -121,7 +121,7 @@ def content(protobuf: bytes) -> Content:
 
 
 def difference(ours: Content, theirs: Content) -> str:
-    """In words, two examples a kind; empty if there is none."""
+    """Return the differences in words, with two examples of each kind; empty if there is none."""
     lines = [
         f"{name}: {ours.header[name]!r} instead of {theirs.header[name]!r}"
         for name in ours.header

@@ -1,7 +1,7 @@
-"""Profiles with flaws: bytes changed anywhere, or fields changed as someone would who knows the schema.
+"""Mutations of profiles: bytes changed anywhere, or fields changed with knowledge of the schema.
 
-Flawed bytes are mostly refused at once. Flawed fields keep all lengths right, so that what is wrong, or
-merely odd, is deep inside.
+Most profiles with changed bytes are refused at once. Changed fields keep all lengths correct, so that the
+flaw is deep inside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 from tests.oracle import wire
 
-# Which fields are messages, by their numbers; other fields are numbers, strings, or numbers packed.
+# The fields that are messages, by number. Other fields are numbers, strings or packed numbers.
 Schema = dict[int, "Schema"]
 PROFILE: Schema = {1: {}, 2: {3: {}}, 3: {}, 4: {4: {}}, 5: {}, 11: {}}
 
@@ -32,20 +32,20 @@ _WIRE_TYPES = (wire.VARINT, wire.FIXED64, wire.BYTES, wire.GROUP_START, wire.GRO
 
 @dataclass
 class Field:
-    """`body` is a message's fields, or the bytes as they lie there (a string's without its length)."""
+    """A field: `body` is the fields of a message, or else the encoded value without its length."""
 
     number: int
     wire_type: int
     body: bytes | list[Field]
 
     def copy(self) -> Field:
-        """Another one of the same content."""
+        """Return a copy of the field and of all fields in it."""
         body = self.body if isinstance(self.body, bytes) else [field.copy() for field in self.body]
         return Field(self.number, self.wire_type, body)
 
 
 def read(message: bytes, schema: Schema = PROFILE) -> list[Field]:
-    """The fields of a message without flaws."""
+    """Return the fields of a valid message."""
     fields = []
     position = 0
     while position < len(message):
@@ -67,12 +67,12 @@ def read(message: bytes, schema: Schema = PROFILE) -> list[Field]:
 
 
 def write(fields: list[Field]) -> bytes:
-    """The message that has these fields."""
+    """Return the bytes of a message with these fields."""
     return b"".join(map(_written, fields))
 
 
 def mutate_fields(random: Random, profile: bytes) -> bytes:
-    """The profile, which has no flaws yet, with one to three fields changed."""
+    """Return the profile, which must be valid, with one to three fields changed."""
     fields = read(profile)
     for _ in range(1 + random.randrange(3)):
         message = _any_message(random, fields)
@@ -82,7 +82,7 @@ def mutate_fields(random: Random, profile: bytes) -> bytes:
 
 
 def mutate_bytes(random: Random, profile: bytes) -> bytes:
-    """The profile with one to three flaws: bytes changed, left out, repeated, put in; or cut short."""
+    """Return the profile with one to three changes: bytes changed, removed, repeated, added, or cut off."""
     mutant = bytearray(profile)
     for _ in range(1 + random.randrange(3)):
         at = random.randrange(len(mutant) + 1)
@@ -111,7 +111,7 @@ def _written(field: Field) -> bytes:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """The number there, and where the next byte is."""
+    """Return the varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = message[position]
@@ -122,7 +122,7 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def _any_message(random: Random, fields: list[Field]) -> list[Field]:
-    """The profile itself, or a message in it, or in that one."""
+    """Return the profile, a message in it, or a message in that one."""
     message = fields
     while random.randrange(3):
         inner = [field.body for field in message if isinstance(field.body, list)]
@@ -146,7 +146,7 @@ def _move(random: Random, message: list[Field], _: list[Field]) -> None:
 
 
 def _graft(random: Random, message: list[Field], profile: list[Field]) -> None:
-    """A field of another message, or of another kind of message."""
+    """Insert a field of another message, perhaps of another kind."""
     if other := _any_message(random, profile):
         message.insert(random.randrange(len(message) + 1), random.choice(other).copy())
 
@@ -167,14 +167,14 @@ def _retype(random: Random, message: list[Field], _: list[Field]) -> None:
 
 
 def _change_number(random: Random, message: list[Field], _: list[Field]) -> None:
-    """Mostly an id, an index, or a value."""
+    """Replace a number, mostly an id, an index or a value."""
     numbers = [field for field in message if field.wire_type == wire.VARINT]
     if numbers:
         random.choice(numbers).body = wire.varint(random.choice(_INTERESTING_NUMBERS))
 
 
 def _change_length_of_number(random: Random, message: list[Field], _: list[Field]) -> None:
-    """A varint longer than it need be, and at times longer than it may be."""
+    """Make a varint longer than necessary, sometimes longer than allowed."""
     numbers = [field for field in message if field.wire_type == wire.VARINT and field.body]
     if not numbers:
         return
@@ -185,7 +185,7 @@ def _change_length_of_number(random: Random, message: list[Field], _: list[Field
 
 
 def _change_run(random: Random, message: list[Field], _: list[Field]) -> None:
-    """Packed numbers: others, one more, in two runs, or one by one."""
+    """Change packed numbers: add one, cut them, split them in two fields, or write each as a field."""
     runs = [
         at
         for at, field in enumerate(message)

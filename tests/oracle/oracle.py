@@ -1,4 +1,4 @@
-"""Go's verdict on profiles: google/pprof's own package, as the Go toolchain carries it, in a process."""
+"""The oracle: a Go program around google/pprof's package, which is part of the Go toolchain."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ VENDORED = "src/cmd/vendor/github.com/google/pprof/profile"
 
 
 class RefusalError(Exception):
-    """Go doesn't take the profiles; its words."""
+    """Go refuses the profiles; the message is Go's."""
 
 
 def go_environment() -> dict[str, str]:
-    """Of this process, with Go kept to the toolchain at hand and off the network."""
+    """Return this process's environment, with settings that keep Go offline and on this toolchain."""
     offline = {
         "GOTOOLCHAIN": "local",
         "GOPROXY": "off",
@@ -36,14 +36,14 @@ def go_environment() -> dict[str, str]:
 
 
 def go_root() -> Path:
-    """The folder of the Go toolchain."""
+    """Return the folder of the Go toolchain."""
     command = [GO, "env", "GOROOT"]
     found = subprocess.run(command, env=go_environment(), check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())
 
 
 def build(folder: Path, source: Path = SOURCE) -> Path:
-    """Builds a program that uses google/pprof's package in `folder`, which is empty, and returns it."""
+    """Build a program that uses google/pprof's package in `folder`, which is empty; return its path."""
     shutil.copytree(go_root() / VENDORED, folder / "profile")
     shutil.copy(source, folder)
     (folder / "go.mod").write_text("module oracle\n")
@@ -53,14 +53,14 @@ def build(folder: Path, source: Path = SOURCE) -> Path:
 
 
 class Oracle:
-    """Asks the program; one question at a time."""
+    """A client of the program; it asks one question at a time."""
 
     def __init__(self, questions: IO[bytes], answers: IO[bytes]) -> None:
         self._questions = questions
         self._answers = answers
 
     def refusal(self, profile: bytes) -> str:
-        """Why Go refuses the profile; empty if it is accepted."""
+        """Return why Go refuses the profile; empty if Go accepts it."""
         try:
             self._ask(b"p", [profile])
         except RefusalError as refusal:
@@ -68,11 +68,11 @@ class Oracle:
         return ""
 
     def merge(self, profiles: list[bytes]) -> bytes:
-        """Go's merge in the order given, as bare protobuf."""
+        """Return Go's merge of the profiles in this order, as bare protobuf. Raises RefusalError."""
         return self._ask(b"m", profiles)
 
     def rewrite(self, profile: bytes) -> bytes:
-        """What Go writes, as bare protobuf, of what it read."""
+        """Return what Go writes after reading the profile, as bare protobuf. Raises RefusalError."""
         return self._ask(b"w", [profile])
 
     def _ask(self, operation: bytes, profiles: list[bytes]) -> bytes:
@@ -90,7 +90,7 @@ class Oracle:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Oracle]:
-    """The oracle, built in `folder`, for as long as the block lasts."""
+    """Build the oracle in `folder`, and yield it; it ends with the block."""
     with subprocess.Popen([build(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Oracle(cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout))
         cast("IO[bytes]", process.stdin).close()

@@ -1,4 +1,4 @@
-"""What Go's compiler takes from a profile, in the words of `go tool preprofile`, which runs the same code."""
+"""What Go's compiler reads from a profile, by `go tool preprofile`, which runs the same code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _program() -> str:
 
 
 def preprofile(profile: bytes, folder: Path) -> bytes:
-    """Every call edge with its weight, the heaviest first. Raises RefusalError where a build would fail."""
+    """Return call edges with their weights, the heaviest first. Raises RefusalError if a build would fail."""
     given, made = folder / "given.pgo", folder / "made.preprofile"
     given.write_bytes(profile)
     finished = subprocess.run(

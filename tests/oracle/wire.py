@@ -1,4 +1,4 @@
-"""The protobuf wire format by hand: what protobuf's own writer can't be made to write."""
+"""The protobuf wire format written by hand, for messages that protobuf's own writer can't write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ VARINT, FIXED64, BYTES, GROUP_START, GROUP_END, FIXED32 = range(6)
 
 
 def varint(number: int) -> bytes:
-    """A number of 64 bits, negative ones as their two's complement."""
+    """Return a number of 64 bits as a varint; negative numbers are in two's complement."""
     number &= (1 << 64) - 1
     encoded = bytearray()
     while number > 0x7F:
@@ -17,21 +17,21 @@ def varint(number: int) -> bytes:
 
 
 def tag(field: int, wire_type: int) -> bytes:
-    """What stands before a field's value."""
+    """Return the tag of a field."""
     return varint(field << 3 | wire_type)
 
 
 def number(field: int, value: int) -> bytes:
-    """A field that is a number."""
+    """Return a field that is a number."""
     return tag(field, VARINT) + varint(value)
 
 
 def record(field: int, *parts: bytes) -> bytes:
-    """A field that is a message (its fields are `parts`), a string, or numbers packed."""
+    """Return a field that is a message with the fields `parts`, a string, or packed numbers."""
     body = b"".join(parts)
     return tag(field, BYTES) + varint(len(body)) + body
 
 
 def packed(field: int, *values: int) -> bytes:
-    """A field of many numbers, packed."""
+    """Return a field of packed numbers."""
     return record(field, *map(varint, values))

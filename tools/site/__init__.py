@@ -1,1 +1,1 @@
-"""The documentation as a site: Sphinx's configuration and extension, and pages made from the code."""
+"""The documentation site: Sphinx's configuration, an extension, and reference pages made from the code."""

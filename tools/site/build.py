@@ -1,4 +1,4 @@
-"""Builds the site: `python -m tools.site.build OUT`. Whatever Sphinx warns of, as a dead link, fails it."""
+"""Build the site: `python -m tools.site.build OUT`. Any warning of Sphinx, such as a dead link, fails it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCS = HERE.parents[1] / "docs"
 
 
 def build(out: Path, docs: Path = DOCS) -> int:
-    """The exit status: 0, or 1 with what is wrong on standard error."""
+    """Build the site in a folder. Return the exit status: 0, or 1 with the warnings on standard error."""
     strict = ["-W", "--keep-going", "-n"]
     anew = ["-E", "-d", str(out / ".doctrees")]
     return main(["-q", "-b", "html", *strict, *anew, "-c", str(HERE), str(docs), str(out)])

@@ -1,7 +1,7 @@
-"""A Sphinx extension: links from a page to files of the repository lead to pages of the site that show them.
+"""A Sphinx extension: a link from a page to a file of the repository leads to a page that shows the file.
 
-A link to a folder leads to a page with all its files. What isn't in the repository is left to MyST, which
-warns of it; and a warning fails the build.
+A link to a folder leads to a page with all its files. A link to something else is left to MyST, whose warning
+fails the build.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Page = tuple[str, dict[str, Any], str]
 
 
 class Files:
-    """What pages link to, by path from the root; filled as pages are read, and shown after the last."""
+    """The files that pages link to, by path from the root; collected while Sphinx reads the pages."""
 
     def __init__(self) -> None:
         self._linked: dict[str, list[Path]] = {}
 
     def link(self, app: Sphinx, page: nodes.document) -> None:
-        """Turns the links of a page that has been read."""
+        """Change the links of a page that Sphinx has read."""
         unknown = filter(_is_path, page.findall(addnodes.pending_xref))
         for node in [*unknown, *page.findall(addnodes.download_reference)]:
             target = _target(node, Path(app.srcdir), app.env.docname)
@@ -44,14 +44,14 @@ class Files:
                 node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
 
     def pages(self, _app: Sphinx) -> Iterator[Page]:
-        """A page for each."""
+        """Yield a page for each linked path."""
         for path, files in self._linked.items():
             body = "".join(_shown(file, with_name=len(files) > 1) for file in files)
             yield _page_of(path), {"title": path, "body": f"<h1>{html.escape(path)}</h1>{body}"}, "page.html"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Sphinx's way in. What is linked is known after all pages were read, so each build reads all (-E)."""
+    """Connect to Sphinx. The links are known only after all pages are read, so each build reads all (-E)."""
     files = Files()
     app.connect("doctree-read", files.link, priority=400)  # before Sphinx copies them as downloads
     app.connect("html-collect-pages", files.pages)
@@ -59,13 +59,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _is_path(link: addnodes.pending_xref) -> bool:
-    """Whether it may be to a folder, or to a page that isn't one of the site's, which MyST doesn't know."""
+    """Return whether a link may lead to a folder or to a page outside the site, which MyST doesn't know."""
     is_known = link["refdomain"] == "doc" and not link["reftarget"].startswith("/")
     return link["reftype"] == "myst" and not is_known and "/" in link["reftarget"]  # an anchor has none
 
 
 def _target(link: nodes.Element, pages: Path, page: str) -> Path:
-    """What a link of a page leads to. MyST names a page from the root of all, and without its ending."""
+    """Return the target of a link of a page. MyST names a page by its path from docs/, without a suffix."""
     if link.get("refdomain") == "doc":
         return Path(os.path.normpath(pages / f"{link['reftarget']}.md"))
     return Path(os.path.normpath((pages / page).parent / link["reftarget"]))
@@ -76,7 +76,7 @@ def _page_of(path: str) -> str:
 
 
 def _tracked(target: Path) -> list[Path]:
-    """Of a file itself, of a folder all that is in it: what git knows, or is about to."""
+    """Return the file, or all files in a folder, that git tracks or doesn't ignore."""
     if not target.is_relative_to(ROOT) or not target.exists():
         return []
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", str(target)]

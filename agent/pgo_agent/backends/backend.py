@@ -1,4 +1,4 @@
-"""The seam to what samples processes: bcc, perf or bpftrace."""
+"""Define what every profiler of native processes implements: `Backend`, with its `SamplingRequest`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
-from pgo_agent.native.recording import Recording
+from pgo_agent.native import Recording
 
-LONGEST_NAME = 15  # what the kernel keeps of it
+LONGEST_NAME = 15  # bytes that the kernel keeps of a process name
 NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The processes with one of these names, each thread `frequency` times in a second of CPU time.
+class SamplingRequest:
+    """The names of the processes to sample, and the samples per second of CPU time of each thread.
 
-    A process has the name that the kernel gives its main thread: that of its executable, cut to 15 bytes.
-    Raises ValueError if that can't be.
+    The name of a process is the kernel's name for its main thread: the name of its executable, cut to 15
+    bytes. Raises ValueError if no process can have one of the names, or `frequency` isn't 1 to 1000.
     """
 
     names: tuple[str, ...]
@@ -40,23 +40,23 @@ class Wanted:
 
     @property
     def period(self) -> int:
-        """The CPU time between two samples of a thread (ns)."""
+        """Return the CPU time between two samples of a thread (ns)."""
         return NS // self.frequency
 
 
 class Backend(Protocol):
-    """A profiler that is installed on this machine, or isn't."""
+    """A profiler program, which may or may not work on this machine."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return the profiler's name, as `--profiler` takes it."""
 
-    def record(self, wanted: Wanted, duration: float, until: Event) -> Recording:
-        """What was sampled in `duration` seconds, or until `until` is set.
+    def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
+        """Sample for `duration` seconds, or until `until` is set, and return the recording.
 
-        Blocks for as long, and some seconds to start and to end. No process of its own is left when it
-        returns. Raises ToolFailed, NotReadable.
+        Blocks for that time, plus some seconds to start and to end. When it returns, the profiler's process
+        has ended. Raises ToolFailed or NotReadable.
         """
 
     def obstacles(self) -> list[str]:
-        """What keeps it from working here, each with the fix, as far as that shows without a try."""
+        """Return what keeps the profiler from working here, each with its fix, without trying to run it."""

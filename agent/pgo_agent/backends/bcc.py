@@ -1,4 +1,4 @@
-"""Samples by bcc: a program of ours, bcc_program, run by the Python that bcc is installed in."""
+"""Sample with bcc: run bcc_program.py with the Python that has bcc, and read what it prints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from pgo_agent.backends.backend import Wanted
-from pgo_agent.backends.child import Child
-from pgo_agent.native.layouts import Layouts
-from pgo_agent.native.recording import Recording, Stack
+from pgo_agent.backends.backend import SamplingRequest
+from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.native import MemoryMaps, Recording, Stack
 
 _log = logging.getLogger(__name__)
 _PROGRAM = Path(__file__).with_name("bcc_program.py")
@@ -24,27 +23,33 @@ _PROGRAM = Path(__file__).with_name("bcc_program.py")
 
 @dataclass(frozen=True, slots=True)
 class Bcc:
-    """`program` is the Python that has bcc's module: that of the distribution."""
+    """The bcc backend; `program` is a Python that has the module bcc, by default the distribution's."""
 
     program: str = "/usr/bin/python3"
     name: str = "bcc"
 
-    def record(self, wanted: Wanted, duration: float, until: Event) -> Recording:
-        """See Backend."""
-        heard = _Heard()
-        command: tuple[str | Path, ...] = (self.program, "-I", _PROGRAM, str(wanted.frequency), *wanted.names)
-        with Child(self.name, command, heard.hear) as child:
-            began, lasted = child.run(duration, until, before_end=heard.layouts.look_again)
-        samples = ((stack, count, count * wanted.period) for stack, count in heard.stacks())
-        return Recording.of(began, lasted, wanted.period, samples)
+    def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
+        """Sample as `Backend` documents."""
+        output = _Output()
+        command: tuple[str | Path, ...] = (
+            self.program,
+            "-I",
+            _PROGRAM,
+            str(request.frequency),
+            *request.names,
+        )
+        with ProfilerProcess(self.name, command, output.add_line) as process:
+            began, lasted = process.run(duration, until, before_end=output.maps.read_again)
+        samples = ((stack, count, count * request.period) for stack, count in output.stacks())
+        return Recording.from_samples(began, lasted, request.period, samples)
 
     def obstacles(self) -> list[str]:
-        """See Backend."""
+        """Return the obstacles, as `Backend` documents."""
         found = []
         if not _has_bcc(self.program):
             found.append(f"{self.program} has no module bcc: apt-get install python3-bpfcc")
         if os.geteuid():
-            found.append("it has to run as root")
+            found.append("it works only as root")
         release = platform.release()
         missing = [
             str(folder)
@@ -54,12 +59,12 @@ class Bcc:
         if missing:
             found.append(
                 f"the headers of kernel {release} are missing: apt-get install linux-headers-{release}, "
-                f"or link {' and '.join(missing)} to those of a kernel close to it"
+                f"or link {' and '.join(missing)} to the headers of a similar kernel"
             )
         return found
 
 
-class _Counted(NamedTuple):
+class _StackCount(NamedTuple):
     pid: int
     thread: int
     comm: str
@@ -68,34 +73,32 @@ class _Counted(NamedTuple):
     user: list[int]
 
 
-class _Heard:
-    """What the program prints: a JSON list a line, whose first item says what it is about."""
+class _Output:
+    """The output of bcc_program.py: a JSON list on each line, its kind first."""
 
     def __init__(self) -> None:
-        self.layouts = Layouts()
-        self._stacks: list[_Counted] = []
+        self.maps = MemoryMaps()
+        self._counts: list[_StackCount] = []
 
-    def hear(self, line: bytes) -> None:
-        about, *said = json.loads(line)
-        if about == "process":
-            self.layouts.look(*said)
-        elif about == "stack":
-            self._stacks.append(_Counted(*said))
+    def add_line(self, line: bytes) -> None:
+        kind, *fields = json.loads(line)
+        if kind == "process":
+            self.maps.read(*fields)
+        elif kind == "stack":
+            self._counts.append(_StackCount(*fields))
         else:
-            _log.warning("bcc lost %d samples", *said)
+            _log.warning("bcc lost %d samples", *fields)
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
-        """Each stack, and how often it was seen."""
-        for of in self._stacks:
-            yield (
-                Stack(of.comm, of.pid, of.thread, self.layouts.frames(of.pid, of.kernel, of.user)),
-                of.samples,
-            )
+        """Yield each stack with its number of samples."""
+        for seen in self._counts:
+            frames = self.maps.frames(seen.pid, seen.kernel, seen.user)
+            yield Stack(seen.comm, seen.pid, seen.thread, frames), seen.samples
 
 
 def _has_bcc(python: str) -> bool:
     try:
-        done = subprocess.run(  # noqa: S603 - no shell; the operator says which programs there are
+        done = subprocess.run(  # noqa: S603 - no shell; the program is the operator's choice
             [python, "-I", "-c", "import importlib.util as u; raise SystemExit(u.find_spec('bcc') is None)"],
             capture_output=True,
             check=False,

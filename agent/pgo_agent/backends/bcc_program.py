@@ -1,8 +1,11 @@
-"""Run by the Python that has bcc, apart from the agent: `bcc_program.py FREQUENCY NAME...`.
+"""Sample processes with bcc until SIGINT: `bcc_program.py FREQUENCY NAME...`.
 
-Samples the processes of these names until SIGINT. Prints "started"; a line ["process", pid] for each
-process when it is first seen; and at the end, for each stack, ["stack", pid, thread, comm, count, the
-addresses in the kernel, those in the process], both from the leaf on.
+The agent starts this as a program of its own, with the Python that has bcc. It prints JSON lists, one a line:
+
+    ["started"]                                                once sampling has begun
+    ["process", pid]                                           when a process is first sampled
+    ["stack", pid, thread, comm, count, [kernel], [user]]      at the end; addresses, leaf first
+    ["lost", count]                                            at the end, if samples were lost
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ from collections import Counter
 from pathlib import Path
 from threading import Event
 
-from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # the distribution's Python has it
+from bcc import BPF, PerfSWConfig, PerfType  # type: ignore[import-not-found] # only the distribution's Python has it
 
 _DEPTH = 127  # the kernel's own bound, kernel.perf_event_max_stack
 _DRAIN_SECONDS = 0.1
 
-# A stack a sample, in a ring that is emptied ten times a second and wakes nobody up: tables of stacks, as
-# bcc's own tools have, lose those whose hashes collide. A thread beside the main one may have any name, so
-# what its process is called is looked up outside the kernel.
+# Each sample carries its whole stack, in a ring buffer that is emptied ten times a second without wake-ups.
+# Stack tables in the kernel, as bcc's own tools use, lose stacks whose hashes collide. A thread other than
+# the main one can have any name, so the name of its process is looked up outside the kernel.
 _TEXT = """
 #include <uapi/linux/ptrace.h>
 #include <uapi/linux/bpf_perf_event.h>
@@ -74,7 +77,7 @@ class _Sample(ctypes.Structure):
 
 
 class _Counts:
-    """How often each stack was seen."""
+    """How often each stack was sampled, for processes with the wanted names."""
 
     def __init__(self, names: frozenset[bytes]) -> None:
         self._names = names
@@ -91,33 +94,33 @@ class _Counts:
             return
         if process not in self._processes:
             self._processes.add(process)
-            _say("process", process)
+            _print_list("process", process)
         kernel = bytes(sample.kernel)[: max(0, sample.kernel_bytes)]
         user = bytes(sample.user)[: max(0, sample.user_bytes)]
         self._stacks[process, sample.thread, sample.comm, kernel, user] += 1
 
     def forget_names(self) -> None:
-        """A process may be another program by now."""
+        """Forget which processes have a wanted name: a process may run another program by now."""
         self._wanted.clear()
 
-    def say(self) -> None:
+    def print_stacks(self) -> None:
         for (process, thread, comm, kernel, user), count in self._stacks.items():
             addresses = ([*memoryview(stack).cast("Q")] for stack in (kernel, user))
-            _say("stack", process, thread, comm.decode(errors="surrogateescape"), count, *addresses)
+            _print_list("stack", process, thread, comm.decode(errors="surrogateescape"), count, *addresses)
 
     def _is_wanted(self, process: int, comm: bytes) -> bool:
         try:
             return Path(f"/proc/{process}/comm").read_bytes().rstrip(b"\n") in self._names
-        except OSError:  # it has ended; of its threads, only this one is known
+        except OSError:  # the process has ended; only the name of this thread is known
             return comm in self._names
 
 
-def _say(*what: object) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201 - what it is for
+def _print_list(*items: object) -> None:
+    print(json.dumps(items), flush=True)  # noqa: T201 - printing is this program's interface
 
 
 def _condition(name: bytes) -> str:
-    """C for: the thread has this name."""
+    """Return a C expression that is true if the thread has this name."""
     halves = name.ljust(16, b"\0")
     return " && ".join(
         f"comm[{half}] == {int.from_bytes(halves[8 * half : 8 * half + 8], sys.byteorder)}ULL"
@@ -126,7 +129,7 @@ def _condition(name: bytes) -> str:
 
 
 def main() -> None:
-    """Runs it."""
+    """Sample until SIGINT, then print the stacks."""
     stopped = Event()
     signal.signal(signal.SIGINT, lambda *_: stopped.set())
     frequency, names = int(sys.argv[1]), [name.encode(errors="surrogateescape") for name in sys.argv[2:]]
@@ -140,16 +143,16 @@ def main() -> None:
         fn_name="on_sample",
         sample_freq=frequency,
     )
-    _say("started")
+    _print_list("started")
     while not stopped.wait(_DRAIN_SECONDS):
         bpf.ring_buffer_consume()
         counts.forget_names()
     bpf.detach_perf_event(ev_type=PerfType.SOFTWARE, ev_config=PerfSWConfig.CPU_CLOCK)
     bpf.ring_buffer_consume()
-    counts.say()
+    counts.print_stacks()
     lost = bpf["lost"][0].value
     if lost:
-        _say("lost", lost)
+        _print_list("lost", lost)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Samples by bpftrace, which needs no kernel headers: the kernel describes itself (BTF)."""
+"""Sample with bpftrace. It needs no kernel headers, since the kernel describes itself (BTF)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from pgo_agent.backends.backend import Wanted
-from pgo_agent.backends.child import Child
+from pgo_agent.backends.backend import SamplingRequest
+from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.errors import ToolFailed
-from pgo_agent.native.layouts import Layouts
-from pgo_agent.native.recording import Recording, Stack
+from pgo_agent.native import MemoryMaps, Recording, Stack
 
-# Says that all is attached, which may take a while, before it counts; and the id of each process when it is
-# first seen, so that its layout can be read while it is there.
+# Prints "started" once all probes are attached, which may take a while, and counts only from then on. Prints
+# the pid of each process when it is first sampled, so that its memory map can be read while it runs.
 _PROGRAM = """
 interval:ms:10 /@on == 0/ {{ @on = 1; printf("started\\n"); }}
 profile:hz:{frequency} /@on == 1 && ({condition})/ {{
@@ -29,7 +28,7 @@ END {{ clear(@on); clear(@seen); }}
 """
 _ENVIRONMENT = {
     "BPFTRACE_MAP_KEYS_MAX": "131072",
-    # Only addresses are read, and to look for symbols may take it longer than the capture.
+    # Only addresses are used; looking up symbols can take bpftrace longer than the capture.
     "BPFTRACE_NO_USER_SYMBOLS": "1",
 }
 _KEY = re.compile(
@@ -41,59 +40,59 @@ _BTF = Path("/sys/kernel/btf/vmlinux")
 
 @dataclass(frozen=True, slots=True)
 class Bpftrace:
-    """`program` is bpftrace."""
+    """The bpftrace backend; `program` is the path or name of bpftrace."""
 
     program: str = "bpftrace"
     name: str = "bpftrace"
 
-    def record(self, wanted: Wanted, duration: float, until: Event) -> Recording:
-        """See Backend."""
-        condition = " || ".join(f'curtask->group_leader->comm == "{name}"' for name in wanted.names)
-        text = _PROGRAM.format(frequency=wanted.frequency, condition=condition)
-        heard = _Heard()
+    def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
+        """Sample as `Backend` documents."""
+        condition = " || ".join(f'curtask->group_leader->comm == "{name}"' for name in request.names)
+        text = _PROGRAM.format(frequency=request.frequency, condition=condition)
+        output = _Output()
         command = (self.program, "-q", "-f", "json", "-B", "line", "-e", text)
-        with Child(self.name, command, heard.hear, _ENVIRONMENT) as child:
-            began, lasted = child.run(duration, until, before_end=heard.layouts.look_again)
-        samples = ((stack, count, count * wanted.period) for stack, count in heard.stacks())
-        return Recording.of(began, lasted, wanted.period, samples)
+        with ProfilerProcess(self.name, command, output.add_line, _ENVIRONMENT) as process:
+            began, lasted = process.run(duration, until, before_end=output.maps.read_again)
+        samples = ((stack, count, count * request.period) for stack, count in output.stacks())
+        return Recording.from_samples(began, lasted, request.period, samples)
 
     def obstacles(self) -> list[str]:
-        """See Backend."""
+        """Return the obstacles, as `Backend` documents."""
         found = []
         if shutil.which(self.program) is None:
             found.append(f"{self.program} is not installed: apt-get install bpftrace")
         if os.geteuid():
-            found.append("it only runs as root")
+            found.append("it works only as root")
         if not _BTF.exists():
-            found.append(f"the kernel has no {_BTF}: it has to be built with CONFIG_DEBUG_INFO_BTF")
+            found.append(f"the kernel has no {_BTF}: use a kernel built with CONFIG_DEBUG_INFO_BTF")
         return found
 
 
-class _Heard:
-    """What bpftrace prints: a JSON object a line."""
+class _Output:
+    """The output of bpftrace: a JSON object on each line."""
 
     def __init__(self) -> None:
-        self.layouts = Layouts()
+        self.maps = MemoryMaps()
         self._counts: dict[str, int] = {}
 
-    def hear(self, line: bytes) -> None:
+    def add_line(self, line: bytes) -> None:
         if not line.startswith(b"{"):
             return
-        said = json.loads(line.decode(errors="surrogateescape"), strict=False)
-        if said["type"] == "printf":
-            self.layouts.look(int(said["data"]))
-        elif said["type"] == "map":
-            self._counts = said["data"].get("@stacks", {})
+        message = json.loads(line.decode(errors="surrogateescape"), strict=False)
+        if message["type"] == "printf":
+            self.maps.read(int(message["data"]))
+        elif message["type"] == "map":
+            self._counts = message["data"].get("@stacks", {})
 
     def stacks(self) -> Iterator[tuple[Stack, int]]:
-        """Each stack, and how often it was seen. Raises ToolFailed if a key is not as it is to be."""
+        """Yield each stack with its number of samples. Raises ToolFailed for an unknown format."""
         for key, count in self._counts.items():
             parts = _KEY.fullmatch(key)
             if parts is None:
-                raise ToolFailed("bpftrace", f"it printed a stack in a way of its own: {key!r}")
+                raise ToolFailed("bpftrace", f"it printed a stack in an unknown format: {key!r}")
             pid = int(parts["pid"])
             kernel, user = (
                 [int(address, 16) for address in _ADDRESS.findall(parts[name])] for name in ("kernel", "user")
             )
-            frames = self.layouts.frames(pid, kernel, user)
+            frames = self.maps.frames(pid, kernel, user)
             yield Stack(parts["comm"], pid, int(parts["thread"]), frames), count

@@ -1,4 +1,4 @@
-"""Samples by `perf record`, of all processes: to pick some costs more than to record all of them."""
+"""Sample with `perf record`. It records all processes, which costs less than selecting some."""
 
 from __future__ import annotations
 
@@ -6,59 +6,72 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Event
 
-from pgo_agent.backends.backend import Wanted
-from pgo_agent.backends.child import Child
-from pgo_agent.native.binary import as_seen_by
-from pgo_agent.native.perf_script import read_recording
-from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
+from pgo_agent.backends.backend import SamplingRequest
+from pgo_agent.backends.profiler_process import ProfilerProcess
+from pgo_agent.errors import NotReadable
+from pgo_agent.native import Elf, Frame, Mapping, Recording, Stack, candidate_paths, read_samples
 
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-# It begins when it is told to, so that its start isn't part of the profile; and answers that on its output.
+# perf starts sampling on a command, so that its own start isn't in the profile, and prints an answer to it.
 _RECORD = ("record", "-q", "-e", "cpu-clock", "-g", "-a", "--buildid-mmap", "-D", "-1", "--control", "fd:0,1")
 
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """`program` is perf."""
+    """The perf backend; `program` is the path or name of perf."""
 
     program: str = "perf"
     name: str = "perf"
 
-    def record(self, wanted: Wanted, duration: float, until: Event) -> Recording:
-        """See Backend."""
+    def record(self, request: SamplingRequest, duration: float, until: Event) -> Recording:
+        """Sample as `Backend` documents."""
         with tempfile.TemporaryDirectory(prefix="pgo-agent-") as folder:
             file = Path(folder) / "perf.data"
-            command = (self.program, *_RECORD, "-F", str(wanted.frequency), "-o", file)
-            with Child(self.name, command, hear=lambda _: None) as child:
-                began, lasted = child.run(duration, until, start=b"enable\n")
-            samples = read_recording(file, self.program)
-        seen = cache(as_seen_by)
-        kept = ((_in_its_files(of.stack, seen), 1, of.period) for of in samples if of.process in wanted.names)
-        return Recording.of(began, lasted, wanted.period, kept)
+            command = (self.program, *_RECORD, "-F", str(request.frequency), "-o", file)
+            with ProfilerProcess(self.name, command, on_line=lambda _: None) as process:
+                began, lasted = process.run(duration, until, start=b"enable\n")
+            samples = read_samples(file, self.program)
+        seen_by = cache(_mapping_seen_by)
+        kept = (
+            (_stack_seen_by_process(sample.stack, seen_by), 1, sample.period)
+            for sample in samples
+            if sample.process in request.names
+        )
+        return Recording.from_samples(began, lasted, request.period, kept)
 
     def obstacles(self) -> list[str]:
-        """See Backend."""
+        """Return the obstacles, as `Backend` documents."""
         found = []
         if shutil.which(self.program) is None:
             found.append(f"{self.program} is not installed: apt-get install linux-perf")
         paranoid = int(_PARANOID.read_text())
         if os.geteuid() and paranoid > 0:
             found.append(
-                f"kernel.perf_event_paranoid is {paranoid}: run it as root, or with the capability "
-                "CAP_PERFMON, or set that to 0 or less with sysctl"
+                f"kernel.perf_event_paranoid is {paranoid}: run perf as root, or with the capability "
+                "CAP_PERFMON, or set kernel.perf_event_paranoid to 0 or less with sysctl"
             )
         return found
 
 
-def _in_its_files(stack: Stack, seen: Callable[[int, Mapping], Mapping]) -> Stack:
-    """The stack by the files of its process, which may be in a container: perf looked at their paths here."""
+def _stack_seen_by_process(stack: Stack, seen_by: Callable[[int, Mapping], Mapping]) -> Stack:
+    """Return the stack with the files that its process sees, which may be in a container; perf isn't."""
     frames = []
     for frame in stack.frames:
-        mapping = frame.mapping and seen(stack.pid, frame.mapping)
+        mapping = frame.mapping and seen_by(stack.pid, frame.mapping)
         frames.append(frame if mapping == frame.mapping else Frame(frame.address, mapping, ""))
     return replace(stack, frames=tuple(frames))
+
+
+def _mapping_seen_by(pid: int, mapping: Mapping) -> Mapping:
+    """Return the mapping, with the build id of the file that the process sees if that is another file."""
+    here, there = candidate_paths(mapping.file, [pid])
+    with suppress(NotReadable, OSError):
+        if not (here.exists() and here.samefile(there)):
+            return replace(mapping, build_id=Elf.read(there).build_id)
+    return mapping

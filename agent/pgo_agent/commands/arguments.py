@@ -1,4 +1,4 @@
-"""Arguments that several commands have."""
+"""Define and read the arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgo_agent.backends.backend import Backend
-from pgo_agent.backends.choice import backends
+from pgo_agent.backends import Backend, backends
 
 
 def add_executables(command: argparse.ArgumentParser) -> None:
-    """What is sampled."""
+    """Add --executable: the programs to sample."""
     command.add_argument(
         "--executable",
         metavar="NAME",
@@ -22,18 +21,20 @@ def add_executables(command: argparse.ArgumentParser) -> None:
 
 
 def add_sampling(command: argparse.ArgumentParser) -> None:
-    """What is sampled, how often, and by what."""
+    """Add the arguments for sampling: which programs, how often, and by which profiler."""
     add_executables(command)
     command.add_argument(
         "--frequency", metavar="HZ", type=int, default=99, help="samples per second (default: %(default)s)"
     )
     command.add_argument(
-        "--profiler", choices=[*backends()], help="the profiler to use (default: the first that works here)"
+        "--profiler",
+        choices=[*backends()],
+        help="the profiler to sample with (default: the first that works here)",
     )
 
 
 def add_series(command: argparse._ActionsContainer) -> None:
-    """What the collector is told of the profiles."""
+    """Add --service and --label, which describe the profiles to the collector."""
     command.add_argument("--service", help="the service that the profiles belong to")
     command.add_argument(
         "--label",
@@ -41,23 +42,23 @@ def add_series(command: argparse._ActionsContainer) -> None:
         type=label,
         action="append",
         default=[],
-        help="a label of the profiles; may be repeated",
+        help="a label to put on the profiles; may be repeated",
     )
 
 
 def sampled_names(options: argparse.Namespace) -> tuple[str, ...]:
-    """The names of the processes to sample."""
+    """Return the names of the processes to sample."""
     return tuple(options.executable or ("postgres",))
 
 
-def candidates_in(options: argparse.Namespace) -> Sequence[Backend]:
-    """What to sample by: the one that is named, or all, those first that are preferred."""
+def candidate_backends(options: argparse.Namespace) -> Sequence[Backend]:
+    """Return the backend that --profiler names, or all backends in order of preference."""
     known = backends()
     return [known[options.profiler]] if options.profiler else [*known.values()]
 
 
 def seconds(text: str) -> float:
-    """A time that is more than 0, and not without end. For argparse, raises ArgumentTypeError."""
+    """Parse a finite number of seconds above 0, for argparse. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
@@ -68,7 +69,7 @@ def seconds(text: str) -> float:
 
 
 def label(text: str) -> tuple[str, str]:
-    """A name and its value. For argparse, raises ArgumentTypeError."""
+    """Parse NAME=VALUE into its two parts, for argparse. Raises ArgumentTypeError."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"not NAME=VALUE: {text!r}")
@@ -77,9 +78,9 @@ def label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def key_in(file: Path) -> str:
-    """The key in a file: its first line. Raises OSError, and ValueError if that is empty."""
+def read_key(file: Path) -> str:
+    """Return the key in a file, its first line. Raises OSError, and ValueError if the line is empty."""
     key = file.read_text().partition("\n")[0].strip()
     if not key:
-        raise ValueError(f"{file}: its first line is to be a key, and is empty")
+        raise ValueError(f"{file}: the first line is empty; put the key there")
     return key

@@ -1,4 +1,4 @@
-"""`pgo-agent capture`: one profile of what runs on this machine, to a file."""
+"""Run `pgo-agent capture`: write one profile of programs on this machine to a file."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
 
-from pgo_agent.backends.backend import Backend
-from pgo_agent.backends.choice import choose
-from pgo_agent.commands.arguments import add_sampling, candidates_in, sampled_names, seconds
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.native.recording import Recording
-from pgo_agent.process_sampler import ProcessSampler
+from pgo_agent.backends import Backend, ProcessSampler, choose
+from pgo_agent.commands.arguments import add_sampling, candidate_backends, sampled_names, seconds
+from pgo_agent.native import Recording, native_profile
 
 _TICK_SECONDS = 0.1
 
 
 def add_capture(capture: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command to its parser."""
     capture.description = "Sample the CPU time of running programs, and write a gzipped pprof profile."
     capture.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="the file to write")
     add_sampling(capture)
@@ -31,32 +28,32 @@ def add_capture(capture: argparse.ArgumentParser) -> None:
         default=10.0,
         help="how long to sample (default: %(default)s)",
     )
-    capture.add_argument("--json", action="store_true", help="print a summary of the profile as JSON")
+    capture.add_argument("--json", action="store_true", help="print a summary as JSON")
     capture.set_defaults(run=_capture)
 
 
 def _capture(options: argparse.Namespace) -> int:
-    candidates = candidates_in(options)
+    candidates = candidate_backends(options)
     backend = choose(candidates) if len(candidates) > 1 else candidates[0]
     sampler = ProcessSampler(backend, sampled_names(options), options.frequency)
-    recording = _watched(sampler, backend, options.duration)
+    recording = _record_with_progress(sampler, backend, options.duration)
     options.output.write_bytes(native_profile(recording))
     if options.json:
         samples, cpu = map(sum, zip(*recording.stacks.values(), strict=True))
-        said = {
+        summary = {
             "file": str(options.output),
             "profiler": backend.name,
             "samples": samples,
             "cpu_seconds": cpu / 1e9,
             "duration_seconds": recording.duration / 1e9,
         }
-        print(json.dumps(said, indent=2))
+        print(json.dumps(summary, indent=2))
     return 0
 
 
-def _watched(sampler: ProcessSampler, backend: Backend, duration: float) -> Recording:
-    """What was sampled, with a progress bar where a person is watching. Ctrl-C ends it in good order."""
-    from tqdm import tqdm  # noqa: PLC0415 - other commands wait for it in vain
+def _record_with_progress(sampler: ProcessSampler, backend: Backend, duration: float) -> Recording:
+    """Sample, with a progress bar on a terminal. Ctrl-C stops the profiler cleanly."""
+    from tqdm import tqdm  # noqa: PLC0415 - other commands don't need it
 
     ended, began = Event(), time.monotonic()
     with (

@@ -1,4 +1,4 @@
-"""`pgo-agent doctor`: what works on this machine, for whoever asks, and the fix for what doesn't."""
+"""Run `pgo-agent doctor`: check what works on this machine for the current user, with a fix for the rest."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pgo_agent.backends.backend import Backend, Wanted
-from pgo_agent.backends.choice import backends, probe
+from pgo_agent.backends import Backend, SamplingRequest, backends, probe
 from pgo_agent.commands.arguments import add_executables, sampled_names
 from pgo_agent.errors import AgentError, NoSamples, NotInstalled
-from pgo_agent.native.symbols import demangled
-from pgo_agent.native.tool import run_tool
+from pgo_agent.native import demangle, run_tool
 
 _FAILED = 2
-_OF_SERVE = ("starlette", "uvicorn")
+_SERVE_MODULES = ("starlette", "uvicorn")
 
 
 class Finding(NamedTuple):
-    """Whether a part works; `detail` is what there is of it, or why it doesn't and what to do about it."""
+    """The result of a check: if `works`, `detail` describes the part; if not, the reason and the fix."""
 
     part: str
     works: bool
@@ -32,27 +30,29 @@ class Finding(NamedTuple):
 
 
 def add_doctor(doctor: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
-    doctor.description = "Try everything that profiling native programs needs, and say how to fix what fails."
+    """Add the arguments of the command to its parser."""
+    doctor.description = (
+        "Check all that profiles of native programs need, and print a fix for what is missing."
+    )
     add_executables(doctor)
-    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(run=_doctor)
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    names = Wanted(sampled_names(options), 1).names
-    profilers = {name: partial(_by, backend) for name, backend in backends().items()}
+    names = SamplingRequest(sampled_names(options), 1).names
+    profilers = {name: partial(_profiler, backend) for name, backend in backends().items()}
     checks: dict[str, Callable[[], str]] = {
         **profilers,
         "symbols": _symbols,
         "processes": partial(_processes, names),
-        "serve": _serve,
+        "serve": _serve_extra,
     }
-    findings = [*_watched(checks)]
+    findings = [*_run_checks(checks)]
     working = {finding.part for finding in findings if finding.works}
     able = bool(working & profilers.keys()) and "symbols" in working
     if options.json:
-        print(json.dumps({"works": able, "findings": [of._asdict() for of in findings]}, indent=2))
+        print(json.dumps({"works": able, "findings": [finding._asdict() for finding in findings]}, indent=2))
     else:
         for finding in findings:
             print(f"{finding.part:<9} {'works' if finding.works else 'FAILS'}  {finding.detail}")
@@ -60,9 +60,9 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if able else _FAILED
 
 
-def _watched(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
-    """What each check found, with a progress bar where a person is watching."""
-    from tqdm import tqdm  # noqa: PLC0415 - other commands wait for it in vain
+def _run_checks(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
+    """Run each check, with a progress bar on a terminal."""
+    from tqdm import tqdm  # noqa: PLC0415 - other commands don't need it
 
     for part, check in tqdm(checks.items(), unit="check", leave=False, disable=None):
         try:
@@ -71,19 +71,19 @@ def _watched(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
             yield Finding(part, works=False, detail=str(error))
 
 
-def _by(backend: Backend) -> str:
+def _profiler(backend: Backend) -> str:
     probe(backend)
     return "gives samples, with stacks"
 
 
 def _symbols() -> str:
     version = next((line for line in run_tool("llvm-symbolizer", "--version") if "version" in line), "")
-    demangled(())
+    demangle(())
     return f"llvm-symbolizer and llvm-cxxfilt, {version.strip()}"
 
 
 def _processes(names: tuple[str, ...]) -> str:
-    """How many of each name run; that none does may be as it is to be, but then there is no profile."""
+    """Return how many processes of each name run. Raises NoSamples if none does: no profile is possible."""
     running = Counter(filter(names.__contains__, _process_names()))
     if not running:
         raise NoSamples(names)
@@ -95,12 +95,12 @@ def _process_names() -> Iterator[str]:
         if folder.name.isdecimal():
             try:
                 yield (folder / "comm").read_text(errors="surrogateescape").rstrip("\n")
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
 
 
-def _serve() -> str:
-    for module in _OF_SERVE:
+def _serve_extra() -> str:
+    for module in _SERVE_MODULES:
         if find_spec(module) is None:
             raise NotInstalled(module, "serve")
     return "pgo-agent serve is installed"

@@ -1,4 +1,4 @@
-"""`pgo-agent scrape`: profiles of what answers at /debug/pprof, to a collector."""
+"""Run `pgo-agent scrape`: pull profiles from programs at /debug/pprof, and submit them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import key_in, label
-from pgo_agent.scrape.shard import Shard
-from pgo_agent.scrape.target import TYPES, Wanted
+from pgo_agent.commands.arguments import label, read_key
+from pgo_agent.scrape import TYPES, Shard, TargetDefaults
 
 _POD_LABELS = {"namespace": "namespace", "version": "label:app.kubernetes.io/version"}
-# What waits in the spool is tried again anyway.
+# Few attempts: a profile that stays in the spool is sent again anyway.
 _ATTEMPTS, _WITHIN = 3, 60.0
 
 
 def add_scrape(scrape: argparse.ArgumentParser) -> None:
-    """Describes the command."""
+    """Add the arguments of the command to its parser."""
     scrape.description = (
-        "Pull profiles from programs that serve /debug/pprof, round after round, and send them to"
-        " a collector."
+        "Pull profiles from programs that answer at /debug/pprof, again and again, and submit them."
     )
     add = scrape.add_argument
     add("--url", required=True, help="the collector's URL, such as http://host:8080")
@@ -33,14 +31,9 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         type=label,
         action="append",
         default=[],
-        help="a label to add to every profile; may be repeated",
+        help="a label to put on all profiles; may be repeated",
     )
-    add(
-        "--targets",
-        metavar="FILE",
-        type=Path,
-        help="a TOML file with a [[target]] table for each program to scrape",
-    )
+    add("--targets", metavar="FILE", type=Path, help="a TOML file with a [[target]] table for each target")
     add("--kubernetes", action="store_true", help="scrape the pods whose annotations ask for it")
     add(
         "--namespace",
@@ -54,94 +47,77 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         metavar="NAME=SOURCE",
         type=label,
         action="append",
-        help=(
-            "a label for the profiles of a pod, from its namespace, pod, node, label:KEY or"
-            " annotation:KEY; may be repeated (default: namespace=namespace,"
-            " version=label:app.kubernetes.io/version)"
-        ),
+        help="a label of a pod's profiles; SOURCE is namespace, pod, node, label:KEY or annotation:KEY;"
+        " may be repeated (default: namespace=namespace, version=label:app.kubernetes.io/version)",
     )
     add(
         "--types",
         type=_types,
         default=("cpu",),
-        help=f"the types to pull, comma-separated: {','.join(TYPES)} (default: cpu)",
+        help=f"profile types, from {','.join(TYPES)} (default: cpu)",
     )
-    add("--seconds", type=_positive, default=30, help="the length of a profile, in seconds (default: 30)")
-    add(
-        "--every",
-        type=_positive,
-        default=600,
-        help="the time from one scrape of a target to the next, in seconds (default: 600)",
-    )
+    add("--seconds", type=_positive, default=30, help="the length of a profile (default: 30)")
+    add("--every", type=_positive, default=600, help="seconds between two scrapes of a target (default: 600)")
     add("--once", action="store_true", help="scrape all targets once, now, and exit")
     add(
         "--shard",
         metavar="INDEX/COUNT",
         type=_shard,
         default=Shard(0, 1),
-        help="scrape only this part of the targets; the first is 0/COUNT (default: 0/1)",
+        help="scrape only this shard of the targets, counted from 0 (default: 0/1)",
     )
-    add(
-        "--concurrency",
-        type=_positive,
-        default=400,
-        help="the largest number of targets to scrape at once (default: 400)",
-    )
+    add("--concurrency", type=_positive, default=400, help="targets to scrape at once (default: 400)")
     add(
         "--max-megabytes",
         type=_positive,
         default=8,
-        help=(
-            "the largest profile, gzipped and inflated, in MiB, like the collector's"
-            " PGOF_MAX_COMPRESSED_BYTES and PGOF_MAX_INFLATED_BYTES (default: 8)"
-        ),
+        help="the largest profile, gzipped and inflated; no more than the collector's"
+        " PGOF_MAX_COMPRESSED_BYTES and PGOF_MAX_INFLATED_BYTES (default: 8)",
     )
     add(
         "--spool",
         metavar="FOLDER",
         type=Path,
-        help="a folder in which profiles wait for the collector; they survive a restart",
+        help="a folder where profiles wait for the collector, kept across restarts",
     )
-    add(
-        "--spool-megabytes",
-        type=_positive,
-        default=1024,
-        help="the largest total size of waiting profiles, in MiB (default: 1024)",
-    )
+    add("--spool-megabytes", type=_positive, default=1024, help="the size of the spool (default: 1024)")
     add(
         "--json",
         action="store_true",
-        help="print a line of JSON for each round; with --once, also the failures of each target",
+        help="print the result of each round as a line of JSON; with --once, also each failure",
     )
     scrape.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: see `once` and `follow`. Raises AgentError, OSError or ValueError before all else."""
-    # For what these import, the other commands need not wait.
+    """Scrape once or repeatedly, and return the exit status, as `scrape.run` documents.
+
+    Raises AgentError, OSError or ValueError for wrong arguments, before anything is scraped.
+    """
+    # Imported here, so that the other commands start faster.
     import asyncio  # noqa: PLC0415
 
-    from pgo_agent.scrape.dispatch import Dispatch  # noqa: PLC0415
     from pgo_agent.scrape.run import follow, once, sources  # noqa: PLC0415
+    from pgo_agent.scrape.submit_queue import SubmitQueue  # noqa: PLC0415
 
     if options.targets is None and not options.kubernetes:
-        raise ValueError("nothing to scrape: --targets or --kubernetes says what")
+        raise ValueError("nothing to scrape: give --targets FILE or --kubernetes")
     if options.seconds >= options.every:
         raise ValueError("--seconds must be less than --every")
-    wanted = Wanted(options.types, options.seconds)
-    scraped = sources(options, wanted, dict(options.pod_label or _POD_LABELS))
+    defaults = TargetDefaults(options.types, options.seconds)
+    scraped = sources(options, defaults, dict(options.pod_label or _POD_LABELS))
     _allow_connections()
     with ExitStack() as stack:
         folder = options.spool or stack.enter_context(tempfile.TemporaryDirectory(prefix="pgo-agent-"))
         collector = stack.enter_context(
-            Collector(options.url, key_in(options.key_file), attempts=_ATTEMPTS, within=_WITHIN)
+            Collector(options.url, read_key(options.key_file), attempts=_ATTEMPTS, within=_WITHIN)
         )
-        dispatch = stack.enter_context(Dispatch(collector, folder, max_bytes=options.spool_megabytes << 20))
-        return asyncio.run((once if options.once else follow)(options, scraped, dispatch))
+        queue = stack.enter_context(SubmitQueue(collector, folder, max_bytes=options.spool_megabytes << 20))
+        return asyncio.run((once if options.once else follow)(options, scraped, queue))
 
 
 def _allow_connections() -> None:
-    """As many as the system lets this process have: shells and old services often give it 1024."""
+    """Raise the limit of open files to its hard limit: shells and old service managers often set 1024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -149,7 +125,7 @@ def _allow_connections() -> None:
 def _types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(text.split(",")))
     if unknown := [type_ for type_ in types if type_ not in TYPES]:
-        raise argparse.ArgumentTypeError(f"no such type: {unknown[0]!r}")
+        raise argparse.ArgumentTypeError(f"unknown type {unknown[0]!r}; use {', '.join(TYPES)}")
     return types
 
 

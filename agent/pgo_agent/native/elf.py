@@ -1,6 +1,6 @@
-"""What of an ELF file says which build it is, and at which addresses its bytes belong.
+"""Find the file of a mapping, and read its build id and segments from it.
 
-The layout is that of elf(5), for 64 bits and little-endian.
+The file layout is in elf(5); only 64-bit little-endian files are read.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
@@ -20,8 +20,8 @@ _LOADED, _NOTE = 1, 4
 _BUILD_ID = (b"GNU\0", 3)
 _HEAD = struct.Struct("<32xQ14xHH4x")
 _ENTRY = struct.Struct("<I4xQQ8xQ8xQ")
-# Whoever runs a program chooses all that is in its file. The kernel runs none with more segments,
-# and linkers write notes of some hundred bytes, with build ids of 8 to 20.
+# A file's content is chosen by the user who runs it, so every size needs a bound. The kernel runs no program
+# with a larger segment table; linkers write notes of a few hundred bytes, and build ids of 8 to 20 bytes.
 _MOST_TABLE_BYTES = 64 << 10
 _MOST_NOTE_BYTES = 64 << 10
 _LONGEST_BUILD_ID = 64
@@ -30,7 +30,7 @@ _ADDRESSES = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`size` bytes at `offset` of the file, that belong at `address`."""
+    """`size` bytes at `offset` in the file, to be loaded at `address`."""
 
     offset: int
     address: int
@@ -39,16 +39,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """A binary; `build_id` is hexadecimal, empty if it has none."""
+    """A binary: its build id as hex ("" if it has none), and its loaded segments."""
 
     build_id: str
     segments: tuple[Segment, ...]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The binary at a path. Raises NotReadable, also if it isn't one."""
+        """Return the binary at a path. Raises NotReadable if it can't be read or isn't an ELF file."""
         try:
-            # Nobody may ever write to what has the file's name by now, a FIFO say.
+            # O_NONBLOCK: the path may by now be a FIFO that nobody ever writes to.
             with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
                 return cls._of(file)
         except OSError as error:
@@ -60,7 +60,7 @@ class Elf:
 
     @classmethod
     def _of(cls, file: BinaryIO) -> Self:
-        """Read what is there of a file. Raises ValueError, struct.error if it is cut off, and OSError."""
+        """Read a binary. Raises ValueError, struct.error if the file is cut off, and OSError."""
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
@@ -79,7 +79,7 @@ class Elf:
         return cls(build_id, tuple(segments))
 
     def address_of(self, offset: int) -> int | None:
-        """The address, as debug information has it, of the byte at an offset of the file."""
+        """Return the address, as in debug information, of a file offset; None outside of segments."""
         for segment in self.segments:
             if segment.offset <= offset < segment.offset + segment.size:
                 return offset - segment.offset + segment.address
@@ -87,7 +87,7 @@ class Elf:
 
 
 class _Entry(NamedTuple):
-    """A row of the table of segments; numbers are of 64 bits, and may be any."""
+    """A row of the segment table. The numbers are unchecked 64-bit values."""
 
     kind: int
     offset: int
@@ -109,21 +109,21 @@ def _entries(file: BinaryIO, file_size: int) -> Iterator[_Entry]:
 
 
 def _part(file: BinaryIO, file_size: int, offset: int, size: int) -> bytes:
-    """So many bytes of a file. Raises struct.error if there are less, before any memory is taken for them."""
+    """Return `size` bytes at `offset`. Raises struct.error, before allocating, if the file is shorter."""
     if offset + size > file_size:
         raise struct.error
     file.seek(offset)
     part = file.read(size)
-    if len(part) < size:  # it has just become shorter
+    if len(part) < size:  # the file has just become shorter
         raise struct.error
     return part
 
 
 def build_id_of_notes(notes: bytes, alignment: int = 4) -> str:
-    """The GNU build id among notes, hexadecimal; empty if there is none. Raises struct.error if they are cut.
+    """Return the GNU build id among ELF notes as hex, or "". Raises struct.error if the notes are cut off.
 
-    Each note is the sizes of its name and description, its type, and those two. One of no byte, or of more
-    than 64, is no build id.
+    A note consists of the sizes of its name and description, its type, its name and its description. Build
+    ids that are empty or longer than 64 bytes are ignored.
     """
     position = 0
     while position < len(notes):
@@ -137,3 +137,13 @@ def build_id_of_notes(notes: bytes, alignment: int = 4) -> str:
             return notes[at : at + size].hex()
         position = at + -(-size // alignment) * alignment
     return ""
+
+
+def candidate_paths(file: str, pids: Iterable[int]) -> Iterator[Path]:
+    """Yield the paths where a mapped file may be read: its path here, then as each of the processes sees it.
+
+    A process in a container has its own files at the same paths. A path may not exist, or be another file.
+    """
+    yield Path(file)
+    for pid in pids:
+        yield Path(f"/proc/{pid}/root{file}")

@@ -1,7 +1,7 @@
-"""What `perf script` prints of a recording → its samples, each with the files that its frames are in.
+"""Read a recording of `perf record -g` through `perf script`: its samples, with the mapping of each frame.
 
-For recordings with stacks (`perf record -g`), where perf prints the frames of programs as offsets in
-their files. Samples of recordings without print addresses instead.
+Recordings with stacks are required. For those, perf prints the frames of programs as file offsets; without
+stacks it prints addresses.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgo_agent.errors import NotReadable
+from pgo_agent.native.external_tools import run_tool
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.native.tool import run_tool
 
 _FIELDS = "comm,pid,tid,time,period,event,ip,sym,dso"
 _SCRIPT = (
@@ -26,10 +26,10 @@ _SCRIPT = (
     "-F",
     _FIELDS,
 )
-# Their period is CPU time, in ns; that of others counts something else.
+# The events whose period is CPU time in ns.
 _CLOCKS = frozenset({"cpu-clock", "task-clock"})
-# Programs choose what threads and files are called, and so may forge a line; numbers have as many digits as
-# they can have.
+# Programs choose the names of their threads and files, and so can forge a line. Numbers are therefore matched
+# with the number of digits that they can have at most.
 _MAPPED = re.compile(
     r"PERF_RECORD_MMAP2? -?\d+/\d+: \[0x(?P<start>[0-9a-f]{1,16})\(0x(?P<size>[0-9a-f]{1,16})\)"
     r" @ (?P<offset>(?:0x)?[0-9a-f]{1,16})"
@@ -40,7 +40,7 @@ _SAMPLE = re.compile(
     r"(?P<period>\d{1,12}) (?P<event>\S+?)(?::[a-zA-Z]*)?: *(?P<frame>\S.*)?"
 )
 _FRAME = re.compile(r"\s+(?P<at>[0-9a-f]{1,16}) (?P<symbol>.*?) \((?P<file>.*)\)")
-# What a task is called, and which task it was forked from; other events of tasks are of no use here.
+# The name of a task, and the task that it was forked from. Other task events aren't needed.
 _NAMED = re.compile(r"PERF_RECORD_COMM(?: exec)?: (?P<comm>.*):(?P<pid>\d+)/(?P<thread>\d+)$")
 _FORKED = re.compile(r"PERF_RECORD_FORK\((?P<pid>\d+):(?P<thread>\d+)\):\((?P<parent>\d+):\d+\)$")
 _EVENT = re.compile(r" PERF_RECORD_[A-Z0-9]+\b")
@@ -52,9 +52,9 @@ _UNKNOWN = "[unknown]"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`period` ns of CPU time of a thread; `time` in ns, by the clock of perf.
+    """One sample: `period` ns of CPU time of a thread, at `time` (ns by perf's clock).
 
-    `process` is what the kernel called the main thread of its process then; empty if perf didn't say.
+    `process` is the name of the main thread of its process at that time, "" if perf didn't print it.
     """
 
     stack: Stack
@@ -63,10 +63,11 @@ class Sample:
     process: str
 
 
-def read_recording(path: Path, perf: str = "perf") -> list[Sample]:
-    """The samples of a recording, in the order of time; `perf` is the program.
+def read_samples(path: Path, perf: str = "perf") -> list[Sample]:
+    """Return the samples of a perf.data file, in order of time. `perf` is the program to run.
 
-    Raises NotReadable if it isn't one of CPU time with stacks, ToolFailed if perf is missing or refuses it.
+    Raises NotReadable if the recording isn't of CPU time or has no stacks, and ToolFailed if perf is missing
+    or can't read the file.
     """
     printed = run_tool(perf, *_SCRIPT, "-i", path)
     try:
@@ -75,16 +76,16 @@ def read_recording(path: Path, perf: str = "perf") -> list[Sample]:
         raise NotReadable(path, str(error)) from error
 
 
-def whole_recording(samples: Sequence[Sample], ended: int) -> Recording:
-    """All of these, in the order of time, the last of them taken at `ended` (ns since 1970)."""
+def recording_of(samples: Sequence[Sample], ended: int) -> Recording:
+    """Return a recording of samples in order of time, the last one taken at `ended` (ns since 1970)."""
     period = samples[0].period if samples else 0
     duration = samples[-1].time - samples[0].time + period if samples else 0
     counted = ((sample.stack, 1, sample.period) for sample in samples)
-    return Recording.of(ended - duration, duration, period, counted)
+    return Recording.from_samples(ended - duration, duration, period, counted)
 
 
 def parse(lines: Iterable[str]) -> Iterator[Sample]:
-    """The samples in what perf prints. Raises ValueError where it isn't what `_SCRIPT` asks for."""
+    """Yield the samples in the output of perf with `_SCRIPT`. Raises ValueError for any other text."""
     mappings: dict[str, list[Mapping]] = {}
     processes: dict[str, str] = {}
     header: re.Match[str] | None = None
@@ -97,10 +98,12 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
         elif header:
             frames.extend(_frame(line, mappings, frames))
         elif _EVENT.search(line):
-            _follow(line, mappings, processes)
+            _apply_event(line, mappings, processes)
         elif header := _SAMPLE.fullmatch(line):
             if header["event"] not in _CLOCKS:
-                raise ValueError(f"its samples are of {header['event']}: record with -e cpu-clock")
+                raise ValueError(
+                    f"its samples are of {header['event']}, not of CPU time: record with -e cpu-clock"
+                )
             if header["frame"]:
                 raise ValueError("it has no stacks: record with -g")
         else:
@@ -115,8 +118,8 @@ def _sample(header: re.Match[str], frames: list[Frame], processes: dict[str, str
     return Sample(stack, time, int(header["period"]), processes.get(header["pid"], ""))
 
 
-def _follow(line: str, mappings: dict[str, list[Mapping]], processes: dict[str, str]) -> None:
-    """Keeps up with what lies where in memory, and with the names of main threads, by their ids."""
+def _apply_event(line: str, mappings: dict[str, list[Mapping]], processes: dict[str, str]) -> None:
+    """Update the mappings by file, and the names of main threads by process id, from an event line."""
     if mapped := _MAPPED.search(line):
         mapping = _mapping(mapped)
         if mapping.start + mapping.size < _ADDRESSES:
@@ -139,19 +142,19 @@ def _mapping(mapped: re.Match[str]) -> Mapping:
 
 
 def _frame(line: str, mappings: dict[str, list[Mapping]], called: Sequence[Frame]) -> Iterator[Frame]:
-    """The frame that a line tells of; none for a caller that is in no file: perf lost track of the stack."""
+    """Yield the frame in a line, or nothing for a caller in no file, where perf lost track of the stack."""
     parts = _FRAME.fullmatch(line)
     if parts is None:
         raise ValueError(f"not a frame of perf script: {line!r}")
     if parts["file"] == _UNKNOWN and called:
         return
     at = int(parts["at"], 16)
-    # A caller's frame is where it goes on; the call is before that. pprof's tools expect the call. What the
-    # kernel interrupted, by a fault or the clock, made no call.
+    # A caller's address is its return address; pprof's tools expect the call, which is before it. Code that
+    # the kernel interrupted, by a fault or the clock, made no call.
     if called and (at >= _KERNEL_STARTS or called[-1].address < _KERNEL_STARTS):
         at = max(at - 1, 0)
     symbol = "" if parts["symbol"] == _UNKNOWN else parts["symbol"]
-    # The latest comes first: a file may have been replaced while perf recorded.
+    # The latest mapping comes first: a file may have been replaced while perf recorded.
     for mapping in mappings.get(parts["file"], ()):
         if mapping.offset <= at < mapping.offset + mapping.size:
             yield Frame(at - mapping.offset + mapping.start, mapping, symbol)

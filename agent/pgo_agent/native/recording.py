@@ -1,4 +1,4 @@
-"""What was sampled of native programs, whoever sampled it: the input of every profile with addresses."""
+"""Hold samples of native programs: what every backend returns, and what `native.pprof` turns into pprof."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-# What a profile has room for.
-_MOST = (1 << 63) - 1
+# Values in pprof are int64; this is the largest.
+_MAX_VALUE = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """`size` bytes of a file, from `offset` on, that lay at `start` in memory."""
+    """A part of a file in memory: `size` bytes from `offset` of the file, at address `start`."""
 
     file: str
     build_id: str
@@ -23,7 +23,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An address in memory; `mapping` is None and `symbol` empty where nobody knew them."""
+    """An address in memory. `mapping` is None and `symbol` is "" if they aren't known."""
 
     address: int
     mapping: Mapping | None
@@ -32,7 +32,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The frames of a thread, from the leaf on; `comm` is what the kernel calls the thread."""
+    """The frames of a thread, leaf first. `comm` is the thread's name in the kernel."""
 
     comm: str
     pid: int
@@ -42,9 +42,9 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Stacks with the samples and the CPU time (ns) of each.
+    """Stacks, each with its number of samples and its CPU time (ns).
 
-    `began` is ns since 1970, `duration` and `period`, the CPU time between two samples, are ns.
+    `began` is ns since 1970. `duration` is in ns, and `period` is the CPU time between two samples (ns).
     """
 
     began: int
@@ -53,10 +53,12 @@ class Recording:
     stacks: dict[Stack, tuple[int, int]]
 
     @classmethod
-    def of(cls, began: int, duration: int, period: int, samples: Iterable[tuple[Stack, int, int]]) -> Self:
-        """That of samples: their stack, how many they are, and their CPU time (ns), in any order."""
+    def from_samples(
+        cls, began: int, duration: int, period: int, samples: Iterable[tuple[Stack, int, int]]
+    ) -> Self:
+        """Return a recording of (stack, number of samples, CPU time in ns) tuples, in any order."""
         stacks: dict[Stack, tuple[int, int]] = {}
         for stack, count, cpu in samples:
-            counted, taken = stacks.get(stack, (0, 0))
-            stacks[stack] = min(counted + count, _MOST), min(taken + cpu, _MOST)
+            total_count, total_cpu = stacks.get(stack, (0, 0))
+            stacks[stack] = min(total_count + count, _MAX_VALUE), min(total_cpu + cpu, _MAX_VALUE)
         return cls(began, duration, period, stacks)

@@ -1,0 +1,14 @@
+"""Pull profiles from programs that answer at /debug/pprof, and submit them: `pgo-agent scrape`.
+
+From targets to the collector: `targets_file` and `kubernetes` (with `pod`) find each `Target`, `shard`
+decides which agent scrapes it and when, `schedule` keeps those times, `scraper` gets the profiles, and
+`submit_queue` checks, spools and sends them. `results` counts what happened. `run` puts the parts together.
+
+Outside this folder, use the names below. The command also uses `run` and `SubmitQueue`, and imports them only
+when it runs, so that other commands start faster.
+"""
+
+from pgo_agent.scrape.shard import Shard
+from pgo_agent.scrape.target import TYPES, TargetDefaults
+
+__all__ = ["TYPES", "Shard", "TargetDefaults"]

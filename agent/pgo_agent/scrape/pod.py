@@ -1,4 +1,4 @@
-"""A pod, as Kubernetes' API has it (v1, JSON) → the target that its annotations make of it."""
+"""Turn a pod, as JSON of Kubernetes' API (v1), into the target that its annotations describe."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgo_agent.errors import TargetInvalid
-from pgo_agent.scrape.target import BASE_PATH, Profile, Target, Wanted, profile_at, profile_below
+from pgo_agent.scrape.target import BASE_PATH, Profile, Target, TargetDefaults, profile_at_url, profile_under
 
 Pod = Mapping[str, Any]
 
 PROFEFE = "profefe.com"
 GRAFANA = "profiles.grafana.com"
 _PROFEFE_PORT = "6060"
-# Pyroscope's names of types → ours, which are Go's.
+# Pyroscope's names of types, and ours, which are Go's.
 _GRAFANA_TYPES = {
     "cpu": "cpu",
     "memory": "heap",
@@ -24,89 +24,93 @@ _GRAFANA_TYPES = {
     "goroutine": "goroutine",
     "threadcreate": "threadcreate",
 }
-_OWN = {"namespace": ("metadata", "namespace"), "pod": ("metadata", "name"), "node": ("spec", "nodeName")}
+_POD_FIELDS = {
+    "namespace": ("metadata", "namespace"),
+    "pod": ("metadata", "name"),
+    "node": ("spec", "nodeName"),
+}
 
 
 class PodLabels:
-    """The labels of profiles, by name, and where in the pod each comes from.
+    """The labels to put on profiles of a pod: each name, and the part of the pod that its value comes from.
 
-    That is `namespace`, `pod`, `node`, `label:KEY` or `annotation:KEY`. Raises ValueError for another.
+    A source is `namespace`, `pod`, `node`, `label:KEY` or `annotation:KEY`. Raises ValueError for any other.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = dict(sources)
         for name, source in sources.items():
             kind, colon, key = source.partition(":")
-            if not name or not (source in _OWN or (colon and key and kind in {"label", "annotation"})):
+            if not name or not (source in _POD_FIELDS or (colon and key and kind in {"label", "annotation"})):
                 raise ValueError(f"not namespace, pod, node, label:KEY or annotation:KEY: {source!r}")
 
-    def of(self, pod: Pod) -> tuple[tuple[str, str], ...]:
-        """Those that the pod has, by name."""
+    def from_pod(self, pod: Pod) -> tuple[tuple[str, str], ...]:
+        """Return the labels that the pod has values for, sorted by name."""
         found = ((name, self._value(pod, source)) for name, source in sorted(self._sources.items()))
         return tuple((name, value) for name, value in found if value)
 
     def _value(self, pod: Pod, source: str) -> str:
-        if source in _OWN:
-            part, key = _OWN[source]
+        if source in _POD_FIELDS:
+            part, key = _POD_FIELDS[source]
             return str(_part(pod, part).get(key, ""))
         kind, _, key = source.partition(":")
         return str(_part(pod, "metadata", f"{kind}s").get(key, ""))
 
 
-def name_of(pod: Pod) -> str:
-    """Namespace and name, which a pod keeps, and which no other has at the same time."""
+def pod_name(pod: Pod) -> str:
+    """Return "NAMESPACE/NAME", which is stable and unique among running pods."""
     metadata = _part(pod, "metadata")
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
-def target_of(pod: Pod, wanted: Wanted, labels: PodLabels) -> Target | None:
-    """What to scrape of a pod; None if it isn't running, is about to end, or no annotation asks for it.
+def pod_target(pod: Pod, defaults: TargetDefaults, labels: PodLabels) -> Target | None:
+    """Return a pod as a target, or None if it isn't running, is being deleted, or isn't annotated.
 
-    Raises TargetInvalid where annotations ask for what can't be.
+    Raises TargetInvalid if an annotation has a value that can't be used.
     """
     address = _part(pod, "status").get("podIP", "")
     running = _part(pod, "status").get("phase") == "Running"
     if not address or not running or "deletionTimestamp" in _part(pod, "metadata"):
         return None
-    name = name_of(pod)
+    name = pod_name(pod)
     host = f"[{address}]" if ":" in address else address
-    profiles = {profile.type: profile for profile in _of_profefe(pod, name, host, wanted)}
-    # What is said of one type goes before what is said of all.
-    profiles |= {profile.type: profile for profile in _of_grafana(pod, name, host, wanted.seconds)}
+    profiles = {profile.type: profile for profile in _profefe_profiles(pod, name, host, defaults)}
+    # An annotation for one type overrides one for all types.
+    profiles |= {profile.type: profile for profile in _grafana_profiles(pod, name, host, defaults.seconds)}
     if not profiles:
         return None
-    return Target(name, _service(pod), labels.of(pod), tuple(profiles.values()), wanted.seconds)
+    return Target(name, _service(pod), labels.from_pod(pod), tuple(profiles.values()), defaults.seconds)
 
 
-def _of_profefe(pod: Pod, name: str, host: str, wanted: Wanted) -> Iterator[Profile]:
-    said = _part(pod, "metadata", "annotations")
-    if said.get(f"{PROFEFE}/enable") != "true":
+def _profefe_profiles(pod: Pod, name: str, host: str, defaults: TargetDefaults) -> Iterator[Profile]:
+    annotations = _part(pod, "metadata", "annotations")
+    if annotations.get(f"{PROFEFE}/enable") != "true":
         return
-    port = _port(name, said.get(f"{PROFEFE}/port", _PROFEFE_PORT))
-    base = f"http://{host}:{port}{_path(said.get(f'{PROFEFE}/path', BASE_PATH))}"
-    for type_ in wanted.types:
-        yield profile_below(name, type_, base, wanted.seconds)
+    port = _port(name, annotations.get(f"{PROFEFE}/port", _PROFEFE_PORT))
+    base = f"http://{host}:{port}{_path(annotations.get(f'{PROFEFE}/path', BASE_PATH))}"
+    for type_ in defaults.types:
+        yield profile_under(name, type_, base, defaults.seconds)
 
 
-def _of_grafana(pod: Pod, name: str, host: str, seconds: int) -> Iterator[Profile]:
-    said = _part(pod, "metadata", "annotations")
-    for theirs, type_ in _GRAFANA_TYPES.items():
-        prefix = f"{GRAFANA}/{theirs}"
-        if said.get(f"{prefix}.scrape") != "true":
+def _grafana_profiles(pod: Pod, name: str, host: str, seconds: int) -> Iterator[Profile]:
+    annotations = _part(pod, "metadata", "annotations")
+    for grafana_type, type_ in _GRAFANA_TYPES.items():
+        prefix = f"{GRAFANA}/{grafana_type}"
+        if annotations.get(f"{prefix}.scrape") != "true":
             continue
-        if named := said.get(f"{prefix}.port_name"):
+        if named := annotations.get(f"{prefix}.port_name"):
             port = _port_named(pod, name, named)
         else:
-            port = _port(name, said.get(f"{prefix}.port", ""))
-        root = f"{said.get(f'{prefix}.scheme', 'http')}://{host}:{port}"
-        if path := said.get(f"{prefix}.path"):
-            yield profile_at(name, type_, root + _path(path), seconds)
+            port = _port(name, annotations.get(f"{prefix}.port", ""))
+        root = f"{annotations.get(f'{prefix}.scheme', 'http')}://{host}:{port}"
+        if path := annotations.get(f"{prefix}.path"):
+            yield profile_at_url(name, type_, root + _path(path), seconds)
         else:
-            yield profile_below(name, type_, root + BASE_PATH, seconds)
+            yield profile_under(name, type_, root + BASE_PATH, seconds)
 
 
 def _path(text: str) -> str:
-    """With the slash that keeps it from becoming a part of the host."""
+    """Return a path with a leading slash, without which it would become part of the host."""
     return f"/{text.lstrip('/')}"
 
 
@@ -118,21 +122,21 @@ def _port(name: str, text: str) -> int:
 
 def _port_named(pod: Pod, name: str, wanted: str) -> int:
     spec = _part(pod, "spec")
-    # A sidecar of Kubernetes is an init container that goes on.
+    # Kubernetes' sidecar containers are listed among the init containers.
     for container in [*spec.get("containers", ()), *spec.get("initContainers", ())]:
         for port in container.get("ports") or ():
             if port.get("name") == wanted:
                 return _port(name, str(port.get("containerPort")))
-    raise TargetInvalid(name, f"none of its containers has a port of the name {wanted!r}")
+    raise TargetInvalid(name, f"no container has a port named {wanted!r}")
 
 
 def _service(pod: Pod) -> str:
-    """The first name that the pod has of what it is a part of; its own is that of one process in a fleet."""
+    """Return the service of a pod, from its annotations, labels or owner, or else its own name."""
     metadata = _part(pod, "metadata")
-    said, labels = _part(pod, "metadata", "annotations"), _part(pod, "metadata", "labels")
+    annotations, labels = _part(pod, "metadata", "annotations"), _part(pod, "metadata", "labels")
     return str(
-        said.get(f"{PROFEFE}/service")
-        or said.get(f"{GRAFANA}/service_name")
+        annotations.get(f"{PROFEFE}/service")
+        or annotations.get(f"{GRAFANA}/service_name")
         or labels.get("app.kubernetes.io/name")
         or labels.get("app")
         or _owner(pod)
@@ -141,7 +145,7 @@ def _service(pod: Pod) -> str:
 
 
 def _owner(pod: Pod) -> str:
-    """What made the pod; in place of a ReplicaSet, the Deployment whose template's hash both carry."""
+    """Return the name of what created the pod; for a ReplicaSet, the name of its Deployment."""
     labels = _part(pod, "metadata", "labels")
     for owner in _part(pod, "metadata").get("ownerReferences") or ():
         if owner.get("controller"):
@@ -150,7 +154,7 @@ def _owner(pod: Pod) -> str:
 
 
 def _part(pod: Pod, *keys: str) -> Mapping[str, Any]:
-    """A mapping within; Go writes an empty one as null, or not at all."""
+    """Return a nested mapping; {} if it is missing or null, which Go writes for an empty one."""
     part: Any = pod
     for key in keys:
         part = part.get(key) or {}

@@ -1,4 +1,4 @@
-"""Runs scrapes until all targets had theirs, or until a signal."""
+"""Run `pgo-agent scrape`: once over all targets, or round after round until a signal."""
 
 from __future__ import annotations
 
@@ -12,115 +12,118 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pgo_agent.scrape.cluster import Cluster
-from pgo_agent.scrape.dispatch import Dispatch
+from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.pod import PodLabels
-from pgo_agent.scrape.rounds import Rounds
+from pgo_agent.scrape.results import RoundResults, summary_text
+from pgo_agent.scrape.schedule import ScrapeSchedule, TargetSource
 from pgo_agent.scrape.scraper import Scraper
-from pgo_agent.scrape.source import Source
-from pgo_agent.scrape.static import StaticTargets, read_targets
-from pgo_agent.scrape.tally import Tally, in_words
-from pgo_agent.scrape.target import Target, Wanted
+from pgo_agent.scrape.submit_queue import SubmitQueue
+from pgo_agent.scrape.target import Target, TargetDefaults
+from pgo_agent.scrape.targets_file import FileTargets, read_targets
 
-ALL, SOME, NONE = 0, 1, 2
+ALL, SOME, NONE = 0, 1, 2  # exit statuses
 _SEND_SECONDS = 60.0
-# Together less than the half minute after which Kubernetes ends a process.
+# Together less than 30 s, after which Kubernetes kills a process.
 _STOP_SECONDS, _LAST_SEND_SECONDS = 10.0, 5.0
 _log = logging.getLogger(__name__)
 
 
-def sources(options: argparse.Namespace, wanted: Wanted, pod_labels: dict[str, str]) -> list[Source]:
-    """What the options name. Raises AgentError or ValueError."""
-    found: list[Source] = []
+def sources(
+    options: argparse.Namespace, defaults: TargetDefaults, pod_labels: dict[str, str]
+) -> list[TargetSource]:
+    """Return the sources that the options ask for. Raises AgentError or ValueError."""
+    found: list[TargetSource] = []
     if options.targets is not None:
-        found.append(StaticTargets(read_targets(options.targets, wanted)))
+        found.append(FileTargets(read_targets(options.targets, defaults)))
     if options.kubernetes:
-        found.append(Cluster(options.namespace, options.selector, wanted, PodLabels(pod_labels)))
+        labels = PodLabels(pod_labels)
+        found.append(KubernetesTargets(options.namespace, options.selector, defaults, labels))
     return found
 
 
-async def once(options: argparse.Namespace, known: Sequence[Source], dispatch: Dispatch) -> int:
-    """Scrapes each target once. 0 if the collector has all of it, 1 if some, 2 if there was nothing to have.
+async def once(options: argparse.Namespace, known: Sequence[TargetSource], queue: SubmitQueue) -> int:
+    """Scrape each target once, and return the exit status.
 
-    A signal ends it early; what was scraped by then stays in the spool. Raises AgentError if nobody says
-    which targets there are.
+    The status is 0 if the collector has every profile, 1 if it has some, and 2 if none could be scraped. A
+    signal ends the run early; profiles scraped by then stay in the spool. Raises AgentError if a source
+    can't list its targets.
     """
     _log_to_stderr(logging.WARNING)
     stopping = _stopping()
     everywhere = [target for source in known for target in await source.targets()]
     targets = [target for target in everywhere if target.name in options.shard]
-    tally = Tally()
-    if await _done_before(stopping, _scrape_each(targets, _scraper(options, dispatch), tally)):
-        if not await _done_before(stopping, asyncio.to_thread(dispatch.close, _SEND_SECONDS)):
-            dispatch.hurry()
+    results = RoundResults()
+    if await _done_before(stopping, _scrape_each(targets, _scraper(options, queue), results)):
+        if not await _done_before(stopping, asyncio.to_thread(queue.close, _SEND_SECONDS)):
+            queue.abort()
     else:
-        await asyncio.to_thread(dispatch.close, _LAST_SEND_SECONDS)
-    summary = tally.summary(len(targets), dispatch)
+        await asyncio.to_thread(queue.close, _LAST_SEND_SECONDS)
+    summary = results.summary(len(targets), queue)
     if options.json:
-        failures = [failure.as_json() for failure in tally.failures]
+        failures = [failure.as_json() for failure in results.failures]
         print(json.dumps(summary | {"failures": failures}))
     else:
-        for failure in tally.failures:
+        for failure in results.failures:
             print(f"pgo-agent: {failure}", file=sys.stderr)
-        print(in_words(summary))
-    if not everywhere or (targets and not tally.scraped):
+        print(summary_text(summary))
+    if not everywhere or (targets and not results.scraped):
         return NONE
-    partly = stopping.is_set() or tally.failures or summary["waiting"] or summary["dropped"]
+    partly = stopping.is_set() or results.failures or summary["waiting"] or summary["dropped"]
     return SOME if partly else ALL
 
 
-async def follow(options: argparse.Namespace, known: Sequence[Source], dispatch: Dispatch) -> int:
-    """Scrapes all targets round after round. A signal ends it, within a bound, and then it returns 0."""
+async def follow(options: argparse.Namespace, known: Sequence[TargetSource], queue: SubmitQueue) -> int:
+    """Scrape all targets round after round until a signal, then return 0 within about 15 s."""
     _log_to_stderr(logging.INFO)
     stopping = _stopping()
-    rounds = Rounds(_scraper(options, dispatch), options.shard, options.every)
+    schedule = ScrapeSchedule(_scraper(options, queue), options.shard, options.every)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(source.follow(rounds)) for source in known]
-        tasks.append(group.create_task(_report(options, rounds, dispatch)))
+        tasks = [group.create_task(source.follow(schedule)) for source in known]
+        tasks.append(group.create_task(_report(options, schedule, queue)))
         await stopping.wait()
         for task in tasks:
             task.cancel()
-    await rounds.stop(_STOP_SECONDS)
-    await asyncio.to_thread(dispatch.close, _LAST_SEND_SECONDS)
-    _say(options, rounds.tally.summary(len(rounds), dispatch))
+    await schedule.stop(_STOP_SECONDS)
+    await asyncio.to_thread(queue.close, _LAST_SEND_SECONDS)
+    _report_round(options, schedule.results.summary(len(schedule), queue))
     return ALL
 
 
-def _scraper(options: argparse.Namespace, dispatch: Dispatch) -> Scraper:
+def _scraper(options: argparse.Namespace, queue: SubmitQueue) -> Scraper:
     limit = options.max_megabytes << 20
-    return Scraper(dispatch, slots=options.concurrency, limit=limit, labels=dict(options.label))
+    return Scraper(queue, slots=options.concurrency, limit=limit, labels=dict(options.label))
 
 
-async def _scrape_each(targets: Sequence[Target], scraper: Scraper, tally: Tally) -> None:
-    """With a progress bar where a person is watching."""
-    from tqdm import tqdm  # noqa: PLC0415 - who scrapes for ever has no use for it
+async def _scrape_each(targets: Sequence[Target], scraper: Scraper, results: RoundResults) -> None:
+    """Scrape the targets, with a progress bar on a terminal."""
+    from tqdm import tqdm  # noqa: PLC0415 - only --once shows a progress bar
 
     with tqdm(total=len(targets), unit="target", leave=False, disable=None) as bar:
 
         async def scrape(target: Target) -> None:
             async with scraper.slots:
                 failures = await scraper.scrape(target)
-            tally.add(len(target.profiles) - len(failures), failures)
+            results.add(len(target.profiles) - len(failures), failures)
             bar.update()
 
         await asyncio.gather(*map(scrape, targets))
 
 
-async def _report(options: argparse.Namespace, rounds: Rounds, dispatch: Dispatch) -> None:
+async def _report(options: argparse.Namespace, schedule: ScrapeSchedule, queue: SubmitQueue) -> None:
     while True:
         await asyncio.sleep(options.every)
-        tally, rounds.tally = rounds.tally, Tally()
-        _say(options, tally.summary(len(rounds), dispatch))
+        results, schedule.results = schedule.results, RoundResults()
+        _report_round(options, results.summary(len(schedule), queue))
 
 
-def _say(options: argparse.Namespace, summary: dict[str, Any]) -> None:
-    _log.info("%s", in_words(summary))
+def _report_round(options: argparse.Namespace, summary: dict[str, Any]) -> None:
+    _log.info("%s", summary_text(summary))
     if options.json:
         print(json.dumps(summary), flush=True)
 
 
 async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether the work was done before the signal; if not, it is cancelled."""
+    """Return True if the work ended before a signal came; cancel it otherwise."""
     working, stop = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait({working, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
@@ -134,7 +137,7 @@ async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None])
 
 
 def _stopping() -> asyncio.Event:
-    """Set by SIGTERM, and by what a person types to end a program."""
+    """Return an event that SIGTERM and SIGINT (Ctrl-C) set."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -143,5 +146,5 @@ def _stopping() -> asyncio.Event:
 
 def _log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
-    for name in ("httpx", "httpx2"):  # they have a line for each request
+    for name in ("httpx", "httpx2"):  # they log a line for each request
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,40 +1,51 @@
-"""Scrapes targets: one at a time each, and at most so many at once."""
+"""Get the profiles of one target over HTTP, and hand them to the submit queue."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping
+from contextlib import aclosing
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
 
 import httpx
 
-from pgo_agent.endpoint import query_of
+from pgo_agent.endpoint import Bearer, series_query
 from pgo_agent.errors import ScrapeFailed
-from pgo_agent.scrape.dispatch import Dispatch
-from pgo_agent.scrape.fetch import client_for, fetch
-from pgo_agent.scrape.tally import Failure
+from pgo_agent.scrape.results import Failure
+from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Profile, Target
 
+_CONNECT_SECONDS = 5.0
+_EXTRA_SECONDS = 15.0
+_CHUNK = 1 << 16
+_LONGEST_DETAIL = 200
 _log = logging.getLogger(__name__)
 
 
 class Scraper:
-    """Takes all profiles of a target at the same time, so that they are of the same seconds.
+    """Scrape targets, at most `slots` at once. The caller of `scrape` holds one of the `slots`.
 
-    At most `slots` targets are scraped at once, and `limit` are the bytes that a profile may have, also
-    inflated. `labels` are put on all profiles, before a target's own.
+    `limit` is the largest size of a profile in bytes, both as it comes and inflated. `labels` are put on
+    every profile, and override a target's own labels of the same name.
     """
 
-    def __init__(self, dispatch: Dispatch, *, slots: int, limit: int, labels: Mapping[str, str]) -> None:
-        self._dispatch = dispatch
+    def __init__(self, queue: SubmitQueue, *, slots: int, limit: int, labels: Mapping[str, str]) -> None:
+        self._queue = queue
         self._limit = limit
         self._labels = labels
         self.slots = asyncio.Semaphore(slots)
 
     async def scrape(self, target: Target) -> list[Failure]:
-        """What it didn't give, to who holds one of the `slots`; nothing is raised, whatever a target does."""
+        """Get all profiles of a target at the same time, and return the ones that failed.
+
+        All of them cover the same seconds. Nothing is raised, whatever the target does.
+        """
         try:
-            async with client_for(target) as client:
+            async with _client(target) as client:
                 attempts = (self._attempt(client, target, profile) for profile in target.profiles)
                 outcomes = await asyncio.gather(*attempts)
         except ScrapeFailed as error:
@@ -43,16 +54,75 @@ class Scraper:
 
     async def _attempt(self, client: httpx.AsyncClient, target: Target, profile: Profile) -> Failure | None:
         try:
-            with self._dispatch.room() as body:
-                await fetch(client, profile, target.seconds, self._limit, body)
+            with self._queue.buffer() as body:
+                await _fetch(client, profile, target.seconds, self._limit, body)
                 query = (
-                    *query_of(target.service, {**dict(target.labels), **self._labels}),
+                    *series_query(target.service, {**dict(target.labels), **self._labels}),
                     ("type", profile.type),
                 )
-                await self._dispatch.take(body, query, self._limit)
+                await self._queue.put(body, query, self._limit)
         except ScrapeFailed as error:
             return Failure(target.name, profile.type, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other targets go on
+        except Exception as error:  # noqa: BLE001 - no error of one target may stop the others
             _log.exception("%s: %s", target.name, profile.type)
             return Failure(target.name, profile.type, ScrapeFailed(type(error).__name__, str(error)))
         return None
+
+
+def _client(target: Target) -> httpx.AsyncClient:
+    """Return a client for one scrape, so that no state of a target, such as a cookie, reaches the next.
+
+    The client follows no redirects, which could lead to a host that nobody configured, and uses no proxy.
+    Raises ScrapeFailed if the token or the certificates can't be read.
+    """
+    try:
+        return httpx.AsyncClient(
+            auth=None if target.token_file is None else Bearer(target.token_file.read_text()),
+            headers={"Accept-Encoding": "identity"},
+            verify=_certificates(target.ca_file),
+            trust_env=False,
+            timeout=None,  # noqa: S113 - _fetch bounds the whole request
+        )
+    except (OSError, ValueError) as error:
+        raise ScrapeFailed("no token or certificates", str(error)) from error
+
+
+async def _fetch(
+    client: httpx.AsyncClient, profile: Profile, seconds: int, limit: int, body: IO[bytes]
+) -> None:
+    """Write a target's answer to `body`: at most `limit` bytes, within `seconds` plus 15 s.
+
+    Raises ScrapeFailed.
+    """
+    try:
+        async with asyncio.timeout(seconds + _EXTRA_SECONDS):
+            await _get(client, profile.url, limit, body)
+    except TimeoutError:
+        raise ScrapeFailed(
+            "timeout", f"not done {_EXTRA_SECONDS:.0f} s after the profile should be"
+        ) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ScrapeFailed(type(error).__name__, str(error)) from error
+
+
+async def _get(client: httpx.AsyncClient, url: str, limit: int, body: IO[bytes]) -> None:
+    request = client.build_request("GET", url, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS))
+    async with aclosing(await client.send(request, stream=True)) as response:
+        succeeded = response.status_code == httpx.codes.OK
+        # Raw bytes: a server that compresses although asked not to sends a gzipped profile, or none.
+        async for chunk in response.aiter_raw(_CHUNK):
+            body.write(chunk)
+            if body.tell() > (limit if succeeded else _LONGEST_DETAIL):
+                break
+    if not succeeded:
+        body.seek(0)
+        text = body.read(_LONGEST_DETAIL).decode(errors="replace")
+        raise ScrapeFailed(f"status {response.status_code}", " ".join(text.split()))
+    if body.tell() > limit:
+        raise ScrapeFailed("too large", f"more than {limit} bytes")
+
+
+@lru_cache(maxsize=64)
+def _certificates(ca_file: Path | None) -> ssl.SSLContext:
+    """Return a TLS context. Cached, since loading the system's certificates takes longer than a request."""
+    return httpx.create_ssl_context() if ca_file is None else ssl.create_default_context(cafile=ca_file)

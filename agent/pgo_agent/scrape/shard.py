@@ -1,4 +1,7 @@
-"""Which targets are whose, and when: decided by a target's name alone, so no agent need know of another."""
+"""Decide which agent scrapes a target, and when, from the target's name alone.
+
+Agents therefore need not know of each other.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part `index`, from 0, of `count` into which a fleet is parted.
+    """Shard number `index` (from 0) of a fleet that is split into `count` shards.
 
-    A target stays in its part, whatever others come and go.
+    A target stays in its shard, whichever other targets come and go. `name in shard` tells whether a target
+    is in it.
     """
 
     index: int
@@ -19,7 +23,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of "2/5", which is the third of five. Raises ValueError."""
+        """Return the shard that text such as "2/5" (the third of five) names. Raises ValueError."""
         index, slash, count = text.partition("/")
         if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count)):
             raise ValueError(f"not INDEX/COUNT, with an index from 0 to COUNT - 1: {text!r}")
@@ -29,17 +33,18 @@ class Shard:
         return int(_fraction(name, b"shard") * self.count) == self.index
 
 
-def next_moment(name: str, every: float, now: float) -> float:
-    """When a target is to be scraped next, after `now`: once in each `every` seconds, at a moment of its own.
+def next_scrape_time(name: str, every: float, now: float) -> float:
+    """Return the first time after `now` (s since 1970) at which a target is to be scraped.
 
-    Rounds begin at the multiples of `every`. With the clock of all agents, the moment outlives them.
+    Rounds begin at multiples of `every` seconds, and each target has its own offset within a round. Because
+    all agents use the same clock, a target keeps its times when an agent restarts or another takes over.
     """
-    moment = _fraction(name, b"moment") * every
-    begun = now // every * every + moment
-    return begun if begun > now else begun + every
+    offset = _fraction(name, b"moment") * every
+    in_this_round = now // every * every + offset
+    return in_this_round if in_this_round > now else in_this_round + every
 
 
 def _fraction(name: str, purpose: bytes) -> float:
-    """From 0 to 1, evenly spread over names; that of one purpose says nothing of that of another."""
+    """Return a number from 0 to 1, spread evenly over names and independent for each purpose."""
     digest = blake2b(name.encode(), digest_size=6, person=purpose).digest()
     return int.from_bytes(digest) / (1 << 48)

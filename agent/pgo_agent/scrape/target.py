@@ -1,4 +1,4 @@
-"""What is scraped: a process that answers below /debug/pprof, as plain values."""
+"""Describe a scrape target: a process that answers at /debug/pprof, and the profiles to get from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import httpx
 from pgo_agent.errors import TargetInvalid
 
 BASE_PATH = "/debug/pprof"
-# What net/http/pprof calls them.
-_NAMES = {"cpu": "profile"}
+# The names in net/http/pprof's URLs, where they differ from the type.
+_URL_NAMES = {"cpu": "profile"}
 TYPES = ("cpu", "heap", "allocs", "block", "mutex", "goroutine", "threadcreate")
-# Go counts these since the process began. Asked for a number of seconds it gives what was added in those, so
-# that the profiles of two rounds may be summed; of what is in use at a moment, there is nothing to subtract.
+# Go counts these from the start of the process. With ?seconds=N it gives only what N seconds added, so that
+# the profiles of two rounds can be summed. The other types are a state at one moment, and stay as they are.
 _WINDOWED = frozenset({"cpu", "allocs", "block", "mutex"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked of a target that doesn't say: `types`, and the length of what takes time (s)."""
+class TargetDefaults:
+    """The settings of a target that has none of its own: profile types, and their length in seconds."""
 
     types: tuple[str, ...]
     seconds: int
@@ -28,7 +28,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile that a target gives: the URL to GET for one of that `type`."""
+    """A profile that a target offers: its `type`, and the URL to GET."""
 
     type: str
     url: str
@@ -36,11 +36,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A process, by a `name` that it keeps and that no other has.
+    """A process to scrape, with a unique and stable `name`.
 
-    `service` and `labels` are what the collector is told of its profiles; `seconds` is the longest that one
-    takes. `token_file` has the bearer token that it asks for, `ca_file` the certificates that its own is
-    signed with, where those aren't the system's.
+    `service` and `labels` go to the collector with its profiles. `seconds` is how long its longest profile
+    takes. `token_file` holds the bearer token for it, if it needs one, and `ca_file` the CA certificates that
+    its own is signed with, if they aren't among the system's.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Target:
     ca_file: Path | None = None
 
 
-def profile_at(name: str, type_: str, url: str, seconds: int) -> Profile:
-    """The profile of a type at the URL of its route. Raises TargetInvalid, with the target's name."""
+def profile_at_url(name: str, type_: str, url: str, seconds: int) -> Profile:
+    """Return the profile of a type at exactly this URL. Raises TargetInvalid, with the target's name."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -65,6 +65,6 @@ def profile_at(name: str, type_: str, url: str, seconds: int) -> Profile:
     return Profile(type_, str(parsed))
 
 
-def profile_below(name: str, type_: str, base: str, seconds: int) -> Profile:
-    """As `profile_at`, below the URL that net/http/pprof answers at."""
-    return profile_at(name, type_, f"{base.rstrip('/')}/{_NAMES.get(type_, type_)}", seconds)
+def profile_under(name: str, type_: str, base: str, seconds: int) -> Profile:
+    """Return the profile of a type under the base URL of net/http/pprof. Raises TargetInvalid."""
+    return profile_at_url(name, type_, f"{base.rstrip('/')}/{_URL_NAMES.get(type_, type_)}", seconds)

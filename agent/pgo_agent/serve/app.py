@@ -1,4 +1,7 @@
-"""The routes of `pgo-agent serve`: /profile/cpu, as compute nodes have it."""
+"""Answer /profile/cpu: POST takes a profile, GET tells whether one is running, DELETE stops it.
+
+The interface is the compute profiler's.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from pgo_agent.backends import ProcessSampler
 from pgo_agent.errors import AgentError
-from pgo_agent.native.native_profile import native_profile
-from pgo_agent.process_sampler import ProcessSampler
-from pgo_agent.serve.order import Order
-from pgo_agent.serve.refusal import Refusal
-from pgo_agent.serve.turn import Running, Turn
+from pgo_agent.native import native_profile
+from pgo_agent.serve.capture_request import CaptureRequest, RequestRefused
+from pgo_agent.serve.captures import Capture, CaptureLock
 
 _log = logging.getLogger(__name__)
 _LARGEST_BODY = 1 << 16
@@ -30,118 +32,119 @@ PATH = "/profile/cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Profiling:
-    """What the routes are over: the processes to sample, and the programs that requests may name.
+class CaptureRoutes:
+    """The handlers of /profile/cpu, and their settings.
 
-    `key` is asked for with every request; None if nobody but this machine can ask.
+    `names` are the processes to sample, `allowed_programs` the profilers that requests may name by path.
+    `key` is required with every request; None means no key, which is only safe on loopback.
     """
 
-    turn: Turn
+    lock: CaptureLock
     names: tuple[str, ...]
-    allowed: Collection[str] = ()
+    allowed_programs: Collection[str] = ()
     key: str | None = field(default=None, repr=False)
 
     async def post(self, request: Request) -> Response:
-        """Takes a profile. If it is ended early by others, that is 204, unless the partial one is wanted."""
+        """Take a profile and answer with it; 204 if it was stopped early and a partial one isn't wanted."""
         self._check_key(request)
-        order = Order.parse(await _json_body(request), self.allowed)
-        running = self.turn.begin(partial=_wants_partial(request))
-        if running is None:
-            raise Refusal(409, "Profiling is already in progress.")
-        taking = asyncio.create_task(asyncio.to_thread(self._take, order, running))
+        asked = CaptureRequest.parse(await _json_body(request), self.allowed_programs)
+        capture = self.lock.start(partial=_wants_partial(request))
+        if capture is None:
+            raise RequestRefused(409, "Profiling is already in progress.")
+        taking = asyncio.create_task(asyncio.to_thread(self._take, asked, capture))
         gone = asyncio.create_task(_until_gone(request))
         await asyncio.wait((taking, gone), return_when=asyncio.FIRST_COMPLETED)
         if not gone.cancel():
-            running.stop()
+            capture.stop()
         try:
             profile = await taking
         except (AgentError, OSError) as error:
-            _log.warning("no profile by %s: %s", order.backend.name, error)
-            raise Refusal(500, f"Failed to generate pprof data: {error}") from error
-        return Response(status_code=204) if profile is None else _download(profile, archive=order.archive)
+            _log.warning("%s gave no profile: %s", asked.backend.name, error)
+            raise RequestRefused(500, f"Failed to generate pprof data: {error}") from error
+        return Response(status_code=204) if profile is None else _download(profile, archive=asked.archive)
 
     async def get(self, request: Request) -> Response:
-        """Whether one is being taken."""
+        """Answer 200 if a profile is being taken, 204 if not."""
         self._check_key(request)
-        if self.turn.running is None:
+        if self.lock.running is None:
             return Response(status_code=204)
         return JSONResponse("Profiling is currently in progress.")
 
     async def delete(self, request: Request) -> Response:
-        """Ends the one that is being taken; answers when that is over, and none of its processes is left."""
+        """Stop the running capture; answer once it is over and its profiler's process has ended."""
         self._check_key(request)
-        running = self.turn.running
-        if running is None:
-            raise Refusal(412, "Profiling is not in progress, there is nothing to stop.")
-        running.stop(partial=_wants_partial(request))
-        await asyncio.to_thread(running.over.wait)
+        capture = self.lock.running
+        if capture is None:
+            raise RequestRefused(412, "Profiling is not in progress, there is nothing to stop.")
+        capture.stop(partial=_wants_partial(request))
+        await asyncio.to_thread(capture.finished.wait)
         return JSONResponse("Profiling stopped successfully.")
 
-    def _take(self, order: Order, running: Running) -> bytes | None:
-        """The gzipped profile; None if it was stopped, and nothing is wanted or there of what was sampled."""
-        sampler = ProcessSampler(order.backend, self.names, order.frequency)
+    def _take(self, asked: CaptureRequest, capture: Capture) -> bytes | None:
+        """Return the gzipped profile; None if it was stopped and no partial profile is wanted or possible."""
+        sampler = ProcessSampler(asked.backend, self.names, asked.frequency)
         try:
-            recording = sampler.record(order.duration, running.ended)
-            unwanted = running.stopped and not running.partial
+            recording = sampler.record(asked.duration, capture.ended)
+            unwanted = capture.stopped and not capture.partial
             return None if unwanted else native_profile(recording)
         except AgentError:
-            if running.stopped:  # it may not even have started
+            if capture.stopped:  # perhaps before it gave a sample
                 return None
             raise
         finally:
-            self.turn.end(running)
+            self.lock.finish(capture)
 
     def _check_key(self, request: Request) -> None:
         if self.key is None:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        # Digests, so that the time tells nothing of the key's length either.
+        # Comparing digests keeps the key's length out of the timing, too.
         same = hmac.compare_digest(
             sha256(given.strip().encode()).digest(), sha256(self.key.encode()).digest()
         )
         if scheme.lower() != "bearer" or not same:
-            raise Refusal(401, "A key is needed: Authorization: Bearer KEY.")
+            raise RequestRefused(401, "A key is needed: Authorization: Bearer KEY.")
 
 
-def create_app(profiling: Profiling) -> Starlette:
-    """The whole of the HTTP interface."""
+def create_app(routes: CaptureRoutes) -> Starlette:
+    """Return the ASGI application of `pgo-agent serve`."""
     return Starlette(
         routes=[
-            Route(PATH, profiling.post, methods=["POST"]),
-            Route(PATH, profiling.get, methods=["GET"]),
-            Route(PATH, profiling.delete, methods=["DELETE"]),
+            Route(PATH, routes.post, methods=["POST"]),
+            Route(PATH, routes.get, methods=["GET"]),
+            Route(PATH, routes.delete, methods=["DELETE"]),
         ],
-        exception_handlers={Refusal: _refused, HTTPException: _refused},
+        exception_handlers={RequestRefused: _refused, HTTPException: _refused},
     )
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """Every message is a JSON string."""
-    if isinstance(error, Refusal):
+    """Return an error response, whose body is its message as a JSON string."""
+    if isinstance(error, RequestRefused):
         headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
         return JSONResponse(error.reason, error.status, headers)
-    assert isinstance(error, HTTPException)  # noqa: S101 - nothing else is handled here
+    assert isinstance(error, HTTPException)  # noqa: S101 - the only other error handled here
     return JSONResponse(error.detail, error.status_code, error.headers)
 
 
 async def _json_body(request: Request) -> bytes:
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal(415, "The body must be application/json.")
+        raise RequestRefused(415, "The body must be application/json.")
     body = b""
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _LARGEST_BODY:
-                    raise Refusal(413, f"The body is larger than {_LARGEST_BODY} bytes.")
+                    raise RequestRefused(413, f"The body is larger than {_LARGEST_BODY} bytes.")
     except TimeoutError:
-        raise Refusal(408, "The body did not come in time.") from None
+        raise RequestRefused(408, "The body did not come in time.") from None
     return body
 
 
 async def _until_gone(request: Request) -> None:
-    """Returns when the client has closed its connection."""
+    """Return when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

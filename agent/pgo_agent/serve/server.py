@@ -1,4 +1,4 @@
-"""The process of `pgo-agent serve`: the routes on a socket, and the schedule beside them."""
+"""Listen on an address, and serve the HTTP interface there until a signal."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from contextlib import contextmanager
 import uvicorn
 
 from pgo_agent.errors import AddressUnusable
-from pgo_agent.serve.app import Profiling, create_app
+from pgo_agent.serve.app import CaptureRoutes, create_app
+from pgo_agent.serve.captures import CaptureLock
 
 _GRACE_SECONDS = 30
 _log = logging.getLogger(__name__)
 
 
 def listen(address: str, *, has_key: bool) -> socket.socket:
-    """A socket that listens at "host:port", or ":port" for every interface; port 0 is any free one.
+    """Return a socket that listens at "host:port", or ":port" for every interface; port 0 picks a free one.
 
-    Raises AddressUnusable, also for one that other machines can reach while no key is asked for.
+    Raises AddressUnusable if that fails, or if other machines can reach the address and there is no key.
     """
     host, _, port = address.rpartition(":")
-    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - every interface is what an empty host asks for
+    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - an empty host asks for every interface
     try:
         family, _, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         if not has_key and not ipaddress.ip_address(place[0]).is_loopback:
-            raise AddressUnusable(address, "others can reach it, so it needs a key: --key-file")
+            raise AddressUnusable(address, "other machines can reach it, so it needs a key: --key-file")
         return socket.create_server((str(place[0]), int(port)), family=family)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not host:port"
         raise AddressUnusable(address, reason) from error
 
 
-def serve(profiling: Profiling, listener: socket.socket) -> None:
-    """Serves until SIGTERM or SIGINT; what is being sampled then is ended."""
+def serve(routes: CaptureRoutes, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, which also stop a running capture."""
     config = uvicorn.Config(
-        create_app(profiling),
+        create_app(routes),
         http="h11",
         ws="none",
         lifespan="off",
@@ -48,15 +49,15 @@ def serve(profiling: Profiling, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    asyncio.run(_Server(config, profiling).serve([listener]))
+    asyncio.run(_Server(config, routes.lock).serve([listener]))
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which says where it listens, and on a signal ends what runs and leaves it at that."""
+    """uvicorn's server, which also logs its address, and stops a running capture on a signal."""
 
-    def __init__(self, config: uvicorn.Config, profiling: Profiling) -> None:
+    def __init__(self, config: uvicorn.Config, lock: CaptureLock) -> None:
         super().__init__(config)
-        self._turn = profiling.turn
+        self._lock = lock
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -66,13 +67,13 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Uvicorn's raises the signal again at the end; the schedule would not be ended in good order."""
+        """Handle signals without uvicorn's raising them again, so that the schedule can stop cleanly."""
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._stop, name)
         yield
 
     def _stop(self, name: int) -> None:
-        if self._turn.running is not None:
-            self._turn.running.stop()
+        if self._lock.running is not None:
+            self._lock.running.stop()
         self.handle_exit(name, None)

@@ -116,7 +116,7 @@ class _Backup:
                 self._profiles = counted_profiles(connection)
                 self._refuse_another(made_nanos(connection))
                 blobs = [blob for blob in blob_rows(connection) if blob.live]
-            return self._target.keep(part), blobs
+            return self._target.add_file(part), blobs
         finally:
             part.unlink(missing_ok=True)
 
@@ -155,7 +155,7 @@ class _Backup:
 
     def _copy_blob(self, blob: BlobRow) -> None:
         if blob.inputs_size:
-            name = inputs_of(blob.name)
+            name = inputs_path(blob.name)
             content = checked_inputs(self._read(name), self._blobs.path / name)
             there = self._target.blobs.size(name)
             if there is None or self._target.blobs.read(name) != content:
@@ -184,7 +184,7 @@ class _Backup:
         while True:
             before = {*self._release_files()}
             try:
-                found = {name: self._target.keep(self._releases / name) for name, *_ in sorted(before)}
+                found = {name: self._target.add_file(self._releases / name) for name, *_ in sorted(before)}
             except (FileNotFoundError, CopyDamaged):  # one was deleted or replaced meanwhile
                 continue
             if {*self._release_files()} == before:
@@ -200,7 +200,7 @@ class _Backup:
             yield str(path.relative_to(self._releases)), found.st_ino, found.st_mtime_ns
 
 
-def inputs_of(blob: str) -> str:
+def inputs_path(blob: str) -> str:
     """Return the path of the .inputs of a combined blob, given the blob's."""
     return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX
 
@@ -209,4 +209,4 @@ def _paths(blobs: list[BlobRow]) -> Iterator[str]:
     for blob in blobs:
         yield blob.name
         if blob.inputs_size:
-            yield inputs_of(blob.name)
+            yield inputs_path(blob.name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec
 
-from pgo_collector.backups.backup import Report, inputs_of
+from pgo_collector.backups.backup import Report, inputs_path
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
 from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog
@@ -70,13 +70,13 @@ class _Restore:
         for text in sorted(names):
             name = BlobName.parse(text)
             if name is not None:
-                yield text, name.identity.digest, inputs_of(text) in names
+                yield text, name.identity.digest, inputs_path(text) in names
 
     def _copy_blob(self, name: str, digest: str, is_combined: bool) -> None:
         """Copy a blob, after its .inputs if it is a combined one, as `Blobs.keep` does."""
         blobs, there = self._target.blobs, self._folder.blobs / name
         if is_combined:
-            inputs = inputs_of(name)
+            inputs = inputs_path(name)
             self._put(checked_inputs(blobs.read(inputs), blobs.path / inputs), self._folder.blobs / inputs)
         if not there.exists():
             self._put(checked_blob(blobs.read(name), blobs.path / name, digest), there)

@@ -97,7 +97,7 @@ class Target:
         """Return the path of the file with this SHA-256."""
         return self._files / sha256
 
-    def keep(self, source: Path) -> str:
+    def add_file(self, source: Path) -> str:
         """Copy a file into files/, if it isn't there; return its SHA-256 in hex."""
         sha256 = sha256_of(source)
         if not self.file(sha256).exists():

@@ -27,7 +27,7 @@ from pgo_collector.catalog.rows import (
     put_blob,
     put_profile,
     read_blobs,
-    read_counting,
+    read_counting_blob,
     read_in_order,
     read_newest,
     series_id,
@@ -141,8 +141,9 @@ class Catalog:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
     def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
-        """Return the blobs that count, or only so many of the `newest`, in canonical order: by time, then by
-        digest.
+        """Return a selection's live blobs, or only so many of the `newest`.
+
+        They are in canonical order: by time, then by digest.
         """
         with self._engine.begin() as connection:
             if newest is None:
@@ -161,32 +162,33 @@ class Catalog:
             return int(connection.execute(query).scalar_one())
 
     def known_state(self, selection: Selection) -> SelectionState | None:
-        """Return the state of a selection where it is remembered and still holds; nothing is read."""
+        """Return the cached state of a selection; None if there is none. Nothing is read."""
         return self._fingerprints.get(selection)
 
     def state(self, selection: Selection) -> SelectionState:
-        """Return the fingerprint of a selection's live blobs, and where it is finer than they are."""
+        """Return the fingerprint of a selection's live blobs, and how it is finer than they are."""
         return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
 
     def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[SelectionState, T]:
-        """Return the state of a selection, and what `take` makes of its blobs at the same moment.
+        """Return the state of a selection, and what `take` returns for its blobs, as of the same moment.
 
         `take` gets the live blobs one by one, in canonical order: by time, then by digest.
         """
         with self._resolving(selection) as (state, connection):
             return state, take(read_in_order(connection, selected(selection)))
 
-    def resolve_newest(self, selection: Selection, most: int) -> tuple[SelectionState, list[Blob]]:
-        """Return the state of a selection and, of the same moment, its newest blobs in canonical order."""
+    def resolve_newest(self, selection: Selection, limit: int) -> tuple[SelectionState, list[Blob]]:
+        """Return a selection's state and its `limit` newest blobs in canonical order, as of one moment."""
         with self._resolving(selection) as (state, connection):
-            return state, [*read_newest(connection, selected(selection), most)][::-1]
+            return state, [*read_newest(connection, selected(selection), limit)][::-1]
 
     def resolve_merge(
         self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
     ) -> tuple[SelectionState, Merge | T]:
-        """Return the state of a selection, and the merge kept of it, or else what `take` makes of its blobs.
+        """Return the state of a selection, and its stored merge, or else what `take` returns for its blobs.
 
-        As `resolve`; `kept_as` turns the fingerprint of the blobs into that of their merge.
+        `take` is called as in `resolve`; `kept_as` turns the fingerprint of the blobs into that of their
+        merge.
         """
         with self._resolving(selection) as (state, connection):
             merge = _read_merge(connection, kept_as(state.fingerprint))
@@ -298,7 +300,7 @@ class Catalog:
     def counting_blob(self, name: BlobName) -> Blob | None:
         """Return the blob that counts the profile with this name; None if none does."""
         with self._engine.begin() as connection:
-            return read_counting(connection, name)
+            return read_counting_blob(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
@@ -306,7 +308,7 @@ class Catalog:
         with self._engine.begin() as connection:
             return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
-    def owners(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
+    def counting_ids(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
         """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
         found: dict[BlobName, int] = {}
         with self._engine.begin() as connection:
@@ -452,9 +454,9 @@ class Catalog:
         with self._engine.begin() as connection:
             return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
-    def keep_merge(self, merge: Merge, most: int) -> set[str]:
-        """Store a merge and drop the oldest ones beyond `most`; return the fingerprints of those."""
-        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(most)
+    def keep_merge(self, merge: Merge, limit: int) -> set[str]:
+        """Store a merge and drop the oldest ones beyond `limit`; return the fingerprints of those."""
+        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(limit)
         gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
         row = {**asdict(merge), "left_out": _listed(merge.left_out)}
         with self.writing() as connection:

@@ -22,11 +22,11 @@ _BEFORE = 4
 _log = structlog.get_logger()
 
 
-def open_database(path: Path, damaged: Callable[[str], None]) -> sa.Engine:
+def open_database(path: Path, on_damage: Callable[[str], None]) -> sa.Engine:
     """Open the database; create it if it is missing. Raises CatalogUnreadable.
 
     Use transactions with the option `writes` from one thread only. If SQLite later finds the file damaged,
-    `damaged` is called with its message.
+    `on_damage` is called with its message.
     """
     engine = _engine(path)
     try:
@@ -38,7 +38,7 @@ def open_database(path: Path, damaged: Callable[[str], None]) -> sa.Engine:
 
     def tell(context: sa.engine.ExceptionContext) -> None:
         if is_damage(context.original_exception):
-            damaged(str(context.original_exception))
+            on_damage(str(context.original_exception))
 
     event.listen(engine, "handle_error", tell)
     return engine

@@ -26,7 +26,7 @@ _MOST_SELECTIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class SelectionState:
-    """What a selection has selected: the fingerprint of the live blobs, and how it is finer than they are.
+    """The state of a selection: the fingerprint of its live blobs, and how it is finer than they are.
 
     The state is the same for every later begin up to `until`, in ns since 1970.
     """

@@ -99,8 +99,8 @@ class Inventory:
             row = connection.execute(sa.select(*single, *combined).where(BLOBS.c.live)).one()
         return {"single": Totals(*row[:2]), "combined": Totals(*row[2:])}
 
-    def services(self, service: str, most: int, after: str = "") -> list[StoredService]:
-        """Return services that have live blobs, sorted: up to `most` that come after the name `after`.
+    def services(self, service: str, limit: int, after: str = "") -> list[StoredService]:
+        """Return services that have live blobs, sorted: up to `limit` that come after the name `after`.
 
         `service` is one name or EVERY_SERVICE.
         """
@@ -110,22 +110,24 @@ class Inventory:
             .distinct()
             .where(SERIES.c.service > after, has_live, of_service(service))
             .order_by(SERIES.c.service)
-            .limit(most)
+            .limit(limit)
         )
         with self._catalog.reading() as connection:
             names = list(connection.execute(page).scalars())
             types, labels = _types(connection, names), _labels(connection, names)
         return [StoredService(name, tuple(types[name]), labels[name]) for name in names]
 
-    def profiles(self, selection: Selection, most: int, after: Position | None = None) -> list[StoredProfile]:
-        """Return the live blobs of a selection, the latest first: up to `most` that come after a position."""
+    def profiles(
+        self, selection: Selection, limit: int, after: Position | None = None
+    ) -> list[StoredProfile]:
+        """Return a selection's live blobs, the latest first: up to `limit` that come after a position."""
         place = (BLOBS.c.time_nanos, BLOBS.c.digest, BLOBS.c.series_id)
         query = (
             sa.select(BLOBS, SERIES.c.service, SERIES.c.type, SERIES.c.labels)
             .join(SERIES, BLOBS.c.series_id == SERIES.c.id)
             .where(selected(selection), sa.true() if after is None else sa.tuple_(*place) < sa.tuple_(*after))
             .order_by(*(column.desc() for column in place))
-            .limit(most)
+            .limit(limit)
         )
         with self._catalog.reading() as connection:
             return [_profile(row) for row in connection.execute(query)]

@@ -53,14 +53,14 @@ class Outbox:
         with self._catalog.reading() as connection:
             return Backlog(*connection.execute(query).one())
 
-    def due(self, now_nanos: int, most: int) -> list[WaitingEvent]:
-        """Return up to `most` events that are due at `now_nanos`, the longest due first."""
+    def due(self, now_nanos: int, limit: int) -> list[WaitingEvent]:
+        """Return up to `limit` events that are due at `now_nanos`, the longest due first."""
         columns = (OUTBOX.c.number, OUTBOX.c.event, OUTBOX.c.body, OUTBOX.c.attempts)
         query = (
             sa.select(*columns)
             .where(OUTBOX.c.due_nanos <= now_nanos)
             .order_by(OUTBOX.c.due_nanos, OUTBOX.c.number)
-            .limit(most)
+            .limit(limit)
         )
         with self._catalog.reading() as connection:
             return [WaitingEvent(*row) for row in connection.execute(query)]
@@ -86,8 +86,8 @@ class Outbox:
         with self._catalog.writing() as connection:
             return connection.execute(sa.delete(OUTBOX).where(OUTBOX.c.created_nanos < than_nanos)).rowcount
 
-    def drop_all_but(self, most: int) -> int:
-        """Drop all but the newest `most` events; return how many."""
-        newest = sa.select(OUTBOX.c.number).order_by(OUTBOX.c.number.desc()).limit(most)
+    def drop_all_but(self, limit: int) -> int:
+        """Drop all but the newest `limit` events; return how many."""
+        newest = sa.select(OUTBOX.c.number).order_by(OUTBOX.c.number.desc()).limit(limit)
         with self._catalog.writing() as connection:
             return connection.execute(sa.delete(OUTBOX).where(OUTBOX.c.number.not_in(newest))).rowcount

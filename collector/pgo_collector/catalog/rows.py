@@ -85,7 +85,7 @@ _COUNTING = (
 )
 
 
-def read_counting(connection: sa.Connection, profile: BlobName) -> Blob | None:
+def read_counting_blob(connection: sa.Connection, profile: BlobName) -> Blob | None:
     """Return the blob that counts the profile with this name; None if none does."""
     row = connection.execute(_COUNTING, _key(profile.series) | profile.identity._asdict()).one_or_none()
     return None if row is None else _blob(*row)
@@ -95,10 +95,10 @@ def read_blobs(
     connection: sa.Connection,
     where: sa.ColumnElement[bool],
     *order: sa.ColumnElement[Any],
-    most: int | None = None,
+    limit: int | None = None,
 ) -> Iterator[Blob]:
-    """Yield the first `most` matching blobs in this order, read one by one."""
-    query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(most)
+    """Yield the first `limit` matching blobs in this order, read one by one."""
+    query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(limit)
     return starmap(_blob, connection.execute(query))
 
 
@@ -107,9 +107,9 @@ def read_in_order(connection: sa.Connection, where: sa.ColumnElement[bool]) -> I
     return read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)
 
 
-def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], most: int) -> Iterator[Blob]:
-    """Yield the last `most` matching blobs in the reverse of canonical order."""
-    return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), most=most)
+def read_newest(connection: sa.Connection, where: sa.ColumnElement[bool], limit: int) -> Iterator[Blob]:
+    """Yield the last `limit` matching blobs in the reverse of canonical order."""
+    return read_blobs(connection, where, BLOBS.c.time_nanos.desc(), BLOBS.c.digest.desc(), limit=limit)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -63,32 +63,33 @@ def rows_owner(service: str, type_: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """The blobs that were read and can be merged: `taken`, whose profiles have the `numbers` (n,) int64 in
-    the collection; and the blobs that were left out.
+    """The `blobs` that were read and can be merged, and the blobs that were left out.
+
+    `numbers` (n,) int64 are the numbers of the blobs' profiles in the collection.
     """
 
     collection: Collection
     numbers: Int64s
-    taken: BlobColumns
+    blobs: BlobColumns
     left_out: tuple[LeftOut, ...]
 
     @property
-    def blobs(self) -> list[str]:
-        """Return the names of the taken blobs."""
-        return [self.taken.name(row) for row in range(len(self.taken))]
+    def names(self) -> list[str]:
+        """Return the names of the blobs."""
+        return [self.blobs.name(row) for row in range(len(self.blobs))]
 
     @property
     def reported_profiles(self) -> list[ReportedProfile]:
-        """Return the taken profiles as the arguments of a report."""
-        return [*map(ReportedProfile, self.numbers.tolist(), self.blobs, self.labels)]
+        """Return the profiles as the arguments of a report."""
+        return [*map(ReportedProfile, self.numbers.tolist(), self.names, self.labels)]
 
     @property
     def labels(self) -> list[dict[str, str]]:
-        """Return the labels of each taken blob's series."""
-        return [dict(self.taken.series_of(row).labels) for row in range(len(self.taken))]
+        """Return the labels of each blob's series."""
+        return [dict(self.blobs.series_of(row).labels) for row in range(len(self.blobs))]
 
     def merge(self, weighting: Weighting = PLAIN_WEIGHTING, depth: int | None = None) -> Profile:
-        """Return the merge of the taken profiles. Raises what `Collection.merge` raises."""
+        """Return the merge of the profiles. Raises what `Collection.merge` raises."""
         if not weighting.is_plain:
             return self.collection.merge(self.numbers.tolist(), weighting, self.labels, depth)
         is_all = len(self.numbers) == len(np.unique(self.numbers)) == len(self.collection)
@@ -152,5 +153,5 @@ def _misfit(header: Header, type_: str, common: Header | None) -> str:
 def _unweighable(series: BlobSeries, duration_nanos: int, weighting: Weighting) -> str:
     """Return why a profile of a series can't be weighed in this way; an empty text if it can."""
     if weighting.label in series.dropped:
-        return f"it is weighed by the label {weighting.label}, which a roll-up dropped"
+        return f"a roll-up dropped the label {weighting.label}, by which it is weighed"
     return weighting.refusal(duration_nanos)

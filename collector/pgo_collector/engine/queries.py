@@ -117,7 +117,7 @@ def time_blobs(
         found = Timeline.of(
             inputs.collection,
             inputs.numbers.tolist(),
-            [steps[blob] for blob in inputs.blobs],
+            [steps[blob] for blob in inputs.names],
             lambda frame: name_of(frame) == name,
             budget,
         )

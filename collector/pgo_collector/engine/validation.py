@@ -1,4 +1,4 @@
-"""Validation: a worker inflates and decodes submitted bodies before they are stored. No other code does."""
+"""Validation: a worker inflates and decodes submitted bodies before they are stored; nothing else does."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SubmittedBody(NamedTuple):
 
 
 class ValidatedBody(NamedTuple):
-    """The facts of a valid profile, and `packed`, the gzip to store in place of its body.
+    """The facts of a profile that may be stored, and what to store in place of the body.
 
-    `packed` is None if the body is to be stored as it came, or if its file already has the gzip.
+    `packed` is None where the body is stored as it came, and where a file already holds what to store.
     """
 
     facts: Facts
@@ -35,7 +35,7 @@ class ValidatedBody(NamedTuple):
 
 
 class _Summary(NamedTuple):
-    """What validation keeps of a decoded profile; `digest` is the SHA-256 of its bare protobuf."""
+    """The part of a decoded profile that validation needs; `digest` is the SHA-256 of its bare protobuf."""
 
     header: Header
     digest: bytes
@@ -46,17 +46,17 @@ _Outcome = ValidatedBody | ProfileError | NotACPUProfile | OSError
 
 
 def gzipped_part(part: Path) -> Path:
-    """Return the path where the gzip of the body in the file `part` is written before it replaces `part`."""
+    """Return the path at which the gzip of the body in the file `part` is made."""
     return part.with_suffix(_GZIPPED_SUFFIX)
 
 
 def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Outcome]:
-    """Validate bodies together, which costs less than one by one; return the outcome of each.
+    """Validate bodies together, which costs less than one by one; return the result or the error of each.
 
-    A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. The call can be
-    repeated, even if a worker died at any point of it.
+    A body that isn't gzip is compressed; if it is in a file, the gzip replaces the file. A worker may die at
+    any point of this, and the call may be repeated.
     """
-    contents: list[bytes | OSError] = []  # filled by `read`, one for each body
+    contents: list[bytes | OSError] = []  # as long as bodies, once all are read
 
     def read() -> Iterator[bytes]:
         for body in bodies:
@@ -101,13 +101,13 @@ def _validated(
             gzipped_part(body.content).replace(body.content)
             packed = None
     except (NotACPUProfile, OSError) as error:
-        return error.with_traceback(None)  # the traceback would keep the body in memory
+        return error.with_traceback(None)  # which would keep the body in memory
     facts = Facts.of(summary.header, summary.digest.hex(), size, summary.samples)
     return ValidatedBody(facts, packed)
 
 
 def _packed(content: bytes, limits: Limits) -> bytes | None:
-    """Return what to store in place of a body, None if it is stored as it came."""
-    if is_sealed(content):  # a client must not say what its profile was combined from
+    """Return what to store in place of a body; None if it is stored as it came."""
+    if is_sealed(content):  # only the collector's own combines may have a seal
         return compress(inflate(content, limits))
     return None if content.startswith(GZIP_MAGIC) else compress(content)

@@ -57,20 +57,25 @@ def announce(name: BlobName, facts: Facts) -> list[Event]:
 class Deliveries:
     """The background task that delivers a data folder's events; there must be only one.
 
-    `tell` is called with each outcome and its number of events. A failed event is postponed by itself, so
+    `observe` is called with each outcome and its number of events. A failed event is postponed by itself, so
     that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
     that a receiver that is down doesn't get all waiting events at once.
     """
 
     def __init__(
-        self, store: Store, endpoint: Endpoint, days: float, most: int, tell: Callable[[str, int], None]
+        self,
+        store: Store,
+        endpoint: Endpoint,
+        max_days: float,
+        max_events: int,
+        observe: Callable[[str, int], None],
     ) -> None:
         self._store = store
         self._outbox = Outbox(store.catalog)
         self._endpoint = endpoint
-        self._most_nanos = days * DAY_NANOS
-        self._most = most
-        self._tell = tell
+        self._max_age_nanos = max_days * DAY_NANOS
+        self._max_events = max_events
+        self._observe = observe
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
 
@@ -83,9 +88,8 @@ class Deliveries:
                 except SQLAlchemyError as error:
                     _log.error("events not delivered, the catalog fails", reason=str(error))
                     has_more = False
-                    self._hold(
-                        _backoff(self._failures + 1)
-                    )  # or what can't be settled would go out each second
+                    # Without a pause, events whose delivery can't be recorded would be sent every second.
+                    self._pause(_backoff_seconds(self._failures + 1))
                 await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
     async def _round(self) -> bool:
@@ -97,24 +101,24 @@ class Deliveries:
         await self._drop(now)
         if time.monotonic() < self._not_before:
             return False
-        most = 1 if self._failures else _AT_ONCE
-        events = await asyncio.to_thread(self._outbox.due, now, most)
+        limit = 1 if self._failures else _AT_ONCE
+        events = await asyncio.to_thread(self._outbox.due, now, limit)
         if events:
             await self._deliver(events)
-        return len(events) == most and time.monotonic() >= self._not_before
+        return len(events) == limit and time.monotonic() >= self._not_before
 
     async def _drop(self, now: int) -> None:
         """Drop events that have waited for too long, and the oldest ones of too many."""
         backlog = await asyncio.to_thread(self._outbox.backlog)
-        if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._most_nanos:
-            oldest = int(now - self._most_nanos)
+        if backlog.oldest_nanos is not None and backlog.oldest_nanos < now - self._max_age_nanos:
+            oldest = int(now - self._max_age_nanos)
             self._dropped("too_old", await self._store.write(self._outbox.drop_older, oldest))
-        if backlog.events > self._most:
-            self._dropped("too_many", await self._store.write(self._outbox.drop_all_but, self._most))
+        if backlog.events > self._max_events:
+            self._dropped("too_many", await self._store.write(self._outbox.drop_all_but, self._max_events))
 
     def _dropped(self, reason: str, count: int) -> None:
         if count:
-            self._tell(reason, count)
+            self._observe(reason, count)
             _log.error("events dropped", reason=reason, count=count)
 
     async def _deliver(self, events: list[WaitingEvent]) -> None:
@@ -133,13 +137,13 @@ class Deliveries:
     async def _record(self, attempts: Mapping[WaitingEvent, Attempt]) -> None:
         delivered, failed, asked = [], [], 0.0
         for event, attempt in attempts.items():
-            self._tell(attempt.outcome, 1)
+            self._observe(attempt.outcome, 1)
             if attempt.outcome == "delivered":
                 delivered.append(event.number)
                 _log.info("event delivered", id=event.id, attempt=event.attempts + 1)
                 continue
             asked = max(asked, attempt.asked_seconds)
-            seconds = max(_backoff(event.attempts + 1), attempt.asked_seconds)
+            seconds = max(_backoff_seconds(event.attempts + 1), attempt.asked_seconds)
             failed.append(FailedEvent(event.number, time.time_ns() + int(seconds * 10**9)))
             _log.warning(
                 "event not delivered", id=event.id, attempt=event.attempts + 1, reason=attempt.reason
@@ -148,14 +152,14 @@ class Deliveries:
             self._failures = 0
         elif failed:
             self._failures += 1
-            asked = max(asked, _backoff(self._failures))
-        self._hold(asked)
+            asked = max(asked, _backoff_seconds(self._failures))
+        self._pause(asked)
         if any(attempt.outcome == "gone" for attempt in attempts.values()):
-            self._hold(inf)
+            self._pause(inf)
             _log.error("the receiver is gone, no event is tried until the next start")
         await self._store.write(self._outbox.record_attempts, delivered, failed)
 
-    def _hold(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """Try nothing for so many seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
@@ -167,5 +171,5 @@ class NoDeliveries:
         """Deliver nothing."""
 
 
-def _backoff(failures: int) -> float:
+def _backoff_seconds(failures: int) -> float:
     return pause_seconds(failures, random.random())  # noqa: S311 - spreads load, guards nothing

@@ -68,15 +68,17 @@ class Endpoint:
         except SecretUnusable as error:
             return Attempt("failed", str(error))
         body = event.body.encode()
-        headers = {"Content-Type": "application/json"} | signed(event.id, body, int(time.time()), secrets)
+        headers = {"Content-Type": "application/json"} | signature_headers(
+            event.id, body, int(time.time()), secrets
+        )
         attempt = Attempt("failed", f"no answer within {self._seconds:g} seconds")
         try:
             async with (
                 asyncio.timeout(self._seconds),
                 self._client.stream("POST", self._url, content=body, headers=headers) as answer,
             ):
-                attempt = _judged(answer)
-                await _skim(answer)
+                attempt = _outcome(answer)
+                await _drain(answer)
         except TimeoutError:
             return attempt
         except httpx.HTTPError as error:
@@ -84,17 +86,19 @@ class Endpoint:
         return attempt
 
 
-def _judged(answer: httpx.Response) -> Attempt:
+def _outcome(answer: httpx.Response) -> Attempt:
     """Return the outcome by the status alone. A redirect is a failure: the operator didn't choose its URL."""
     if answer.is_success:
         return Attempt("delivered")
     reason = f"status {answer.status_code}"
     if answer.status_code == HTTPStatus.GONE:
         return Attempt("gone", reason)
-    return Attempt("failed", reason, asked_seconds(answer.headers.get("Retry-After"), datetime.now(UTC)))
+    return Attempt(
+        "failed", reason, retry_after_seconds(answer.headers.get("Retry-After"), datetime.now(UTC))
+    )
 
 
-async def _skim(answer: httpx.Response) -> None:
+async def _drain(answer: httpx.Response) -> None:
     size = 0
     with suppress(httpx.HTTPError):
         async for chunk in answer.aiter_raw():
@@ -119,7 +123,7 @@ def pause_seconds(failures: int, chance: float) -> float:
     return longest * (1 + chance) / 2
 
 
-def asked_seconds(header: str | None, now: datetime) -> float:
+def retry_after_seconds(header: str | None, now: datetime) -> float:
     """Return the seconds that a Retry-After header asks for, as a number or a date (RFC 9110, 10.2.3).
 
     Returns 0 if there is none or it is invalid.
@@ -164,7 +168,7 @@ def _secret(line: str, where: str) -> bytes:
     return secret
 
 
-def signed(id_: str, body: bytes, seconds: int, secrets: Sequence[bytes]) -> dict[str, str]:
+def signature_headers(id_: str, body: bytes, seconds: int, secrets: Sequence[bytes]) -> dict[str, str]:
     """Return the headers of an attempt at a time in seconds since 1970, with a signature by each secret."""
     content = f"{id_}.{seconds}.".encode() + body
     digests = [hmac.digest(secret, content, hashlib.sha256) for secret in secrets]

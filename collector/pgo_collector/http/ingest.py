@@ -50,7 +50,7 @@ class Ingest:
         series.check_path()
         await self._quotas.check(series.service)
         async with (
-            self._store.incoming_file() as part,
+            self._store.submission_part() as part,
             self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
         ):
             context.body_bytes = body.size

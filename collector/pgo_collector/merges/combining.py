@@ -33,7 +33,7 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
     `collect_garbage`. Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     service, type_, *_ = blobs[0].name.series
-    async with store.temporary_file() as part:
+    async with store.part() as part:
         with suppress(NothingToMerge):
             chosen = await asyncio.to_thread(chosen_of, store, service, type_, blobs)
             merged = await make_merge(store, chosen, PLAIN_RENDITION, part)

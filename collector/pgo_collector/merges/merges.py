@@ -86,7 +86,7 @@ class Merges:
         series = blobs[0].name.series
         with _storage_errors():
             chosen = await asyncio.to_thread(chosen_of, self.store, series.service, series.type, blobs)
-            async with self.store.temporary_file() as part:
+            async with self.store.part() as part:
                 merged = await make_merge(self.store, chosen, rendition, part, self.budget)
                 return await asyncio.to_thread(OpenMerge.at, part, merged.etag, merged.left_out, coarse)
 
@@ -168,7 +168,7 @@ class Merges:
         return None
 
     async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:
-        async with self.store.temporary_file() as part:
+        async with self.store.part() as part:
             made = await make_merge(self.store, resolved.chosen, rendition, part, self.budget)
             merge = Merge(resolved.fingerprint, made.etag, *made.written, made.left_out)
             return await self.store.write(self._keep, merge, resolved.coarse, part)

@@ -1,4 +1,4 @@
-"""Gauges: what a scrape reads from the parts of a running server."""
+"""Gauges: values that each scrape reads from the parts of a running server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pgo_collector.store.store import Store
 from pgo_collector.upkeep.upkeep import Upkeep
 
 _PREFIX = "pgo_collector"
-# The catalog adds up all of its rows for this.
+# The totals of stored profiles are read from the catalog at most this often, since it sums all its rows.
 _STORED_SECONDS = 60
 
 
 class Gauges(Collector):
-    """All of them. Reading blocks, on the catalog and the disk."""
+    """All gauges. Collecting them blocks on the catalog and the disk."""
 
     def __init__(self, store: Store, warming: Warming, upkeep: Upkeep, background: BackgroundTasks) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class Gauges(Collector):
         self._read_at = -float("inf")
 
     def collect(self) -> Iterator[Metric]:
-        """As of now; what the catalog adds up, as of a minute ago at most."""
+        """Yield the current values; the totals of stored profiles may be a minute old."""
         workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
         yield _gauge("workers_busy", "Worker processes that are running a task.", workers.busy)

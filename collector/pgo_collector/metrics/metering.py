@@ -1,4 +1,4 @@
-"""The layer that measures requests: how many, how long, how large."""
+"""Metering: the ASGI middleware that measures each request: its duration, its status and its sizes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgo_collector.http.context import RequestContext, context_of
 
-# Anybody can make up paths and methods; a label for each would fill the memory, here and in Prometheus.
+# Clients can send any path and method; a label value for each would fill the memory here and in Prometheus.
 OTHER = "other"
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A request that has ended: its route's template, or OTHER; the bytes of both bodies; and its context."""
+class EndedRequest:
+    """A request that has ended.
+
+    `route` is the template of its route, or OTHER. `received` and `sent` are the sizes of the bodies in
+    bytes.
+    """
 
     route: str
     method: str
@@ -33,21 +37,21 @@ class Answered:
 
 
 class Metering:
-    """An ASGI layer, to be the outermost one, around the routes of `app`."""
+    """The outermost ASGI middleware around `app`; `record` is called with each request that has ended."""
 
-    def __init__(self, layers: ASGIApp, app: FastAPI, tell: Callable[[Answered], None]) -> None:
+    def __init__(self, layers: ASGIApp, app: FastAPI, record: Callable[[EndedRequest], None]) -> None:
         self._app = layers
-        self._tell = tell
-        # By what they call, since a route that was included knows only a part of its path.
+        self._record = record
+        # By endpoint, since an included route knows only a part of its path.
         self._templates = dict(_templates("", app.routes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and tells of it when it is done."""
+        """Pass a request on, and record it when it has ended."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         received = sent = 0
-        status = 500  # what the server answers if the application doesn't
+        status = 500  # the server's answer if the application gives none
 
         async def receive_and_count() -> Message:
             nonlocal received
@@ -66,8 +70,8 @@ class Metering:
             await self._app(scope, receive_and_count, send_and_count)
         finally:
             method = scope["method"]
-            self._tell(
-                Answered(
+            self._record(
+                EndedRequest(
                     self._templates.get(scope.get("endpoint")) or OTHER,
                     method if method in _METHODS else OTHER,
                     status,
@@ -80,7 +84,7 @@ class Metering:
 
 
 def _templates(prefix: str, routes: Sequence[BaseRoute]) -> Iterator[tuple[Any, str]]:
-    """What each route calls, and its template; of what is mounted too, files of a folder as one."""
+    """Yield the endpoint and path template of each route, also in mounted apps; a folder counts as one."""
     for route in routes:
         if isinstance(route, Mount):
             yield route.app, f"{prefix}{route.path}"

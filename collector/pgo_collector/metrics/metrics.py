@@ -1,4 +1,4 @@
-"""The seam: what the collector tells of itself, and the metrics of one that nobody scrapes."""
+"""The interface to metrics, which the collector reports to, and its null implementation."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from pgo_collector.metrics.gauges import Gauges
 
 
 class Metrics(Protocol):
-    """Counts and times. Nothing but `exposition` blocks."""
+    """Counts and times. Only `exposition` blocks."""
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
-        """The layers of an application, the outermost of which counts its requests."""
+        """Return the middleware of an application with one more around it that measures its requests."""
 
-    def task(self, name: str, seconds: float) -> None:
-        """The engine has ended a task, so long after it was asked to."""
+    def observe_task(self, name: str, seconds: float) -> None:
+        """Record that a worker ended a task `seconds` after it was requested."""
 
-    def delivery(self, outcome: str, count: int) -> None:
-        """So many events had an outcome."""
+    def count_deliveries(self, outcome: str, count: int) -> None:
+        """Count events whose delivery had an outcome."""
 
-    def refused(self, reason: str) -> None:
-        """A connection was refused or closed, or a request on one, before any route had it."""
+    def count_refused(self, reason: str) -> None:
+        """Count a connection that was refused or closed, or a request refused before it reached a route."""
 
-    def count_connections(self, connections: Sized) -> None:
-        """From now on a scrape counts these."""
+    def register_connections(self, connections: Sized) -> None:
+        """Read the number of open connections on each scrape from now on."""
 
-    def watch(self, gauges: Gauges) -> None:
-        """From now on a scrape reads these, too."""
+    def register_gauges(self, gauges: Gauges) -> None:
+        """Read these gauges on each scrape from now on."""
 
     def exposition(self) -> bytes:
-        """All of it, in Prometheus's text format 0.0.4. Blocks."""
+        """Return all metrics in Prometheus's text format 0.0.4. Blocks."""
 
 
 class NoMetrics:
-    """Metrics that are off."""
+    """The null implementation, for a collector without metrics."""
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:  # noqa: ARG002 - see Metrics
-        """The layers as they are."""
+        """Return the middleware as it is."""
         return layers
 
-    def task(self, name: str, seconds: float) -> None:
-        """Nothing."""
+    def observe_task(self, name: str, seconds: float) -> None:
+        """Do nothing."""
 
-    def delivery(self, outcome: str, count: int) -> None:
-        """Nothing."""
+    def count_deliveries(self, outcome: str, count: int) -> None:
+        """Do nothing."""
 
-    def refused(self, reason: str) -> None:
-        """Nothing."""
+    def count_refused(self, reason: str) -> None:
+        """Do nothing."""
 
-    def count_connections(self, connections: Sized) -> None:
-        """Nothing."""
+    def register_connections(self, connections: Sized) -> None:
+        """Do nothing."""
 
-    def watch(self, gauges: Gauges) -> None:
-        """Nothing."""
+    def register_gauges(self, gauges: Gauges) -> None:
+        """Do nothing."""
 
     def exposition(self) -> bytes:
-        """Nothing."""
+        """Return no metrics."""
         return b""
 
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus has them."""
+"""The implementation of metrics with Prometheus's client library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from pgo_collector.http.connection_pool import REFUSALS
 from pgo_collector.http.context import NO_KEY
 from pgo_collector.metrics.gauges import Gauges
-from pgo_collector.metrics.metering import Answered, Metering
+from pgo_collector.metrics.metering import EndedRequest, Metering
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,10 +32,10 @@ _SUBMITS = {"/v1/submit", "/api/0/profiles"}
 
 
 class PrometheusMetrics:
-    """Metrics that are on. There is one server process, so all of them are its own."""
+    """Metrics in memory. There is one server process, so its own values are all there are."""
 
     def __init__(self) -> None:
-        # Of each of these it would make a second series, of use to nobody here.
+        # Without this, the library adds a second series with a time of creation for each metric.
         disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -67,7 +67,7 @@ class PrometheusMetrics:
             ("outcome", "reason"),
             registry=registry,
         )
-        for outcome in ("stored", "duplicate"):  # there from the start, so that the first one is an increase
+        for outcome in ("stored", "duplicate"):  # 0 from the start, so that the first is an increase
             self._submits.labels(outcome, "")
         self._key_used = Gauge(
             f"{_PREFIX}_key_used_timestamp_seconds",
@@ -103,45 +103,45 @@ class PrometheusMetrics:
         self._connections = Gauge(f"{_PREFIX}_connections", "Open connections.", registry=registry)
 
     def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
-        """See Metrics."""
-        return Metering(layers, app, self._answered)
+        """Implement `Metrics`."""
+        return Metering(layers, app, self._record)
 
-    def task(self, name: str, seconds: float) -> None:
-        """See Metrics."""
+    def observe_task(self, name: str, seconds: float) -> None:
+        """Implement `Metrics`."""
         self._tasks.labels(name).observe(seconds)
 
-    def delivery(self, outcome: str, count: int) -> None:
-        """See Metrics."""
+    def count_deliveries(self, outcome: str, count: int) -> None:
+        """Implement `Metrics`."""
         self._deliveries.labels(outcome).inc(count)
 
-    def refused(self, reason: str) -> None:
-        """See Metrics."""
+    def count_refused(self, reason: str) -> None:
+        """Implement `Metrics`."""
         self._refused.labels(reason).inc()
 
-    def count_connections(self, connections: Sized) -> None:
-        """See Metrics."""
+    def register_connections(self, connections: Sized) -> None:
+        """Implement `Metrics`."""
         self._connections.set_function(lambda: len(connections))
 
-    def watch(self, gauges: Gauges) -> None:
-        """See Metrics."""
+    def register_gauges(self, gauges: Gauges) -> None:
+        """Implement `Metrics`."""
         self._registry.register(gauges)
 
     def exposition(self) -> bytes:
-        """See Metrics."""
+        """Implement `Metrics`."""
         return generate_latest(self._registry)
 
-    def _answered(self, answered: Answered) -> None:
-        route, context = answered.route, answered.context
-        self._requests.labels(route, answered.method, answered.status).inc()
-        self._seconds.labels(route, answered.method).observe(answered.seconds)
-        self._received.labels(route).inc(answered.received)
-        self._sent.labels(route).inc(answered.sent)
+    def _record(self, ended: EndedRequest) -> None:
+        route, context = ended.route, ended.context
+        self._requests.labels(route, ended.method, ended.status).inc()
+        self._seconds.labels(route, ended.method).observe(ended.seconds)
+        self._received.labels(route).inc(ended.received)
+        self._sent.labels(route).inc(ended.sent)
         if (key := context.key) is not None and key is not NO_KEY:
             self._key_used.labels(key.name or key.fingerprint).set_to_current_time()
-        if answered.method == "POST" and route in _SUBMITS:
-            self._submitted(context.submit, context.problem)
+        if ended.method == "POST" and route in _SUBMITS:
+            self._count_submit(context.submit, context.problem)
 
-    def _submitted(self, outcome: str | None, problem: str | None) -> None:
+    def _count_submit(self, outcome: str | None, problem: str | None) -> None:
         if problem is not None:
             self._submits.labels("refused", problem).inc()
         elif outcome is not None:

@@ -13,7 +13,11 @@ from pgo_collector.model.blob_names import BlobName
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the catalog knows of a profile. Times in ns, `size` in bytes of the file, `digest` in hex."""
+    """The facts about a stored profile in the catalog, besides its series.
+
+    `time_nanos` is in ns since 1970, `size` in bytes of the file, and `digest` the bare protobuf's SHA-256 in
+    hex.
+    """
 
     time_nanos: int
     duration_nanos: int

@@ -67,5 +67,5 @@ class Coarse:
     labels: tuple[str, ...] = ()
 
 
-# Just what was selected is found.
+# Of a selection that the stored profiles match exactly.
 EXACT = Coarse()

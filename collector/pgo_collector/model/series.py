@@ -96,7 +96,7 @@ def parse_labels(text: str) -> Labels:
 
 
 def parse_label_values(text: str) -> dict[str, str]:
-    """Return the value of each key in such a text, which may be empty. Raises LabelsInvalid."""
+    """Return the value of each key in the text of labels; a value may be empty. Raises LabelsInvalid."""
     labels = _parsed(text)
     if len(labels) > MOST_LABELS:
         raise LabelsInvalid(

@@ -38,7 +38,7 @@ async def flame_of(
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
     try:
-        async with fleet.temporary_file() as part:
+        async with fleet.part() as part:
             weighed = None if base is None else await _weighed_base(fleet, base, part)
             found = await fleet.find(selection)
             drawn = await _only_result(fleet, found, draw_blobs, view, None if weighed is None else part)

@@ -93,9 +93,9 @@ class Fleet:
             for waiting in tasks:
                 waiting.cancel()
 
-    def temporary_file(self) -> AbstractAsyncContextManager[Path]:
+    def part(self) -> AbstractAsyncContextManager[Path]:
         """Return a path for a file of stacks; leaving the context removes the file."""
-        return self._store.temporary_file()
+        return self._store.part()
 
     def _find(self, selection: Selection) -> Found:
         catalog = self._store.catalog

@@ -1,1 +1,5 @@
-"""The merge that pipelines build with, the same until it pays to change it."""
+"""Releases: the merges that pipelines build with. A release stays current until a rebuild pays off.
+
+`releases` decides when a new merge is released; `candidates` makes and compares merges, `folder` keeps
+releases on disk, `renditions` has them in other formats, and `reports` makes the report on a merge.
+"""

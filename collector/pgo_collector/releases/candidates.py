@@ -1,4 +1,4 @@
-"""Candidates: the merge of a service as of now, by its rules, looked at as what could be released."""
+"""Candidates: the current merge of a service, by its rules, compared with the current release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A merge that was looked at: its etag, how many blobs it lacks, and the file `part`, a copy of it."""
+    """A merge that could be released.
+
+    `left_out` is the number of blobs that the merge had to leave out, `part` a file with a copy of it.
+    """
 
     etag: str
     left_out: int
@@ -34,7 +37,7 @@ class Candidate:
 
 
 class Candidates:
-    """Those of one service."""
+    """Makes the candidates of one service."""
 
     def __init__(self, merges: Merges, service: str, rules: RulesFolder) -> None:
         self._store = merges.store
@@ -44,30 +47,30 @@ class Candidates:
         self._budget = merges.budget
 
     async def merged(self) -> OpenMerge:
-        """The merge as of now. Raises as `Merges.current` does, and RulesUnreadable."""
+        """Return the current merge. Raises as `Merges.current` does, and RulesUnreadable."""
         rules = await asyncio.to_thread(self._rules.of, self._selection.service)
         return await self._merges.current(self._selection, Rendition(format_named(), rules))
 
     @asynccontextmanager
     async def compared(self, merge: OpenMerge, release: Path | None) -> AsyncIterator[Candidate]:
-        """The merge, compared with a release, and made anew if it is damaged; removes its part at the end.
+        """Return a merge compared with a release, for a context; leaving the context removes its file.
 
-        Raises MergeDamaged, OSError, and as `merged` does.
+        A damaged merge is made anew once. Raises MergeDamaged, OSError, and as `merged` does.
         """
-        async with self._store.temporary_file() as part:
+        async with self._store.part() as part:
             try:
-                candidate = await self._look(merge, release, part)
+                candidate = await self._compare(merge, release, part)
             except MergeDamaged as error:
                 _log.warning("the last merge is damaged, made anew", reason=str(error))
                 await asyncio.to_thread(Path(merge.file.name).unlink, missing_ok=True)
-                candidate = await self._look(await self.merged(), release, part)
+                candidate = await self._compare(await self.merged(), release, part)
             yield candidate
 
-    async def _look(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
+    async def _compare(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
         found = await self._store.workers.run(candidate_stats, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
-            raise MergeDamaged("it has another content")
+            raise MergeDamaged("its content doesn't match its etag")
         return Candidate(merge.etag, len(merge.left_out), found, part)
 
 

@@ -1,12 +1,12 @@
-"""The folder releases/: immutable profiles by number, and what is known of each beside it.
+"""The folder releases/: immutable profiles by number, each with a record beside it.
 
-    <service>/<type>/<number>.pb.gz               the profile, by the rules of its day
-    <service>/<type>/<number>.<sha256>-<format>   the same in another format, once that was asked for
-    <service>/<type>/<number>.json                a `Release`, which there is as long as this is there
-    <service>/<type>/choice.json                  a `Choice`, where that isn't simply the newest
+    <service>/<type>/<number>.pb.gz               the profile, with the rules of its time applied
+    <service>/<type>/<number>.<sha256>-<format>   the same in another format, once it has been requested
+    <service>/<type>/<number>.json                the record, a `Release`; without it there is no release
+    <service>/<type>/choice.json                  the current release, a `Choice`, if it isn't the newest
 
-The catalog has no rows of it, so none of it is lost with that. Every change takes effect with one file, which
-is written elsewhere, synced, and put in its place at once.
+The catalog has nothing of this, so a lost catalog loses no release. Every change takes effect with one file,
+which is written elsewhere, synced, and then renamed into place.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ _NAME = re.compile(
 _DEPTH = 3
 _log = structlog.get_logger()
 
-Known = TypeVar("Known", Release, Choice)
+Record = TypeVar("Record", Release, Choice)
 
 
 class Releases:
-    """The releases of a service. Methods block, and raise OSError; one thread at a time makes changes."""
+    """The releases of a service. Methods block and raise OSError; one thread at a time may change them."""
 
     def __init__(self, folder: DataFolder, series: Series) -> None:
         self._root = folder.releases / series.service / series.type
         self._new_part = folder.new_part
 
     def numbers(self) -> list[int]:
-        """Of all there are, the newest first."""
+        """Return the numbers of all releases, the newest first."""
         matches = (_NAME.fullmatch(path.name) for path in self._root.glob("*.json"))
         return sorted((int(match["number"]) for match in matches if match), reverse=True)
 
     def release(self, number: int) -> Release:
-        """The release of that number. Raises NoSuchRelease or ReleaseDamaged."""
+        """Return the record of a release. Raises NoSuchRelease or ReleaseDamaged."""
         try:
-            return _read(self._known(number), Release)
+            return _read(self._record_path(number), Release)
         except FileNotFoundError:
             raise NoSuchRelease(f"there is no release {number}") from None
 
     def all(self) -> list[Release]:
-        """All but those of which is not known what they are, the newest first."""
+        """Return the records of all releases but damaged ones, the newest first."""
         releases = []
         for number in self.numbers():
             with suppress(NoSuchRelease, ReleaseDamaged):
@@ -70,14 +70,14 @@ class Releases:
         return releases
 
     def choice(self) -> Choice | None:
-        """Which one is current; None while there is none. Raises ReleaseDamaged."""
+        """Return which release is current; None if there are no releases. Raises ReleaseDamaged."""
         with suppress(FileNotFoundError):
             return _read(self._root / _CHOICE, Choice)
         numbers = self.numbers()
         return Choice(number=numbers[0], pinned=False) if numbers else None
 
     def choose(self, choice: Choice) -> None:
-        """Makes a release the current one."""
+        """Make a release the current one."""
         if choice == Choice(number=self.numbers()[0], pinned=False):
             with suppress(FileNotFoundError):
                 (self._root / _CHOICE).unlink()
@@ -86,49 +86,52 @@ class Releases:
             self._write(self._root / _CHOICE, choice)
 
     def add(self, part: Path, release: Release) -> None:
-        """Makes the file `part` a release; where that fails nothing is left of it."""
+        """Make the file `part` a release. If this fails, nothing is left of it."""
         sync_file(part)
         make_folder(self._root)
         for folder in (self._root.parent, self._root.parent.parent):
-            sync_folder(folder)  # who made it may have died before it was durable
+            sync_folder(folder)  # the process that made it may have died before syncing it
         try:
             part.replace(self.profile(release.number))
             sync_folder(self._root)
-            self._write(self._known(release.number), release)
+            self._write(self._record_path(release.number), release)
         except OSError:
             with suppress(OSError):
                 self._discard(release.number)
             raise
 
-    def add_form(self, release: Release, etag: str, part: Path) -> None:
-        """Keeps the file `part` as the form of a release that has that etag."""
+    def add_rendition(self, release: Release, etag: str, part: Path) -> None:
+        """Keep the file `part` as the rendition of a release with this etag."""
         part.replace(self._root / f"{release.number}.{etag}")
         sync_folder(self._root)
 
     def profile(self, number: int) -> Path:
-        """Where the profile of a release is."""
+        """Return the path of a release's profile."""
         return self._root / f"{number}.pb.gz"
 
     def open(self, release: Release) -> BinaryIO:
-        """Its profile, byte for byte what was released. Raises NoSuchRelease or ReleaseDamaged."""
+        """Open a release's profile and check its bytes. Raises NoSuchRelease or ReleaseDamaged."""
         return self._open(release, self.profile(release.number), release.sha256)
 
-    def form(self, release: Release, format_: str) -> str | None:
-        """The etag of what is kept of it in another format; None if that is nothing, or damaged."""
+    def rendition(self, release: Release, format_: str) -> str | None:
+        """Return the etag of the stored rendition in another format; None if it is missing or damaged."""
         for path in sorted(self._root.glob(f"{release.number}.*-{format_}")):
             match = _NAME.fullmatch(path.name)
             if match is not None and match["format"] == format_:
                 with suppress(ReleaseDamaged):
-                    self.open_form(release, match["etag"]).close()
+                    self.open_rendition(release, match["etag"]).close()
                     return match["etag"]
         return None
 
-    def open_form(self, release: Release, etag: str) -> BinaryIO:
-        """Its form with that etag. Raises as `open` does."""
+    def open_rendition(self, release: Release, etag: str) -> BinaryIO:
+        """Open the rendition of a release with this etag. Raises as `open` does."""
         return self._open(release, self._root / f"{release.number}.{etag}", etag.partition("-")[0])
 
     def prune(self, kept: int) -> None:
-        """Deletes all but the newest and the current one; what fails is logged, and tried the next time."""
+        """Delete all but the `kept` newest releases and the current one.
+
+        Failures are logged; the next call tries again.
+        """
         choice = self.choice()
         for number in self.numbers()[kept:]:
             if choice is None or number == choice.number:
@@ -143,7 +146,7 @@ class Releases:
                 _log.info("release deleted", release=number)
 
     def check(self) -> None:
-        """Logs which releases are damaged."""
+        """Log the releases that are damaged."""
         for number in self.numbers():
             try:
                 self.open(self.release(number)).close()
@@ -154,28 +157,28 @@ class Releases:
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            self.release(release.number)  # where it is deleted meanwhile, that is what is to be said
+            self.release(release.number)  # raises NoSuchRelease if it has been deleted meanwhile
             raise ReleaseDamaged(f"release {release.number}: {path.name} is missing") from None
         if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
             file.close()
-            raise ReleaseDamaged(f"release {release.number}: {path.name} isn't what was released")
+            raise ReleaseDamaged(f"release {release.number}: the content of {path.name} has changed")
         file.seek(0)
         return file
 
     def _discard(self, number: int) -> None:
-        """Removes all of a release, first what makes it one."""
-        self._known(number).unlink(missing_ok=True)
+        """Remove all files of a release, its record first."""
+        self._record_path(number).unlink(missing_ok=True)
         sync_folder(self._root)
         for path in self._root.glob(f"{number}.*"):
             path.unlink()
 
-    def _known(self, number: int) -> Path:
+    def _record_path(self, number: int) -> Path:
         return self._root / f"{number}.json"
 
-    def _write(self, path: Path, known: Release | Choice) -> None:
+    def _write(self, path: Path, record: Release | Choice) -> None:
         part = self._new_part()
         try:
-            part.write_text(known.model_dump_json(indent=1))
+            part.write_text(record.model_dump_json(indent=1))
             sync_file(part)
             part.replace(path)
         finally:
@@ -184,7 +187,7 @@ class Releases:
 
 
 def sweep_releases(folder: DataFolder) -> None:
-    """At a start: removes what never came to be a release or was one, and looks at those there are."""
+    """Remove files without a record, and check all releases; called at the start of the server."""
     for path in sorted(folder.releases.rglob("*")):
         match = _NAME.fullmatch(path.name)
         if path.is_dir():
@@ -197,9 +200,9 @@ def sweep_releases(folder: DataFolder) -> None:
         Releases(folder, Series(path.parent.name, path.name)).check()
 
 
-def _read(path: Path, kind: type[Known]) -> Known:
-    """Raises ReleaseDamaged, and FileNotFoundError."""
+def _read(path: Path, kind: type[Record]) -> Record:
+    """Return a record. Raises ReleaseDamaged and FileNotFoundError."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except ValidationError:
-        raise ReleaseDamaged(f"{path.name} in {path.parent} isn't what was written there") from None
+        raise ReleaseDamaged(f"{path} is damaged: it isn't a record of a release") from None

@@ -1,4 +1,4 @@
-"""A release: a merge that pipelines build with until it pays to build anew; when that is, is decided here."""
+"""The record of a release, a merge that pipelines build with, and the bounds that make the next one due."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Reason = Literal["first", "drift", "age", "request"]
 
 
 class Summary(BaseModel):
-    """The most important of a report: what Go's compiler makes of it, and of how many profiles it is.
+    """The summary of a report: what Go's compiler does with the merge, and its number of profiles.
 
-    `outliers` is how many of them are unlike the rest; None where that can't be known.
+    `outliers` is the number of profiles that are unlike the rest; None if the compiler refuses the merge.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -32,18 +32,18 @@ class Summary(BaseModel):
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Summary:
-        """Of a report as `pprof_merge.analysis.report` makes it now; those of before may be otherwise."""
+        """Return the summary of a new report of `pprof_merge.report`; older ones may have other fields."""
         outliers = report["outliers"] and len(report["outliers"]["profiles"])
         return cls(verdict=report["go"]["verdict"], profiles=report["profiles"], outliers=outliers)
 
 
 class Release(BaseModel):
-    """What is known of a release, as it is written beside its file.
+    """The record of a release, which is stored beside its profile.
 
-    `etag` is that of the merge that it was, `digest` the sha256 of its bare protobuf, `sha256` that of the
-    file, `size` the file's in bytes. `overlap` is that with the release it `replaces`; None where there is
-    none to be had. `left_out` is how many blobs the merge had to do without, `report`
-    is on all that was stored at the time, `summary` on that.
+    `etag` is that of the merge, `digest` the SHA-256 of the bare protobuf, `sha256` that of the file, `size`
+    the file's size in bytes. `overlap` is the overlap with the release that it `replaces`; None if it
+    replaces none, or they can't be compared. `left_out` is the number of blobs that the merge had to leave
+    out. `report` is on all profiles stored at the time; `summary` summarizes it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,7 +64,7 @@ class Release(BaseModel):
 
 
 class Choice(BaseModel):
-    """Which release is current, and whether it stays so whatever becomes of the merge."""
+    """Which release is current, and whether it is pinned: stays current however the merge changes."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,7 +73,7 @@ class Choice(BaseModel):
 
 
 def number_of(text: str) -> int:
-    """The number that a client names. Raises NoSuchRelease if it is none that a release can have."""
+    """Return the number in a request. Raises NoSuchRelease if no release can have it."""
     if _NUMBER.fullmatch(text) is None:
         raise NoSuchRelease(f"there is no release {text[:20]}")
     return int(text)
@@ -81,13 +81,13 @@ def number_of(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far from its release a merge may get: in overlap of edge weights, 0 to 1, and in days."""
+    """When the next release is due: below an overlap of edge weights (0 to 1), or after a number of days."""
 
     overlap: float
     days: float
 
     def reason(self, current: Release | None, overlap: float | None, now: datetime) -> Reason | None:
-        """Why another merge than the current release is to be released; None if it isn't."""
+        """Return why a merge that differs from the current release is to be released; None if it isn't."""
         if current is None:
             return "first"
         if overlap is not None and overlap < self.overlap:
@@ -95,5 +95,5 @@ class Bounds:
         return "age" if self.is_over(current, now) else None
 
     def is_over(self, current: Release, now: datetime) -> bool:
-        """Whether a release has reached its age."""
+        """Return whether a release has reached its maximum age."""
         return (now - current.time).total_seconds() > self.days * 86_400

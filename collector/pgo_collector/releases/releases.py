@@ -1,7 +1,7 @@
-"""The releases of a service at work: a pipeline gets the same bytes until a bound says that others pay.
+"""The releases of a service: a pipeline gets the same bytes until a bound says that a rebuild pays off.
 
-The merge is compared with the release when a pipeline asks: once each time it has changed, and no more often
-than the settings allow. Where that fails, pipelines get what they got before.
+A request for the release compares it with the merge, if the merge has changed and the last comparison is long
+enough ago. If the comparison fails, pipelines get the same release as before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pgo_collector.model.series import Series
 from pgo_collector.releases.candidates import Candidate, Candidates
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summary
-from pgo_collector.releases.renditions import OpenRelease, ReleaseForms
+from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
@@ -38,13 +38,13 @@ _log = structlog.get_logger()
 
 
 class ServiceReleases:
-    """The releases of one service. One request at a time changes them, and the next looks again first."""
+    """The releases of one service. One request at a time changes them; the next one checks again first."""
 
     def __init__(self, service: str, candidates: Candidates, reports: Reports, settings: Settings) -> None:
         self.service = service
         self._store = store = reports.store
         self._releases = Releases(store.folder, Series(service, CPU))
-        self._forms = ReleaseForms(store, self._releases, settings.output_budget)
+        self._renditions = ReleaseRenditions(store, self._releases, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
         self._bounds = Bounds(settings.release_overlap, settings.release_days)
@@ -55,7 +55,7 @@ class ServiceReleases:
         self._compared: tuple[int, str] | None = None
 
     async def current(self, wanted: Format) -> OpenRelease:
-        """What to build with; made first if there is none yet, or if a bound is passed.
+        """Return the current release. Make one first if there is none yet, or if a bound is passed.
 
         Raises NothingToMerge, NotOfThisProfile, RulesUnreadable, ReleaseDamaged, NotStored or
         WorkerUnavailable.
@@ -68,34 +68,34 @@ class ServiceReleases:
             while True:
                 release = await asyncio.to_thread(self._current)
                 if release is None:
-                    raise NoSuchRelease("there is no release any more")
-                with suppress(NoSuchRelease):  # another took its place meanwhile, and it was deleted
-                    return await self._forms.open(release, wanted)
+                    raise NoSuchRelease("all releases have been deleted")
+                with suppress(NoSuchRelease):  # it was replaced and deleted meanwhile: take the new one
+                    return await self._renditions.open(release, wanted)
 
     async def numbered(self, number: int, wanted: Format) -> OpenRelease:
-        """One of those that are kept. Raises NoSuchRelease, and as `current` does."""
+        """Return a stored release. Raises NoSuchRelease, and as `current` does."""
         with _refusals():
-            return await self._forms.open(await self.release(number), wanted)
+            return await self._renditions.open(await self.release(number), wanted)
 
     async def release(self, number: int) -> Release:
-        """What is known of one of those that are kept. Raises NoSuchRelease or ReleaseDamaged."""
+        """Return the record of a stored release. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             return await asyncio.to_thread(self._releases.release, number)
 
     async def all(self) -> list[Release]:
-        """Those that are kept, the newest first; not those of which nothing can be known."""
+        """Return the records of all stored releases but damaged ones, the newest first."""
         with _refusals():
             return await asyncio.to_thread(self._releases.all)
 
     async def choice(self) -> Choice | None:
-        """Which one is current. Raises ReleaseDamaged."""
+        """Return which release is current; None if there is none. Raises ReleaseDamaged."""
         with _refusals():
             return await asyncio.to_thread(self._releases.choice)
 
     async def make(self) -> tuple[Release, bool]:
-        """The merge as of now, released on request; False with it if the newest release was that already.
+        """Release the current merge. Return the release, and False if the newest one had the merge already.
 
-        It becomes the current one, unless one is pinned. Raises as `current` does.
+        It becomes the current release, unless one is pinned. Raises as `current` does.
         """
         with _refusals():
             async with self._changing:
@@ -107,7 +107,7 @@ class ServiceReleases:
                     return await self._release(candidate, current, "request")
 
     async def pin(self, number: int) -> Release:
-        """Makes a release the current one, to stay. Raises NoSuchRelease or ReleaseDamaged."""
+        """Make a release the current one until it is unpinned. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             async with self._changing:
                 release = await self.release(number)
@@ -117,7 +117,7 @@ class ServiceReleases:
                 return release
 
     async def unpin(self, number: int) -> Release:
-        """If it was pinned, the bounds hold for it again. Raises NoSuchRelease or ReleaseDamaged."""
+        """Apply the bounds to a pinned release again. Raises NoSuchRelease or ReleaseDamaged."""
         with _refusals():
             async with self._changing:
                 release = await self.release(number)
@@ -144,17 +144,17 @@ class ServiceReleases:
         return choice is None or (not choice.pinned and time.monotonic() >= self._next_check)
 
     async def _check(self) -> None:
-        """Makes a release if there is reason to; only if there is none yet must this succeed."""
+        """Make a release if one is due. A failure is logged if there is a release; else it is raised."""
         current = await asyncio.to_thread(self._current)
         try:
-            await self._follow(current)
+            await self._release_if_due(current)
         except (Refusal, MergeDamaged, OSError, SQLAlchemyError) as error:
             if current is None:
                 raise
             _log.warning("release not compared, it stays", release=current.number, reason=str(error))
         self._next_check = time.monotonic() + self._pause_seconds
 
-    async def _follow(self, current: Release | None) -> None:
+    async def _release_if_due(self, current: Release | None) -> None:
         merge, now = await self._candidates.merged(), datetime.now(UTC)
         if current is not None:
             is_compared = self._compared == (current.number, merge.etag)
@@ -172,11 +172,11 @@ class ServiceReleases:
     async def _release(
         self, candidate: Candidate, current: Release | None, reason: Reason
     ) -> tuple[Release, bool]:
-        """A candidate as the newest release; False with it if it is that already."""
-        choice, every = await self.choice(), await self.all()
-        if every and every[0].etag == candidate.etag:
-            await self._store.write(self._adopt, every[0], choice)
-            return every[0], False
+        """Release a candidate. Return the release, and False if the newest one has the merge already."""
+        choice, releases = await self.choice(), await self.all()
+        if releases and releases[0].etag == candidate.etag:
+            await self._store.write(self._make_current, releases[0], choice)
+            return releases[0], False
         reported, _ = await self._reports.make(Selection(self.service, CPU))
         report = json.loads(reported.report or b"null")
         return await self._store.write(self._add, candidate, current, reason, report, choice), True
@@ -202,11 +202,11 @@ class ServiceReleases:
         )
         self._releases.add(candidate.part, release)
         _log.info("released", release=release.number, reason=reason, overlap=release.overlap)
-        self._adopt(release, choice)
+        self._make_current(release, choice)
         return release
 
-    def _adopt(self, newest: Release, choice: Choice | None) -> None:
-        """Makes the newest release the current one, unless one is pinned, and deletes old ones."""
+    def _make_current(self, newest: Release, choice: Choice | None) -> None:
+        """Make the newest release the current one, unless one is pinned, and delete old ones."""
         if choice is None or not choice.pinned:
             self._releases.choose(Choice(number=newest.number, pinned=False))
         self._releases.prune(self._kept)
@@ -214,7 +214,7 @@ class ServiceReleases:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What fails within, of disk, catalog or merge, is said to the client in their words."""
+    """Turn failures of the disk, the catalog or the merge into NotStored, which tells clients the reason."""
     try:
         yield
     except (OSError, SQLAlchemyError) as error:
@@ -224,7 +224,7 @@ def _refusals() -> Iterator[None]:
 
 
 class AllReleases:
-    """Those of each service, from when they are asked for first."""
+    """The releases of each service, made on first use."""
 
     def __init__(self, merges: Merges, reports: Reports, rules: RulesFolder, settings: Settings) -> None:
         self._merges = merges
@@ -234,7 +234,7 @@ class AllReleases:
         self._of_service: dict[str, ServiceReleases] = {}
 
     async def of(self, service: str) -> ServiceReleases:
-        """The releases of a service. Those of one of which nothing is known aren't kept in memory."""
+        """Return the releases of a service. Those of an unknown service aren't kept in memory."""
         if service not in self._of_service and not await asyncio.to_thread(self._is_known, service):
             return self._releases(service)
         return self._of_service.setdefault(service, self._releases(service))

@@ -1,6 +1,6 @@
-"""Releases in other formats: made when they are first asked for, and then kept as long as the release.
+"""Renditions: releases in other formats, made when they are first requested and kept as long as the release.
 
-They are no cache: another version of the collector might write a format otherwise, and a pipeline is to get
+They aren't a cache: another version of the collector may write a format differently, but a pipeline must get
 the same bytes.
 """
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OpenRelease:
-    """A release to be read, in some format, from its own open file of `size` bytes."""
+    """A release in some format, in an open file of `size` bytes."""
 
     number: int
     etag: str
@@ -34,8 +34,8 @@ class OpenRelease:
     file: BinaryIO
 
 
-class ReleaseForms:
-    """The forms of the releases of a series."""
+class ReleaseRenditions:
+    """The renditions of the releases of a service."""
 
     def __init__(self, store: Store, releases: Releases, budget: Budget) -> None:
         self._budget = budget
@@ -44,31 +44,32 @@ class ReleaseForms:
         self._making = asyncio.Lock()
 
     async def open(self, release: Release, wanted: Format) -> OpenRelease:
-        """The release in a format.
+        """Open a release in a format; make the rendition first if there is none yet.
 
-        Raises NoSuchRelease if it is deleted, NotOfThisProfile, AnswerTooLarge, ReleaseDamaged,
+        Raises NoSuchRelease if the release is deleted, NotOfThisProfile, AnswerTooLarge, ReleaseDamaged,
         WorkerUnavailable or OSError.
         """
-        form = Rendition(wanted, Rules())  # the rules of its day were applied on that day
-        if form.is_plain:
+        rendition = Rendition(wanted, Rules())  # the release already has the rules of its time applied
+        if rendition.is_plain:
             return _opened(release, release.etag, await asyncio.to_thread(self._releases.open, release))
         async with self._making:
-            etag = await asyncio.to_thread(self._releases.form, release, wanted.name)
+            etag = await asyncio.to_thread(self._releases.rendition, release, wanted.name)
             if etag is None:
-                etag = await self._make(release, form)
-            return _opened(release, etag, await asyncio.to_thread(self._releases.open_form, release, etag))
+                etag = await self._make(release, rendition)
+            file = await asyncio.to_thread(self._releases.open_rendition, release, etag)
+            return _opened(release, etag, file)
 
-    async def _make(self, release: Release, form: Rendition) -> str:
-        """The etag of a form that is made and kept."""
-        store, name = self._store, form.format.name
+    async def _make(self, release: Release, rendition: Rendition) -> str:
+        """Make and store a rendition. Return its etag."""
+        store, name = self._store, rendition.format.name
         (await asyncio.to_thread(self._releases.open, release)).close()
-        async with store.temporary_file() as part:
+        async with store.part() as part:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
-            digest = await store.workers.run(convert, profile, release.digest, form, part, self._budget)
+            digest = await store.workers.run(convert, profile, release.digest, rendition, part, self._budget)
             _log.info("converted", format=name, ms=round((time.perf_counter() - start) * 1000, 1))
             etag = f"{digest}-{name}"
-            await store.write(self._releases.add_form, release, etag, part)
+            await store.write(self._releases.add_rendition, release, etag, part)
         return etag
 
 

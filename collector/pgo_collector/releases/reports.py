@@ -1,4 +1,4 @@
-"""The report on a service: made anew each time, of all that is live then, or of a selection of it."""
+"""Reports: the report on the merge of a selection, made anew for each request and for each release."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _log = structlog.get_logger()
 
 
 class Reports:
-    """Reports on merges of what is stored, within a budget."""
+    """Makes reports on merges of stored profiles, within a budget."""
 
     def __init__(self, store: Store, budget: Budget) -> None:
         self.store = store
         self.budget = budget
 
     async def make(self, selection: Selection, symbols: Path | None = None) -> tuple[ReportResult, Coarse]:
-        """Return the report as of now, and where the selection is finer than what it is on.
+        """Return the current report on a selection, and where it covers more than the selection.
 
         `symbols` is a file with the functions of a program.
 
@@ -55,7 +55,7 @@ class Reports:
         return made, state.coarse
 
     def _released(self, selection: Selection) -> Path | None:
-        """The profile of the current release, to compare with."""
+        """Return the path of the current release's profile, to compare with; None if there is none."""
         releases = Releases(self.store.folder, Series(selection.service, selection.type))
         with suppress(ReleaseDamaged):
             choice = releases.choice()

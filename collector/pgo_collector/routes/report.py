@@ -44,7 +44,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
     )
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
-        async with reports.store.temporary_file() as part:
+        async with reports.store.part() as part:
             context_of(request).body_bytes = await bodies.read_to_file(
                 request, part, settings.max_inflated_bytes, _EXPECTED
             )

@@ -75,7 +75,7 @@ async def open_store(
         task_seconds=settings.task_seconds,
     )
     folder.ensure_temp_folder()
-    async with Workers(settings.workers, bounds, folder.rows, metrics.task) as workers:
+    async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store, progress)
             # That takes 1 KB of memory for each blob of the largest folder; if the catalog is lost, of all.
@@ -96,8 +96,8 @@ async def _serve(settings: Settings) -> None:
     with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
         limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
-        connections = ConnectionPool(limits, metrics.refused)
-        metrics.count_connections(connections)
+        connections = ConnectionPool(limits, metrics.count_refused)
+        metrics.register_connections(connections)
         server = _Server(_server_config(gate, settings), connections)
         serving = asyncio.create_task(server.serve([listener]))
         app = _opened_app(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
@@ -149,7 +149,7 @@ async def _opened_app(
                 "webhook": _deliveries(endpoint, store, settings, metrics),
             }
         )
-        metrics.watch(Gauges(store, warming, upkeep, background))
+        metrics.register_gauges(Gauges(store, warming, upkeep, background))
         dependencies = AppDependencies(store, locks, warming, background, keys, metrics)
         async with background.running():
             yield create_app(settings, dependencies)
@@ -196,7 +196,9 @@ def _deliveries(
 ) -> Deliveries | NoDeliveries:
     if endpoint is None:
         return NoDeliveries()
-    return Deliveries(store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.delivery)
+    return Deliveries(
+        store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.count_deliveries
+    )
 
 
 class _Server(uvicorn.Server):

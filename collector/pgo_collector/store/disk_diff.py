@@ -28,7 +28,7 @@ class Differences:
     # Blobs with an .inputs that aren't in the catalog, or have another size of .inputs there: the size on
     # disk.
     combined: dict[BlobName, int] = field(default_factory=dict)
-    # Those of `combined` that aren't in the catalog.
+    # The blobs of `combined` that aren't in the catalog.
     unknown: set[BlobName] = field(default_factory=set)
     # Blobs without an .inputs that aren't in the catalog.
     profiles: list[BlobName] = field(default_factory=list)

@@ -104,7 +104,7 @@ def sync_all(path: Path) -> None:
 
 
 def remove_part(part: Path) -> None:
-    """Removes a file of incoming/ and its gzip, as far as they are there. Raises OSError."""
+    """Delete a file in incoming/ and its gzip, if they are there. Raises OSError."""
     part.unlink(missing_ok=True)
     gzipped_part(part).unlink(missing_ok=True)
 
@@ -251,7 +251,7 @@ class DataFolder:
                 path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
-        """Yield the profiles of a pgo-fleet server, sorted by name; log files that nobody knows."""
+        """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""
         folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.tmp}
         ours = folders | {self.session_secret, self.path / _LOCK}
         for path in sorted(self.path.iterdir()):

@@ -1,4 +1,4 @@
-"""Group commit: profiles that workers have validated become blobs that count, many in one transaction.
+"""Group commit: validated profiles become blobs that count, many at once.
 
 Each folder is synced once for all blobs that go into it, and one transaction counts them all.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog, add_profiles
-from pgo_collector.catalog.rows import Blob, read_counting
+from pgo_collector.catalog.rows import Blob, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
@@ -23,9 +23,9 @@ from pgo_collector.store.folder import sync_file, sync_folder, write_file
 
 
 class Submission(NamedTuple):
-    """A validated profile to store. The file `part` has its bytes, or will get them from `content`.
+    """A profile to store: its bytes are `content`, to be written to the file `part`, or in that file already.
 
-    A profile without a time of its own gets `created_nanos`, in ns since 1970, or else the time of now.
+    A profile that doesn't say when it was taken gets the time `created_nanos`, or else the present time.
     """
 
     part: Path
@@ -36,9 +36,9 @@ class Submission(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A stored profile: its facts, the name of its blob, and whether this submission stored it.
+    """A stored profile: its facts, its name, and whether it wasn't stored before.
 
-    If a combined blob counts the profile, the name is the one that its own blob had.
+    The name is that of its own blob, even if a combined blob counts the profile.
     """
 
     facts: Facts
@@ -47,7 +47,7 @@ class Submitted(NamedTuple):
 
 
 class GroupCommit:
-    """Commits submissions. Call it on the thread that makes all changes: see `Store.write`."""
+    """Stores validated profiles, on the thread that makes all changes: see `Store.write`."""
 
     def __init__(self, blobs: Blobs, catalog: Catalog, announce: Announce) -> None:
         self._blobs = blobs
@@ -55,9 +55,9 @@ class GroupCommit:
         self._announce = announce
 
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
-        """Store each profile durably and count it, unless it is counted already.
+        """Store each profile durably and count it, unless it is counted already; return the result of each.
 
-        Return what came of each: Submitted, after which its file `part` is gone, or the error.
+        The result is an error if that failed; otherwise the file `part` is gone.
         """
         names: list[BlobName] = []
         for submission in submissions:
@@ -70,9 +70,10 @@ class GroupCommit:
         ]
 
     def _name(self, submission: Submission, earlier: Sequence[BlobName]) -> BlobName:
-        """Return the name of the blob of a submission; `earlier` are the names in the same commit.
+        """Return the name of a profile.
 
-        A profile without a time gets the time of the same bytes if they are stored: it is a retry.
+        A profile without a time gets the one that the same bytes were stored with, if they were: it is a
+        retry.
         """
         series, digest = submission.series, submission.facts.digest
         time_nanos = submission.facts.time_nanos or submission.created_nanos
@@ -92,21 +93,22 @@ class GroupCommit:
         submissions: Sequence[Submission],
         failures: dict[BlobName, Exception],
     ) -> dict[BlobName, Submission]:
-        """Make blobs of the submissions that aren't counted yet, and count all that didn't fail, or none.
+        """Make blobs of the profiles that aren't counted; return these profiles.
 
-        Return the new blobs by name, and add the errors to `failures`.
+        In one transaction all blobs whose files are durable are counted. The others are in `failures`; if the
+        transaction fails, all are.
         """
         new: dict[BlobName, Submission] = {}
         try:
             with self._catalog.writing(*names) as connection:
-                counting = {name: read_counting(connection, name) for name in names}
+                counting = {name: read_counting_blob(connection, name) for name in names}
                 new = self._place(names, submissions, counting, failures)
                 entries = [(name, new[name].facts) for name in new if name not in failures]
                 events = [event for name, facts in entries for event in self._announce(name, facts)]
                 add_profiles(connection, entries, events)
         except SQLAlchemyError as error:
             for name in new.keys() - failures.keys():
-                with suppress(OSError):  # a blob that stays doesn't count; the next start counts it
+                with suppress(OSError):  # a file that stays isn't counted; the next start counts it
                     self._blobs.discard(name)
             self._blobs.remove_folders(new.keys() - failures.keys())
             failures |= {name: failures.get(name, error) for name in names}
@@ -119,15 +121,16 @@ class GroupCommit:
         counting: Mapping[BlobName, Blob | None],
         failures: dict[BlobName, Exception],
     ) -> dict[BlobName, Submission]:
-        """Make durable blobs of the submissions that aren't counted yet, and restore missing files of blobs.
+        """Write the files of the profiles that aren't counted, and sync; return these profiles.
 
-        Return the new blobs by name, also those that failed, and add the errors to `failures`.
+        If a file can't be written, its profile is in `failures`, too. A counted profile whose file is missing
+        is written again, but isn't returned.
         """
         new: dict[BlobName, Submission] = {}
         folders: dict[Path, list[BlobName]] = {}
         for name, submission in zip(names, submissions, strict=True):
             blob = counting[name]
-            # A commit can fail at its very end with the rows written: the file was then removed.
+            # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
             is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
             if name in new or (blob is not None and not is_gone):
                 continue
@@ -139,7 +142,7 @@ class GroupCommit:
                 else:
                     write_file(submission.part, submission.content)
                 if blob is None:
-                    self._blobs.discard(name)  # a file may be there that never came to count
+                    self._blobs.discard(name)  # a file that isn't counted may be there
                 folders.setdefault(self._blobs.place(submission.part, name), []).append(name)
             except OSError as error:
                 failures[name] = error

@@ -1,4 +1,4 @@
-"""pgo-fleet's files: `*.pgo` at the top of the data folder, its merged ones too, taken in at a start."""
+"""Files of a pgo-fleet server: a start imports all `*.pgo`, merged ones too, at the top of the folder."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _log = structlog.get_logger()
 
 
 async def import_pgo_fleet_files(store: Store, series: Series) -> None:
-    """Submits each of the files to `series` and removes it; one that can't be taken stays, with a warning."""
+    """Store each of the files as a profile of `series` and delete it.
+
+    A file that can't be imported stays there, and a warning is logged.
+    """
     paths = await asyncio.to_thread(lambda: list(store.folder.legacy_profiles()))
     batcher = SubmitBatcher(store.workers, STORED_LIMITS)
     for path in paths:
-        await _take_in(store, batcher, series, path)
+        await _import_file(store, batcher, series, path)
 
 
-async def _take_in(store: Store, batcher: SubmitBatcher, series: Series, path: Path) -> None:
+async def _import_file(store: Store, batcher: SubmitBatcher, series: Series, path: Path) -> None:
     try:
-        async with store.temporary_file() as part:
+        async with store.part() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)
             valid = await batcher.validate(SubmittedBody(part, series.type))
             submitted = await store.add(Submission(part, series, valid.facts))

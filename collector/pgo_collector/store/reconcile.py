@@ -96,7 +96,7 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
     progress.begin("looking for seals", len(found.profiles))
     singles = []
     for name in found.profiles:
-        size = _restored(store, name)
+        size = _restore_inputs(store, name)
         if size:
             found.combined[name] = size
             found.unknown.add(name)
@@ -105,14 +105,14 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
         progress.advance()
     found.profiles = singles
     for name, id_ in found.without_inputs.items():
-        size = _restored(store, name)
+        size = _restore_inputs(store, name)
         if not size:
             size = store.blobs.write_inputs(name, store.catalog.profiles_counted_by([id_]).get(id_, [name]))
             _log.warning("the .inputs of a combined profile are made anew from the catalog", blob=str(name))
         found.combined[name] = size
 
 
-def _restored(store: Store, name: BlobName) -> int:
+def _restore_inputs(store: Store, name: BlobName) -> int:
     """Restore a blob's .inputs from its seal; return the size in bytes, 0 if there is no readable seal."""
     try:
         size = store.blobs.restore_inputs(name)
@@ -159,17 +159,17 @@ async def _adopt_combined(
     when all other blobs are counted: see `_adopt_damaged`.
     """
     progress.begin("taking in combined profiles", len(changed))
-    inputs_of: dict[BlobName, set[BlobName]] = {}
+    inputs_by_name: dict[BlobName, set[BlobName]] = {}
     for name in changed:
         try:
-            inputs_of[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name}
+            inputs_by_name[name] = await asyncio.to_thread(store.blobs.read_inputs, name) | {name}
         except (InputsDamaged, OSError) as error:
             _log.error("combined profile left alone", blob=str(name), reason=str(error))
     damaged = {}
-    for name in sorted(inputs_of, key=lambda name: (-len(inputs_of[name]), str(name))):
+    for name in sorted(inputs_by_name, key=lambda name: (-len(inputs_by_name[name]), str(name))):
         progress.advance()
-        inputs = inputs_of[name]
-        inside = set((await asyncio.to_thread(store.catalog.owners, inputs)).values())
+        inputs = inputs_by_name[name]
+        inside = set((await asyncio.to_thread(store.catalog.counting_ids, inputs)).values())
         counted = await asyncio.to_thread(store.catalog.profiles_counted_by, inside)
         if any(not inputs.issuperset(profiles) for profiles in counted.values()):
             # Its own name is left out: no client has had the merge of a combine that wasn't committed.
@@ -216,14 +216,14 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
 
 def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
     """Return the profiles that no blob counts; delete the files of those that a blob on disk counts."""
-    owners = store.catalog.owners(names)
-    counted = store.counted(owners)
+    ids = store.catalog.counting_ids(names)
+    counted = store.counted(ids)
     for name in counted:
         store.blobs.discard(name)
     store.blobs.remove_folders(counted)
-    for name in owners.keys() - counted:
+    for name in ids.keys() - counted:
         _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
-    return [name for name in names if name not in owners]
+    return [name for name in names if name not in ids]
 
 
 async def _read_all(
@@ -243,7 +243,7 @@ async def _read_all(
 
 async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs: set[BlobName]) -> None:
     """Count a combined blob that can't be read, if it has profiles that no other blob has; else delete it."""
-    missing = inputs - (await asyncio.to_thread(store.catalog.owners, inputs)).keys()
+    missing = inputs - (await asyncio.to_thread(store.catalog.counting_ids, inputs)).keys()
     if missing <= {name}:
         _log.warning("damaged combined profile deleted, all that it was made of is there", blob=str(name))
         await asyncio.to_thread(store.blobs.discard, name)

@@ -1,4 +1,4 @@
-"""The store: blobs and catalog together, so that each profile is on disk, and counted exactly once."""
+"""The store: blobs and catalog together. A profile answered with success is on disk and counts once."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from pgo_collector.workers.pool import Workers
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The most submits in one transaction, so that none waits for more than that.
-_MOST_IN_COMMIT = 64
+
+# Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
+_MOST_AT_ONCE = 64
 
 
 class Store:
-    """A locked data folder, its blobs, its catalog, and the workers that read them. A context manager.
+    """A locked data folder, its blobs, its catalog, and the workers that read them; a context manager.
 
-    All changes to which blobs count run one after another on one thread: see `write`.
+    Everything that changes which blobs count runs on one thread, one step after another: see `write`.
     """
 
     def __init__(self, folder: DataFolder, workers: Workers, announce: Announce = unannounced) -> None:
-        """Open the catalog. Raises CatalogUnreadable."""
+        """Open the catalog; `announce` makes the events of stored profiles. Raises CatalogUnreadable."""
         self.folder = folder
         self.workers = workers
         self.announce = announce
@@ -56,10 +57,9 @@ class Store:
         self.catalog.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking function on the thread that makes all changes, and return its result.
+        """Call a blocking function on the thread that makes all changes; return what it returns.
 
-        If the caller is cancelled, a call that has begun still runs to its end. Raises what the function
-        raises, and OSError if this process no longer holds the data folder.
+        Raises what the function raises, and OSError if this process no longer holds the data folder.
         """
 
         def write() -> T:
@@ -70,13 +70,13 @@ class Store:
         try:
             return await asyncio.wrap_future(writing)
         except asyncio.CancelledError:
-            if not writing.cancelled():  # it has begun, and may need files that the caller removes
+            if not writing.cancelled():  # it has begun, and may use files that the caller removes as it ends
                 await asyncio.wait([asyncio.wrap_future(writing)])
             raise
 
     @asynccontextmanager
-    async def temporary_file(self) -> AsyncIterator[Path]:
-        """Yield a new path in incoming/; a file there is removed at the end."""
+    async def part(self) -> AsyncIterator[Path]:
+        """Yield an unused path in incoming/; a file there is deleted at the end of the block."""
         part = self.folder.new_part()
         try:
             yield part
@@ -84,11 +84,8 @@ class Store:
             await asyncio.to_thread(remove_part, part)
 
     @asynccontextmanager
-    async def incoming_file(self) -> AsyncIterator[Path]:
-        """Yield a new path in incoming/ for a submitted profile, whose file `add` removes.
-
-        A file there is removed at the end only if an error is raised.
-        """
+    async def submission_part(self) -> AsyncIterator[Path]:
+        """Yield an unused path for a profile that `add` stores; its file is deleted if the block raises."""
         part = self.folder.new_part()
         try:
             yield part
@@ -99,7 +96,7 @@ class Store:
     async def add(self, submission: Submission) -> Submitted:
         """Store a validated profile durably and count it, unless it is counted already.
 
-        Profiles that are submitted at the same time share a transaction. If nothing is raised, the file
+        Profiles that are added at the same time share syncs and a transaction. When this returns, the file
         `part` is gone. Raises NotStored or CatalogFails.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
@@ -111,8 +108,8 @@ class Store:
             raise not_stored("profile", error) from error
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Store and count the submissions that wait. Each calls this once, so there may be none left."""
-        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_IN_COMMIT))]
+        """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
+        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
         if not waiting:
             return
         submissions, futures = zip(*waiting, strict=True)
@@ -120,36 +117,33 @@ class Store:
         try:
             self.folder.check_held()
             results = self.group_commit.commit(submissions)
-        except Exception as error:  # noqa: BLE001 - every waiting submit gets it
+        except Exception as error:  # noqa: BLE001 - the callers that wait get it
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
-        """Return those of the profiles that a blob counts whose file is there."""
-        owners = self.catalog.owners(names)
-        counting = self.catalog.with_ids(set(owners.values()))
-        present = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
-        return {name for name, blob in owners.items() if blob in present}
+        """Return the profiles that are counted by a blob whose file is on disk."""
+        ids = self.catalog.counting_ids(names)
+        counting = self.catalog.with_ids(set(ids.values()))
+        there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
+        return {name for name, id_ in ids.items() if id_ in there}
 
 
 def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
-    """Return the refusal that tells a client about a failure of the disk or the catalog.
-
-    `what` names the thing that couldn't be stored, such as "profile".
-    """
+    """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
     if is_damage(error):
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
 
 
 def catalog_fails(error: Exception) -> CatalogFails:
-    """Return the refusal of a request that needed the catalog, which couldn't be read or written."""
+    """Return the refusal of a request for which the catalog couldn't be read or written."""
     fix = f"; it is damaged: {REINDEX}" if is_damage(error) else ""
     return CatalogFails(f"the catalog fails: {reason_of(error)}{fix}")
 
 
 def reason_of(error: Exception) -> str:
-    """Return why something failed, in the words of the system, without a path."""
+    """Return why something failed, in the system's words and without a path."""
     if isinstance(error, CollectorError | sqlite3.Error):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)

@@ -1,4 +1,4 @@
-"""The batcher of submitted bodies: bodies that arrive while a batch is validated become the next batch."""
+"""The batcher of submitted bodies: those that arrive while others are validated are validated together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, valida
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.workers.pool import Workers
 
-# The most bodies in a batch; if more are waiting, another task is started.
+# A task takes so many bodies; where more wait, a further task is started.
 _BATCH_BODIES = 16
 
 T = TypeVar("T")
@@ -26,19 +26,18 @@ class _Waiting(NamedTuple):
 
 
 class SubmitBatcher:
-    """Validates bodies in workers, within limits: bodies in memory in batches, a body in a file by itself."""
+    """Validates bodies in workers, within limits: those in memory in batches, one in a file by itself."""
 
     def __init__(self, workers: Workers, limits: Limits) -> None:
         self._workers = workers
         self._limits = limits
         self._queue: deque[_Waiting] = deque()
-        # The tasks that empty the queue, held here since the event loop holds them only weakly, and how many
-        # of them will look at the queue again.
+        # The tasks that empty the queue, which nothing else holds, and how many will look at it again.
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
 
     async def validate(self, body: SubmittedBody) -> ValidatedBody:
-        """Return the facts of a body's profile, and what to store.
+        """Return what to store of a body.
 
         Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or WorkerUnavailable.
         """
@@ -51,7 +50,7 @@ class SubmitBatcher:
         return await waiting.future
 
     def _start_task_if_due(self) -> None:
-        """Start a task that empties the queue if more bodies wait than the running tasks take next."""
+        """Start a task that empties the queue, where more wait than the running ones take next."""
         if self._running < self._workers.count and len(self._queue) > _BATCH_BODIES * self._running:
             self._running += 1
             task = asyncio.create_task(self._empty_queue())
@@ -64,7 +63,7 @@ class SubmitBatcher:
                 count = min(len(self._queue), _BATCH_BODIES)
                 await self._validate_batch([self._queue.popleft() for _ in range(count)])
         finally:
-            self._running -= 1  # now: a body that comes before the task ends would otherwise wait forever
+            self._running -= 1  # at once, or a body that comes before the task has ended would wait for good
 
     async def _validate_batch(self, batch: Sequence[_Waiting]) -> None:
         outcomes: Sequence[ValidatedBody | Exception]
@@ -72,18 +71,18 @@ class SubmitBatcher:
             bodies = [waiting.body for waiting in batch]
             outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
         except (WorkerUnavailable, TaskOutOfMemory) as error:
-            if len(batch) > 1:  # one body must not fail the others
+            if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:
                     await self._validate_batch([waiting])
                 return
             outcomes = [error]
-        except Exception as error:  # noqa: BLE001 - every waiting submit gets it
+        except Exception as error:  # noqa: BLE001 - the callers that wait get it
             outcomes = [error] * len(batch)
         settle([waiting.future for waiting in batch], outcomes)
 
 
 def settle(futures: Sequence[asyncio.Future[T]], outcomes: Sequence[T | Exception]) -> None:
-    """Give each future its outcome, unless nobody waits for it any more."""
+    """Give each future its outcome, unless it was cancelled."""
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue

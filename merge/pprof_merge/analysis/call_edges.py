@@ -14,7 +14,7 @@ import numpy as np
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, take_rows
 from pprof_merge.errors import UnfitForFormat
-from pprof_merge.merging.headers import WEIGHING_TYPES
+from pprof_merge.merging.headers import PGO_SAMPLE_TYPES
 from pprof_merge.profile import Bools, Header, Int64s, Profile, Samples
 
 # Rows of several columns are sorted by one combined number, as long as it fits into 63 bits.
@@ -87,9 +87,9 @@ class _Calls:
 def weight_column(header: Header) -> int:
     """Return the column of values that the compiler takes. Raises UnfitForFormat if it takes none of them."""
     for column, sample_type in enumerate(header.sample_types):
-        if sample_type in WEIGHING_TYPES:
+        if sample_type in PGO_SAMPLE_TYPES:
             return column
-    wanted, found = (" or ".join(map(str, types)) for types in (WEIGHING_TYPES, header.sample_types))
+    wanted, found = (" or ".join(map(str, types)) for types in (PGO_SAMPLE_TYPES, header.sample_types))
     raise UnfitForFormat(f"Go's compiler needs samples in {wanted}; these are in {found or 'nothing'}")
 
 

@@ -25,7 +25,7 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
 from pprof_merge.merging.merge import Contribution
-from pprof_merge.merging.origins import Told
+from pprof_merge.merging.origins import GivenLabels
 from pprof_merge.profile import Header, Profile
 
 # Measured on real profiles (docs/report.md): likeness to the rest was 0.7 or more within one program, across
@@ -146,7 +146,7 @@ class ReportedProfile(NamedTuple):
 
     number: int
     name: str
-    told: Told = MappingProxyType({})
+    told: GivenLabels = MappingProxyType({})
 
 
 def report(

@@ -64,44 +64,45 @@ def decode_all(
         try:
             protobuf = inflate(data, limits)
         except ProfileError as error:
-            yield from _taken(waiting, limits, take)
+            yield from _decoded(waiting, limits, take)
             waiting, size = [], 0
-            yield _alone(error)
+            yield _without_traceback(error)
             continue
         waiting.append(protobuf)
         size += len(protobuf)
         if size >= _BATCH_BYTES:
-            yield from _taken(waiting, limits, take)
+            yield from _decoded(waiting, limits, take)
             waiting, size = [], 0
-    yield from _taken(waiting, limits, take)
+    yield from _decoded(waiting, limits, take)
 
 
-def _taken(
+def _decoded(
     protobufs: Sequence[bytes], limits: Limits, take: Callable[[Batch], Iterable[T]]
 ) -> Iterator[T | ProfileError]:
+    """Yield what `take` returns for each protobuf, or its error. If they fail together, try one by one."""
     if not protobufs:
         return
     try:
         batch = decode_batch(protobufs, limits)
     except ProfileError as error:
         if len(protobufs) == 1:
-            yield _alone(_explained(error, protobufs[0]))
+            yield _without_traceback(_explained(error, protobufs[0]))
             return
     else:
         yield from take(batch)
         return
     # One of them is refused, or they can't be decoded together: decode them one by one.
     for protobuf in protobufs:
-        yield from _taken([protobuf], limits, take)
+        yield from _decoded([protobuf], limits, take)
 
 
 def _explained(error: ProfileError, protobuf: bytes) -> ProfileError:
-    """Return the error that says in which other format the bytes are, if they are in one."""
+    """Return an error that says which other format this is, if that is known, or else the given error."""
     known = other_format(protobuf)
     return error if known is None else MalformedProfile(f"this is {known}")
 
 
-def _alone(error: ProfileError) -> ProfileError:
+def _without_traceback(error: ProfileError) -> ProfileError:
     """Return the error without its traceback and causes, which would keep the decoded data in memory."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
@@ -121,15 +122,15 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     if any(len(header.sample_types) != n_types for header in headers):
         raise IncompatibleProfiles("different numbers of sample types")
     strings = list(chain.from_iterable(records.strings for records in each))
-    texts = StringTables(strings, _offsets([records.strings for records in each]))
+    string_tables = StringTables(strings, _offsets([records.strings for records in each]))
     bodies, mapping_offsets = _joined([records.mappings for records in each])
-    mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, texts, reader)
+    mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, string_tables, reader)
     bodies, offsets = _joined([records.functions for records in each])
-    functions, function_rows = decode_functions(bodies, offsets, texts, reader)
+    functions, function_rows = decode_functions(bodies, offsets, string_tables, reader)
     bodies, location_offsets = _joined([records.locations for records in each])
     locations, location_rows = decode_locations(bodies, location_offsets, mapping_rows, function_rows, reader)
     bodies, offsets = _joined([records.samples for records in each])
-    samples = decode_samples(bodies, offsets, location_rows, texts, reader, n_types=n_types)
+    samples = decode_samples(bodies, offsets, location_rows, string_tables, reader, n_types=n_types)
     return Batch(
         headers=headers,
         digests=[hashlib.sha256(protobuf).digest() for protobuf in protobufs],

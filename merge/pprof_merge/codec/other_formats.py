@@ -1,6 +1,6 @@
-"""Other formats: what bytes are that aren't a pprof profile, and how to make one of them.
+"""Recognizing other formats: what bytes that aren't a pprof profile are, and how to get a profile from them.
 
-`decode` asks after it failed, so a profile costs nothing here. Only the first bytes are looked at.
+`decode` calls this only after it failed, so valid profiles pay nothing. Only the first 4 KiB are read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MAGICS = (
         b"FLR\0",
         "a recording of Java Flight Recorder; convert it with async-profiler's `jfrconv FILE cpu.pb.gz`",
     ),
-    (b"\x7fELF", "a program (ELF); send what a profiler wrote of it"),
+    (b"\x7fELF", "a program (ELF); send a profile of it"),
     (b"PK\x03\x04", "a zip archive; send the profiles in it one by one"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; send it with gzip, or uncompressed"),
     (b"\xfd7zXZ\0", "compressed with xz; send it with gzip, or uncompressed"),
     (b"BZh", "compressed with bzip2; send it with gzip, or uncompressed"),
 )
-# What Go's profiles with debug=1 begin with, and those of gperftools and other C++ and Java servers, after
-# empty lines and comments. See google/pprof, profile/legacy_profile.go.
+# The beginning of Go's profiles with debug=1, and of profiles of gperftools and other C++ and Java servers,
+# after empty lines and comments. See google/pprof, profile/legacy_profile.go.
 _OLD_TEXT = (
     rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*"
     rb"(?:heap profile: *\d|\S+ profile: total \d|--- (?:contentionz?|mutex|heapz|threadz|Thread)\b)"
@@ -32,9 +32,9 @@ _TRACE_ADVICE = (
     "an execution trace of Go; send a profile, from /debug/pprof/profile or by "
     "`go tool trace -pprof=sched FILE > sched.pb.gz`"
 )
-_PAGE_ADVICE = "HTML or XML, as a login or an error page is; look at what the URL that it is from gives"
+_PAGE_ADVICE = "HTML or XML, such as a login or error page; check what its URL returns"
 _FOLDED_ADVICE = (
-    "folded stacks, which lack most of a profile; send the profile or recording they were made of"
+    "folded stacks, which lack most of a profile; send the profile or recording that they were made from"
 )
 _TEXTS = (
     (_OLD_TEXT, _OLD_TEXT_ADVICE),
@@ -43,7 +43,7 @@ _TEXTS = (
     (rb"(?i)\s*<(?:!doctype|!--|html|head|body|\?xml|svg)", _PAGE_ADVICE),
     (
         rb"\s*[\[{]\s*[\"\[{}\]\d-]",
-        "JSON, as speedscope and browsers write it; have the profiler write pprof",
+        "JSON, which speedscope and browsers write; set the profiler to write pprof",
     ),
     (rb"[^\s;][^\n;]*;[^\n]* \d+(?:\.\d+)?\r?(?:\n|\Z)", _FOLDED_ADVICE),
 )
@@ -51,9 +51,9 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def other_format(data: bytes) -> str | None:
-    """Return what uncompressed bytes are, in words, and what to do with them; None if that isn't known.
+    """Return what the uncompressed bytes are, and what to do with them, in words; None if they are unknown.
 
-    Never raises. Bytes that are a profile may be taken for something else.
+    Never raises. A valid profile may be mistaken for another format, so try to decode the bytes first.
     """
     head = data[:_HEAD_BYTES]
     for magic, advice in _MAGICS:
@@ -65,12 +65,12 @@ def other_format(data: bytes) -> str | None:
         if re.match(pattern, head):
             return advice
     if _is_text(head):
-        return "text, in no format of profiles that is known here; send pprof's protobuf, gzip or bare"
+        return "text, in no format that is known here; send pprof's protobuf, gzip or bare"
     return None
 
 
 def _is_binary_cpu_profile(head: bytes) -> bool:
-    """Whether it begins with gperftools' header: the words 0, 3, 0 (1 in Java), the period and 0."""
+    """Return whether the bytes begin with gperftools' header: words 0, 3, 0 (1 in Java), the period, 0."""
     for size in (4, 8):
         for order in ("little", "big"):
             words = [int.from_bytes(head[at : at + size], order) for at in range(0, 5 * size, size)]
@@ -81,5 +81,7 @@ def _is_binary_cpu_profile(head: bytes) -> bool:
 
 
 def _is_text(head: bytes) -> bool:
-    text = head.decode(errors="replace").rstrip("\N{REPLACEMENT CHARACTER}")  # which may be cut there
+    text = head.decode(errors="replace").rstrip(
+        "\N{REPLACEMENT CHARACTER}"
+    )  # the head may end within a character
     return bool(text.strip()) and not _UNPRINTABLE.search(text) and "\N{REPLACEMENT CHARACTER}" not in text

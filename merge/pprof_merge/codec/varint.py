@@ -27,7 +27,8 @@ _VALUE_OF_PAIR = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7 | _PAIRS & 0x7F, _PAIR
 # bits in the four bytes up to the last, read as a little-endian number.
 _WORD_BYTES = 4
 _LONGER_THAN_TWO = np.uint32(0x00808000)
-# Put before the input, so that there are bytes before every varint, and one that ends before the first.
+# Put before the input, so that every varint has bytes before it. The last zero ends a varint, so that the
+# first byte of the input starts one.
 _PADDING = b"\0" * MAX_BYTES
 
 _CODE_BYTES = 4

@@ -1,8 +1,12 @@
 """Merging: many decoded profiles → one `Profile`, by the rules of google/pprof's `profile.Merge`.
 
-`merge.merge` merges profiles in one go. `collection.Collection` keeps what it has taken in, so that any
-selection of it can be merged again: a `dictionary` numbers strings, functions, locations and stacks once for
-all profiles, `traces` are what a profile is in these numbers, `selection` picks some of them, and `sums` adds
-their values up. `headers` says which profiles go together, `weights` how much each counts, `origins` where
-samples came from. A `segment` is what a collection has taken in since it was last saved.
+- `merge`: merges profiles in one go, by the same steps as a collection does.
+- `collection`: `Collection` keeps every profile it has read, so that any selection of them can be merged.
+- `dictionary`: the strings, functions, locations and stacks of all profiles, each stored once under a number;
+  `label_sets` and `mapping_use` belong to it.
+- `traces`: what remains of a profile's samples: stack numbers and values.
+- `selection`: the traces of the profiles to merge, in order, and `sums`: their values, added up by stack.
+- `headers`: which profiles are compatible, and the header of their merge.
+- `weights` and `origins`: how much each profile counts, by duration, instance, version or age.
+- `segment`: what a collection has read since it was last saved.
 """

@@ -1,7 +1,8 @@
-"""Profiles taken in once, to be merged in any selection: what a cold merge and a warm one have in common.
+"""A collection of profiles, each read once, from which any selection can be merged.
 
-A profile is decoded when it arrives, which is also its validation, and leaves its traces in a dictionary
-that all share. A merge is then a sum of traces; no profile is read again.
+A profile is decoded, and thereby validated, when it is added. Its strings, functions, locations and stacks go
+into a dictionary that all profiles share, its samples become traces. A merge adds up traces, and reads no
+profile again. The command, which merges once, and the collector's workers use it alike.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.merge import Contribution, Merge
-from pprof_merge.merging.origins import Origin, Told, origins_of
+from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
 from pprof_merge.merging.segment import Mark, Segment
 from pprof_merge.merging.selection import AllTraces, SelectedTraces
 from pprof_merge.merging.sums import PlainSums, Sums
@@ -25,40 +26,40 @@ from pprof_merge.merging.traces import Traces
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting, weighted_sums
 from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile
 
-_NOTHING: Told = MappingProxyType({})
+_NO_LABELS: GivenLabels = MappingProxyType({})
 
 
 class Collection:
-    """Profiles by number, in the order in which they were added.
+    """Profiles in memory, numbered from 0 in the order in which they were added.
 
-    `limits` hold for each. A profile that is refused leaves nothing behind.
+    `limits` hold for each profile. A profile that is refused leaves nothing behind.
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:
         self._limits = limits
         self._dictionary = Dictionary()
         self._traces = AllTraces()
-        # The merge of all, as of when it was asked for last, and how many that were.
+        # The merge of all profiles as of the last time that it was asked for, and how many profiles it has.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
 
     def __reduce__(self) -> tuple[object, tuple[Limits, Segment]]:
-        """To hand it to another process."""
-        return _grown, (self._limits, self.since(Collection().mark))
+        """Return how to pickle the collection: as one segment, which another process loads."""
+        return _from_segment, (self._limits, self.since(Collection().mark))
 
     def __len__(self) -> int:
         return len(self._traces)
 
     def add(self, data: bytes) -> int:
-        """Takes in a profile, gzip or bare protobuf; returns its number. Raises ProfileError."""
-        return self._take_in(decode_batch([inflate(data, self._limits)], self._limits))[0]
+        """Add a profile, gzip or bare protobuf; return its number. Raises ProfileError if it is refused."""
+        return self._add_batch(decode_batch([inflate(data, self._limits)], self._limits))[0]
 
     def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
-        """Takes in many profiles, which costs less than one by one: the number of each, or what is wrong."""
-        return decode_all(many, self._limits, self._take_in)
+        """Add profiles, faster than one by one; yield the number of each, or the error if it is refused."""
+        return decode_all(many, self._limits, self._add_batch)
 
     def absorb(self, other: Collection) -> range:
-        """Takes in all profiles of another collection, in their order; returns their numbers here."""
+        """Add all profiles of another collection, in their order; return their numbers here."""
         first = len(self)
         for traces in self._dictionary.absorb(other._dictionary, other._traces.since(0)):
             self._traces.add(traces)
@@ -66,35 +67,35 @@ class Collection:
 
     @property
     def mark(self) -> Mark:
-        """How far it is."""
+        """The current size, from which `since` returns what is added later."""
         return Mark(len(self), self._dictionary.counts)
 
     def since(self, mark: Mark) -> Segment:
-        """What has come since it was that far."""
+        """Return what was added since the mark was taken."""
         traces = self._traces.since(mark.profiles)
         return Segment(self._dictionary.since(mark.counts), Traces.joined(traces))
 
     def grow(self, segment: Segment) -> None:
-        """Takes in what came to a collection that was as this one is. Traces stay in its arrays."""
+        """Add a segment of a collection that was as this one is now. Its traces are not copied."""
         self._dictionary.grow(segment.entries)
         self._traces.add_segment(segment.traces)
 
     def settle(self, segment: Segment) -> None:
-        """From now on what came last, of which this is the segment, has its traces in its arrays alone."""
+        """Use the segment's arrays for the traces of the last additions, which it was made from."""
         self._traces.replace_last(segment.traces)
 
     @property
     def nbytes(self) -> int:
-        """The memory that all of it takes, about, without the arrays of segments."""
+        """The approximate memory of the collection in bytes, without the arrays of segments."""
         return self._dictionary.nbytes + self._traces.nbytes
 
     @property
     def own_nbytes(self) -> int:
-        """How much of that the traces take that are in no segment."""
+        """The part of `nbytes` that belongs to traces that are in no segment."""
         return self._traces.nbytes
 
     def header(self, number: int) -> Header:
-        """The header of a profile."""
+        """Return the header of a profile."""
         traces, row = self._traces.find(number)
         timeless: Header = self._dictionary.headers[traces.headers[row]]
         return replace(
@@ -104,77 +105,80 @@ class Collection:
         )
 
     def headers(self, numbers: Iterable[int]) -> tuple[list[Header], Ints]:
-        """Of some profiles: the headers without their times, each once, and which of them each has."""
-        return self._pick(numbers).distinct_headers()
+        """Return profiles' distinct headers, without times, and the index of each profile's header (n,)."""
+        return self._select(numbers).distinct_headers()
 
     def durations(self, numbers: Iterable[int]) -> Int64s:
-        """The durations of some profiles in ns."""
-        return self._pick(numbers).durations
+        """Return the durations of profiles in ns (n,)."""
+        return self._select(numbers).durations
 
     def digest(self, number: int) -> bytes:
-        """The SHA-256 of a profile's bare protobuf."""
+        """Return the SHA-256 of a profile's bare protobuf (32 bytes)."""
         traces, row = self._traces.find(number)
         return bytes(traces.digests[row])
 
     def find(self, digests: Bytes) -> Int64s:
-        """The numbers of the profiles with these digests (n, 32); -1 where there is none."""
+        """Return the numbers (n,) of the profiles with these digests (n, 32); -1 where there is none."""
         return self._traces.with_digests(digests)
 
     def merge(
         self,
         numbers: Iterable[int] | None = None,
         weighting: Weighting = PLAIN_WEIGHTING,
-        labels: Sequence[Told] = (),
+        labels: Sequence[GivenLabels] = (),
         depth: int | None = None,
     ) -> Profile:
-        """The merge of some profiles, or of all, each as it is or by a factor.
+        """Return the merge of the profiles with these numbers, or of all profiles.
 
-        A number may come several times. `labels` are what is known of each, in the order of the numbers,
-        besides what is in it. For a format that needs no more, a `depth` leaves of each stack that many
-        locations, from the leaf on; samples stay apart. Raises IncompatibleProfiles where the types
-        differ, UnfitForWeight where one can't be weighed so, and ProfileError where there is none.
+        A number that is given several times counts as often. `labels` are labels known of each profile from
+        elsewhere, in the order of the numbers; weights by instance or version use them. With `depth`, each
+        stack has only so many locations, from the leaf on, for formats that read no more; samples that
+        become equal stay separate.
+
+        Raises IncompatibleProfiles if the profiles' types differ, UnfitForWeight if a profile can't be
+        weighed, and ProfileError if there is no profile.
         """
         if weighting.is_plain and numbers is None:
             return self._merge_all(depth)
-        profiles = self._pick(range(len(self)) if numbers is None else numbers)
+        profiles = self._select(range(len(self)) if numbers is None else numbers)
         order = profiles.order()
         ordered = profiles.take(order)
         sums: Sums = PlainSums()
         if not weighting.is_plain:
-            told = [labels[place] if labels else _NOTHING for place in order.tolist()]
-            sums = weighted_sums(weighting, self._dictionary, ordered, told)
+            given = [labels[position] if labels else _NO_LABELS for position in order.tolist()]
+            sums = weighted_sums(weighting, self._dictionary, ordered, given)
         merged = Merge(self._dictionary, sums)
         merged.add(ordered)
         return merged.profile(depth)
 
     def merge_traced(self, numbers: Iterable[int]) -> tuple[Profile, list[Contribution]]:
-        """The merge of some profiles, and what each of them has in it. Raises as `merge` does."""
-        profiles = self._pick(numbers)
+        """Return the merge of these profiles, and what each of them contributes. Raises as `merge` does."""
+        profiles = self._select(numbers)
         merged = Merge(self._dictionary)
-        merged.add(profiles.in_order())
+        merged.add(profiles.in_merge_order())
         return merged.profile(), [*merged.contributions(profiles)]
 
-    def origins(self, numbers: Iterable[int], labels: Sequence[Told]) -> list[Origin]:
-        """Instances and versions that some profiles, which can be merged, are of; `labels` as in a merge."""
-        return origins_of(self._dictionary, self._pick(numbers), labels)
+    def origins(self, numbers: Iterable[int], labels: Sequence[GivenLabels]) -> list[Origin]:
+        """Return the instances and versions of profiles that can be merged; `labels` are as in `merge`."""
+        return origins_of(self._dictionary, self._select(numbers), labels)
 
     def _merge_all(self, depth: int | None) -> Profile:
-        """Adds what is new to the last merge of all, wherever it belongs."""
+        """Return the merge of all profiles: only those that are new since the last time are added to it."""
         if self._n_in_all < len(self):
-            every = self._pick(range(len(self)))
+            every = self._select(range(len(self)))
             order = every.order()
             self._all.add(every.take(order), order >= self._n_in_all)
             self._n_in_all = len(self)
         return self._all.profile(depth)
 
-    def _pick(self, numbers: Iterable[int]) -> SelectedTraces:
-        return self._traces.pick(numbers, self._dictionary.headers)
+    def _select(self, numbers: Iterable[int]) -> SelectedTraces:
+        return self._traces.select(numbers, self._dictionary.headers)
 
-    def _take_in(self, batch: Batch) -> range:
+    def _add_batch(self, batch: Batch) -> range:
         return self._traces.add(self._dictionary.intern(batch))
 
 
-def _grown(limits: Limits, segment: Segment) -> Collection:
+def _from_segment(limits: Limits, segment: Segment) -> Collection:
     collection = Collection(limits)
     collection.grow(segment)
     return collection

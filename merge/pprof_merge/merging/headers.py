@@ -1,4 +1,4 @@
-"""The headers of many profiles → the merged one's, by the rules of google/pprof's `combineHeaders`."""
+"""Headers of many profiles → the header of their merge, by the rules of google/pprof's `combineHeaders`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from pprof_merge.errors import IncompatibleProfiles
 from pprof_merge.profile import Header, Int64s, ValueType
 
-# Go's compiler takes the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
-WEIGHING_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
+# Go's compiler uses the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
+PGO_SAMPLE_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
 
 
 def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s) -> Header:
-    """The header of a merge of profiles, in its order: of their `headers` without times, and their times and
-    durations in ns. Sample types are in the first one's order.
+    """Return the header of the merge of profiles, which are given in the order of merging.
 
-    Raises IncompatibleProfiles where the period types or the sets of sample types differ.
+    `headers` are without times; consecutive profiles with equal headers may share one. `times` and
+    `durations` (n_profiles,) are in ns. Sample types are in the order of the first header.
+
+    Raises IncompatibleProfiles if the period types or the sets of sample types differ.
     """
     first = headers[0]
     period = 0
@@ -28,13 +30,13 @@ def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s)
         comments.update(dict.fromkeys(header.comments))
         default_sample_type = default_sample_type or header.default_sample_type
         doc_url = doc_url or header.doc_url
-    known = times[times != 0][:1]  # as in Go, where a 0 is no time; those that come later aren't smaller
+    known = times[times != 0][:1]  # as in Go, 0 is no time; times ascend, so the first is the earliest
     return Header(
         sample_types=first.sample_types,
         period_type=first.period_type,
         period=period,
         time_nanos=int(known.sum()),
-        duration_nanos=int(durations.sum()),  # wrapping at 64 bits as Go's
+        duration_nanos=int(durations.sum()),  # wraps at 64 bits, as in Go
         comments=tuple(comments),
         default_sample_type=default_sample_type,
         doc_url=doc_url,
@@ -43,13 +45,15 @@ def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s)
     )
 
 
-def in_columns(values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> Int64s:
-    """Values (n, n_types) of these types, in columns as is wanted."""
+def reorder_columns(
+    values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]
+) -> Int64s:
+    """Return values (n, n_types) of these sample types with the columns in the order `wanted`."""
     return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
 
 
 def column_order(sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> list[int]:
-    """For each of the types that are wanted, the column that holds its values, of those of these types."""
+    """Return, for each of the `wanted` types, its column among `sample_types`, which has all of them."""
     unused = list(enumerate(sample_types))
     columns = []
     for sample_type in wanted:
@@ -60,13 +64,13 @@ def column_order(sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, .
 
 
 def check_compatible(first: Header, other: Header) -> None:
-    """Raises IncompatibleProfiles unless the two measure the same."""
+    """Raise IncompatibleProfiles if the period types or the sets of sample types differ."""
     if (other.period_type, other.sample_types) == (first.period_type, first.sample_types):
         return
     if other.period_type != first.period_type:
-        raise IncompatibleProfiles(f"period types {first.period_type} and {other.period_type}")
+        raise IncompatibleProfiles(f"different period types: {first.period_type} and {other.period_type}")
     if sorted(other.sample_types) != sorted(first.sample_types):
-        raise IncompatibleProfiles(f"sample types {_listed(first)} and {_listed(other)}")
+        raise IncompatibleProfiles(f"different sample types: {_listed(first)} and {_listed(other)}")
 
 
 def _listed(header: Header) -> str:

@@ -1,4 +1,4 @@
-"""The labels of samples, each set of them once: a part of `Dictionary`."""
+"""Sets of labels, each stored once under a number: the part of `Dictionary` that knows samples' labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pprof_merge.profile import Int64s, Ints, Labels
 
 
 class Label(NamedTuple):
-    """One label; `text` is -1 where it is a number. All but `number` are numbers of strings."""
+    """One label. `key`, `text` and `unit` are numbers of strings; `text` is -1 if the label is a number."""
 
     key: int
     text: int
@@ -22,14 +22,14 @@ class Label(NamedTuple):
 
 
 class LabelSetCounts(NamedTuple):
-    """How many sets there are, and how many as they came."""
+    """How many sets there are, and how many lists of labels in the order in which they were read."""
 
     sets: int
     unsorted: int
 
 
 class LabelSetEntries(NamedTuple):
-    """Sets, and labels as they came with the set that each row of them is."""
+    """Label sets; lists of labels in the order in which they were read, and the number of each list's set."""
 
     sets: list[tuple[Label, ...]]
     unsorted: Rows
@@ -37,23 +37,26 @@ class LabelSetEntries(NamedTuple):
 
 
 class LabelSets:
-    """Sets of labels by number: sorted by key, those with text before those with a number, as Go has them.
+    """Label sets by number. A set's labels are in Go's order: text labels by key, then numbers by key.
 
     Number 0 is the empty set.
     """
 
     def __init__(self) -> None:
         self._sets: Interner[tuple[Label, ...]] = Interner([()])
-        # Labels as they come: key, text, number, unit; and the set that each of these rows is.
+        # Lists of labels as they were read: key, text, number, unit of each label; and the set of each list.
         self._unsorted = RowTable([], [np.int32, np.int32, np.int64, np.int32])
         self._set_of_unsorted: list[int] = []
 
-    def intern(self, labels: Labels, texts: Int64s, strings: Interner[bytes]) -> Int64s:
-        """The number of each sample's label set, (n_samples,)."""
+    def intern(self, labels: Labels, string_numbers: Int64s, strings: Interner[bytes]) -> Int64s:
+        """Return the number of each sample's label set (n_samples,); new sets are added.
+
+        `string_numbers` are the numbers, in `strings`, of the strings that the labels refer to.
+        """
         if not len(labels):
             return np.zeros(len(labels.offsets) - 1, np.int64)
-        text = np.where(labels.text < 0, -1, texts[labels.text])
-        columns = [texts[labels.key], text, labels.number, texts[labels.unit]]
+        text = np.where(labels.text < 0, -1, string_numbers[labels.text])
+        columns = [string_numbers[labels.key], text, labels.number, string_numbers[labels.unit]]
         unsorted = self._unsorted.intern(Rows([], columns, labels.offsets))
         new = np.arange(len(self._set_of_unsorted), len(self._unsorted))
         if new.size:
@@ -65,22 +68,26 @@ class LabelSets:
                 self._set_of_unsorted.append(self._sets[tuple(ordered)])
         return np.array(self._set_of_unsorted)[unsorted]
 
-    def absorb(self, other: LabelSets, texts: Int64s) -> Int64s:
-        """The number that each set of another table has here; `texts` are the numbers of its strings."""
+    def absorb(self, other: LabelSets, string_numbers: Int64s) -> Int64s:
+        """Add the sets of another table; return the number that each of them has here.
 
-        def translated(label: Label) -> Label:
-            text = int(texts[label.text]) if label.text >= 0 else -1
-            return Label(int(texts[label.key]), text, label.number, int(texts[label.unit]))
+        `string_numbers` are the numbers here of the other table's strings.
+        """
 
-        return self._sets.of(tuple(map(translated, labels)) for labels in other._sets)
+        def renumbered(label: Label) -> Label:
+            text = int(string_numbers[label.text]) if label.text >= 0 else -1
+            key, unit = int(string_numbers[label.key]), int(string_numbers[label.unit])
+            return Label(key, text, label.number, unit)
+
+        return self._sets.of(tuple(map(renumbered, labels)) for labels in other._sets)
 
     @property
     def counts(self) -> LabelSetCounts:
-        """How much there is."""
+        """How many sets, and lists as they were read, there are."""
         return LabelSetCounts(len(self._sets), len(self._unsorted))
 
     def since(self, counts: LabelSetCounts) -> LabelSetEntries:
-        """What has come since there was that much."""
+        """Return what was added since the table had these counts."""
         return LabelSetEntries(
             self._sets.since(counts.sets),
             self._unsorted.since(counts.unsorted),
@@ -88,12 +95,12 @@ class LabelSets:
         )
 
     def grow(self, entries: LabelSetEntries) -> None:
-        """Takes in what came to another table, which was as this one is."""
+        """Add the entries that another table got when it was as this one is now."""
         self._sets.of(entries.sets)
         self._unsorted.append(entries.unsorted)
         self._set_of_unsorted += entries.set_of_unsorted
 
     def take(self, numbers: Ints) -> list[tuple[Label, ...]]:
-        """Some sets."""
+        """Return the sets with these numbers."""
         sets = list(self._sets)
         return [sets[number] for number in numbers.tolist()]

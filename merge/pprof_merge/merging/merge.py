@@ -1,8 +1,8 @@
-"""Many profiles → one, as google/pprof's `profile.Merge`: sum the traces of all, build the tables.
+"""Merging many profiles into one, as google/pprof's `profile.Merge`: add up their traces, build the tables.
 
-Go's result depends on the order of its inputs: samples, and all that hangs off them, come in the order
-of first appearance, and some of the header is the first profile's. Here the order is always that of
-`time_nanos`, then `digest`, so that the same set of profiles gives the same result.
+Go's result depends on the order of its inputs: samples, and all that they refer to, are in the order of first
+appearance, and parts of the header are those of the first profile. Here profiles are always merged in the
+order of `time_nanos`, then `digest`, so that the same set of profiles gives the same result.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pprof_merge.columns.ragged import (
 )
 from pprof_merge.errors import ProfileError
 from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.headers import combine_headers, in_columns
-from pprof_merge.merging.mapping_use import COLUMNS, NUMBER, mappings_of
-from pprof_merge.merging.selection import Part, Place, SelectedTraces
-from pprof_merge.merging.sums import PlainSums, Sums, are_counted
+from pprof_merge.merging.headers import combine_headers, reorder_columns
+from pprof_merge.merging.mapping_use import COLUMNS, NUMBER, mappings_from_rows
+from pprof_merge.merging.selection import Part, SelectedTraces, SortKey
+from pprof_merge.merging.sums import PlainSums, Sums, nonzero_rows
 from pprof_merge.profile import (
     Bools,
     Header,
@@ -46,110 +46,120 @@ from pprof_merge.profile import (
 
 
 def merge(profiles: Iterable[Profile]) -> Profile:
-    """The merge of all profiles, which are taken one at a time and not kept.
+    """Return the merge of all profiles. They are read one at a time and not kept.
 
-    Raises IncompatibleProfiles where their types differ, and ProfileError where there is none.
+    Raises IncompatibleProfiles if their types differ, and ProfileError if there is no profile.
     """
     dictionary = Dictionary()
     merged = Merge(dictionary)
     traces = [dictionary.intern(Batch.of(profile)) for profile in profiles]
-    merged.add(SelectedTraces(traces, np.arange(len(traces)), dictionary.headers).in_order())
+    merged.add(SelectedTraces(traces, np.arange(len(traces)), dictionary.headers).in_merge_order())
     return merged.profile()
 
 
 class Contribution(NamedTuple):
-    """What a profile has in a merge: k samples of the merge, -1 for none, and their (k, n_types) values."""
+    """The samples of one profile: their rows in the merge (k,), -1 if gone, and their values (k, n_types)."""
 
     samples: Int64s
     values: Int64s
 
 
 class _FirstUse(NamedTuple):
-    """The place of the profile that uses a mapping first, and the mapping's row there."""
+    """The sort key of the profile that uses a mapping first, and the mapping there, as in `mapping_use`."""
 
-    place: Place
+    sort_key: SortKey
     mapping: list[int]
 
 
 class Merge:
-    """A merge that can be added to: the sum of all, unless `sums` makes it a weighted one."""
+    """A merge to which profiles can be added. `sums` adds up the values; by default without weights."""
 
     def __init__(self, dictionary: Dictionary, sums: Sums | None = None) -> None:
         self._dictionary = dictionary
         self._sums = sums or PlainSums()
-        # The types of what is summed, in the order of its columns.
-        self._summed: tuple[ValueType, ...] = ()
+        # The sample types of the columns of `_sums`.
+        self._sum_types: tuple[ValueType, ...] = ()
         self._header: Header | None = None
         self._digest = b""
-        # Stacks in the order of first appearance, and of how many each profile, in order, is the first.
+        # The stacks in the order of first appearance, and how many of them appear first in each profile.
         self._stacks: Int32s = np.zeros(0, np.int32)
         self._n_first: Int64s = np.zeros(0, np.int64)
-        # The first profile's first mapping; those used, by number.
+        # The first mapping of the first profile; and the mappings that are used, by number.
         self._main: _FirstUse | None = None
         self._mappings: dict[int, _FirstUse] = {}
-        # Those of a location's lines, by its number, where they are more than its key has.
+        # The columns of a location's lines, by the location's number, if its key lacks some of them.
         self._inner_columns: dict[int, tuple[int, ...]] = {}
 
     def add(self, profiles: SelectedTraces, is_new: Bools | None = None) -> None:
-        """Adds profiles that are in order: all, or those that are new (n,) among all that are then in it,
-        which is one at least.
+        """Add profiles, which are in the order of merging.
 
-        Raises IncompatibleProfiles where the types of one differ; then nothing is added.
+        Without `is_new`, the merge is empty and all profiles are added. With it (n,), `profiles` are all
+        profiles of the merge, and the new ones among them, at least one, are added.
+
+        Raises IncompatibleProfiles if the types of the profiles differ; then nothing is added.
         """
         if not len(profiles):
             return
         self._header = combine_headers(profiles.headers(), profiles.times, profiles.durations)
-        self._summed = self._summed or self._header.sample_types
+        self._sum_types = self._sum_types or self._header.sample_types
         self._digest = hashlib.sha256(profiles.digests.tobytes()).digest()
         if is_new is None:
-            self._stacks, self._n_first = self._take_in(profiles)
+            self._stacks, self._n_first = self._add_traces(profiles)
         else:
             self._insert(profiles, is_new)
 
     def _insert(self, profiles: SelectedTraces, is_new: Bools) -> None:
-        """Adds the new ones. Stacks stand as before up to the first of them, and from there by their owners,
-        the profiles that have them, of which the earliest counts.
+        """Add the new profiles, and bring the stacks into the order of first appearance.
+
+        Stacks that appear before the first new profile stay where they are. The others are sorted by their
+        owners, the profiles in which they appear first.
         """
         old, new = np.flatnonzero(~is_new), np.flatnonzero(is_new)
         begin = new[0]
         before, after = np.split(self._stacks, [self._n_first[:begin].sum()])
-        stacks, n_first = self._take_in(profiles.take(new))
+        stacks, n_first = self._add_traces(profiles.take(new))
         owners = np.concatenate((np.repeat(old[begin:], self._n_first[begin:]), np.repeat(new, n_first)))
         order = np.argsort(owners, kind="stable")
         stacks, owners = np.concatenate((after, stacks))[order], owners[order]
-        is_in = np.zeros(self._dictionary.n_stacks, np.bool_)
-        is_in[before] = True
-        places = first_positions(stacks, is_in)
-        self._stacks = np.concatenate((before, stacks[places]))
-        n_first = np.bincount(owners[places], minlength=len(profiles))
+        is_known = np.zeros(self._dictionary.n_stacks, np.bool_)
+        is_known[before] = True
+        positions = first_positions(stacks, is_known)
+        self._stacks = np.concatenate((before, stacks[positions]))
+        n_first = np.bincount(owners[positions], minlength=len(profiles))
         n_first[:begin] = self._n_first[:begin]
         self._n_first = n_first
 
-    def _take_in(self, profiles: SelectedTraces) -> tuple[Int32s, Int64s]:
-        """Adds profiles, all but where their stacks stand: these, and of how many each is the first."""
-        is_in = np.zeros(self._dictionary.n_stacks, np.bool_)
-        self._sums.make_room(len(is_in), len(self._summed))
+    def _add_traces(self, profiles: SelectedTraces) -> tuple[Int32s, Int64s]:
+        """Add the values, mappings and inner columns of profiles.
+
+        Return their distinct stacks in the order of first appearance, and how many of them appear in each
+        profile first.
+        """
+        is_known = np.zeros(self._dictionary.n_stacks, np.bool_)
+        self._sums.resize(len(is_known), len(self._sum_types))
         stacks, n_first = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         n_before = 0
-        for part in profiles.parts(self._summed):
-            self._use(part, profiles, n_before)
+        for part in profiles.parts(self._sum_types):
+            self._add_attributes(part, profiles, n_before)
             n_before += len(part.mapping_offsets) - 1
-            places = first_positions(part.chunk.stacks, is_in)
-            stacks.append(part.chunk.stacks[places].astype(np.int32))
-            n_first.append(np.diff(np.searchsorted(places, part.chunk.offsets)))
+            positions = first_positions(part.chunk.stacks, is_known)
+            stacks.append(part.chunk.stacks[positions].astype(np.int32))
+            n_first.append(np.diff(np.searchsorted(positions, part.chunk.offsets)))
             self._sums.add(part.chunk)
         return np.concatenate(stacks), np.concatenate(n_first)
 
-    def _use(self, part: Part, profiles: SelectedTraces, n_before: int) -> None:
-        """Keeps the attributes at first use of mappings. Go keeps the inner columns that it sees first; the
-        largest do not depend on the order.
+    def _add_attributes(self, part: Part, profiles: SelectedTraces, n_before: int) -> None:
+        """Add the mappings of a part, which begins after `n_before` profiles, and its inner columns.
+
+        A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
+        this keeps the largest, which do not depend on the order.
         """
         if len(part.mappings):
             rows = np.arange(len(part.mappings))
             owners = n_before + rows_of_indexes(part.mapping_offsets, rows)
 
             def use(row: int) -> _FirstUse:
-                return _FirstUse(profiles.place(owners[row]), part.mappings[row].tolist())
+                return _FirstUse(profiles.sort_key(owners[row]), part.mappings[row].tolist())
 
             self._main = min(self._main or use(0), use(0))
             used = rows[np.diff(owners, prepend=-1) == 0]
@@ -160,14 +170,14 @@ class Merge:
             self._inner_columns[location] = max(columns, self._inner_columns.get(location, ()))
 
     def profile(self, depth: int | None = None) -> Profile:
-        """The merged profile, with the whole stacks or so many locations of each, from the leaf on.
+        """Return the merged profile. With `depth`, each stack has only so many locations, from the leaf on.
 
-        Raises ProfileError where nothing was added.
+        Raises ProfileError if no profile was added.
         """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
         dictionary = self._dictionary
-        stacks, values = self._sampled(self._header)
+        stacks, values = self._merged_samples(self._header)
         label_sets, frames, frame_offsets = dictionary.stacks(stacks, depth)
         location_numbers, location_rows = first_appearance(frames)
         renumber(frames, location_rows)
@@ -200,10 +210,10 @@ class Merge:
         )
 
     def contributions(self, profiles: SelectedTraces) -> Iterator[Contribution]:
-        """What each of these profiles, which were all added, has in `profile()`."""
+        """Yield what each of these profiles contributes to `profile()`. All of them must have been added."""
         if self._header is None:
             return
-        stacks, _ = self._sampled(self._header)
+        stacks, _ = self._merged_samples(self._header)
         sample_of = np.full(self._dictionary.n_stacks, -1)
         sample_of[stacks] = np.arange(len(stacks))
         for part in profiles.parts(self._header.sample_types):
@@ -211,17 +221,17 @@ class Merge:
             for begin, end in pairwise(part.chunk.offsets.tolist()):
                 yield Contribution(samples[begin:end], values[begin:end])
 
-    def _sampled(self, header: Header) -> tuple[Int32s, Int64s]:
-        """Stacks and sums of the merged profile's samples, in its order: without those that are all 0."""
+    def _merged_samples(self, header: Header) -> tuple[Int32s, Int64s]:
+        """Return the stacks and values of the merged samples, in order, without those that are all 0."""
         stacks = self._stacks
-        values = in_columns(self._sums.take(stacks), self._summed, header.sample_types)
-        is_counted = are_counted(values)
-        return (stacks, values) if is_counted.all() else (stacks[is_counted], values[is_counted])
+        values = reorder_columns(self._sums.take(stacks), self._sum_types, header.sample_types)
+        is_nonzero = nonzero_rows(values)
+        return (stacks, values) if is_nonzero.all() else (stacks[is_nonzero], values[is_nonzero])
 
     def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
-        """The main binary's mapping, then those used; and the row of each by number, -1 for number -1.
+        """Return the main binary's mapping and then those in `used`, and the row of each mapping by number.
 
-        The attributes are those of the profile that uses the mapping first.
+        The last entry of the rows, for number -1, is -1. The attributes are those of the first use.
         """
         attributes = {number: use.mapping for number, use in self._mappings.items()}
         main = [] if self._main is None else [self._main.mapping]
@@ -229,7 +239,7 @@ class Merge:
         of_main = np.array([mapping[NUMBER] for mapping in main], np.int64)
         numbers, row_of = first_appearance(np.concatenate((of_main, used[used >= 0])))
         rows = np.array([attributes[number] for number in numbers.tolist()], np.int64)
-        return mappings_of(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
+        return mappings_from_rows(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
 
 
 def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:

@@ -1,7 +1,7 @@
-"""Where profiles come from: instances and versions of a program, as far as the profiles tell.
+"""Origins: the instances and versions of a program that profiles come from, as far as the profiles say.
 
-A pprof profile has no field for either. An agent may put both on its samples as labels, and a binary that
-was built with a build id has that in its mapping.
+A pprof profile has no field for either. An agent may set both as labels of samples, and the mapping of a
+binary that was built with a build id has that id.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from pprof_merge.merging.label_sets import Label
 from pprof_merge.merging.mapping_use import BUILD_ID, FILENAME
 from pprof_merge.merging.selection import Part, SelectedTraces
 
-# What is known of a profile besides what is in it, as labels.
-Told = Mapping[str, str]
+# Labels of a whole profile that are known from elsewhere, such as those of its series.
+GivenLabels = Mapping[str, str]
 
 _INSTANCE = b"instance"
 _VERSION = b"version"
-# Libraries, and what the kernel maps: what google/pprof doesn't take for the main binary either.
-_NO_PROGRAM = rb"^\[|^//anon|[.]so$|[.]so[._][0-9]"
+# Libraries and kernel mappings, which google/pprof does not take for the main binary either.
+_NOT_MAIN_BINARY = rb"^\[|^//anon|[.]so$|[.]so[._][0-9]"
 
 
 class Origin(NamedTuple):
-    """The instances and versions that one profile, which may be a merge, is of; empty where it doesn't tell.
+    """The instances and versions that one profile, which may be a merge, comes from; empty if unknown.
 
-    Instances are the texts of the label `instance`. Versions are those of the label `version`; where no
-    sample has one, the build id of the program, or else its file name.
+    Instances are the values of the label `instance`. Versions are the values of the label `version`; if no
+    sample has that label, the build id of the program, or else its file name.
     """
 
     instances: frozenset[bytes]
     versions: frozenset[bytes]
 
 
-def origins_of(dictionary: Dictionary, profiles: SelectedTraces, told: Sequence[Told]) -> list[Origin]:
-    """The origin of each profile, of those of a merge: as told from outside, else as it says itself."""
+def origins_of(
+    dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
+) -> list[Origin]:
+    """Return the origin of each profile of a merge: by its given labels, or else by its own content."""
     strings = list(dictionary.strings)
     sample_types = profiles.headers()[0].sample_types if len(profiles) else ()
     own = (
@@ -48,14 +50,14 @@ def origins_of(dictionary: Dictionary, profiles: SelectedTraces, told: Sequence[
     )
     return [
         Origin(
-            _told(labels, _INSTANCE) or origin.instances,
-            _told(labels, _VERSION) or origin.versions,
+            _given(labels, _INSTANCE) or origin.instances,
+            _given(labels, _VERSION) or origin.versions,
         )
-        for origin, labels in zip(own, told, strict=True)
+        for origin, labels in zip(own, given, strict=True)
     ]
 
 
-def _told(labels: Told, key: bytes) -> frozenset[bytes]:
+def _given(labels: GivenLabels, key: bytes) -> frozenset[bytes]:
     text = labels.get(key.decode())
     return frozenset() if text is None else frozenset([text.encode()])
 
@@ -77,19 +79,21 @@ def _own_origins(dictionary: Dictionary, part: Part, strings: Sequence[bytes]) -
 
 
 def _labels(dictionary: Dictionary, part: Part) -> Iterator[tuple[int, tuple[Label, ...]]]:
-    """The label sets that the samples of each profile have, with the profile's place."""
+    """Yield each distinct pair of a profile's position in the part, and a label set of its samples."""
     label_sets = dictionary.label_sets_of(part.chunk.stacks)
     labelled = np.flatnonzero(label_sets)  # number 0 is the empty set, which most samples have
-    used, place = first_appearance(label_sets[labelled])
+    used, index_of = first_appearance(label_sets[labelled])
     sets = dictionary.label_sets(used)
     profile = rows_of_indexes(part.chunk.offsets, labelled)
-    pairs = np.unique(profile * max(len(used), 1) + place[label_sets[labelled]])
+    pairs = np.unique(profile * max(len(used), 1) + index_of[label_sets[labelled]])
     for pair in pairs.tolist():
         yield pair // len(used), sets[pair % len(used)]
 
 
 def _names(binaries: Iterable[tuple[int, int]], strings: Sequence[bytes]) -> Iterator[bytes]:
-    """The main binary, and in a merge of several versions those of the others: by build id, or by name."""
+    """Yield the build id, or else the file name, of each program: several in a merge of several versions."""
     for build_id, filename in binaries:
-        if not re.search(_NO_PROGRAM, strings[filename]) and (name := strings[build_id] or strings[filename]):
+        if not re.search(_NOT_MAIN_BINARY, strings[filename]) and (
+            name := strings[build_id] or strings[filename]
+        ):
             yield name

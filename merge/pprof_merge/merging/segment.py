@@ -1,7 +1,7 @@
-"""Segments: what a collection took in since it was marked, to be kept elsewhere and taken in again.
+"""Segments: what a collection has read since a mark, to be saved and loaded again.
 
-Dictionaries and collections only grow, and numbers never change, so that a collection is all its segments,
-one after another.
+Dictionaries and collections only grow, and numbers never change. So a collection is the sequence of all its
+segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pprof_merge.profile import Header
 
 
 class Counts(NamedTuple):
-    """How much of each kind a dictionary has."""
+    """How many entries of each kind a dictionary has."""
 
     strings: int
     headers: int
@@ -29,7 +29,7 @@ class Counts(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """What of each kind has come to a dictionary, in the order of its numbers."""
+    """The entries of each kind that were added to a dictionary, in the order of their numbers."""
 
     strings: list[bytes]
     headers: list[Header]
@@ -42,7 +42,7 @@ class Entries(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a collection was: so many profiles, and what its dictionary had."""
+    """The size of a collection at some moment: its number of profiles, and its dictionary's entries."""
 
     profiles: int
     counts: Counts
@@ -50,7 +50,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """What came to a collection."""
+    """The dictionary entries and traces that were added to a collection after some mark."""
 
     entries: Entries
     traces: Traces

@@ -1,4 +1,4 @@
-"""Profiles that were picked for a merge, in some order: their traces, part by part."""
+"""Traces: all those of a collection, and a selection of profiles from them, read part by part for a merge."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
-from pprof_merge.merging.headers import in_columns
+from pprof_merge.merging.headers import reorder_columns
 from pprof_merge.merging.traces import RAGGED, Traces
 from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
 
-# A part has about so many traces, which bounds what it takes besides the sums.
+# A part has about so many samples, which bounds the memory of a merge besides the sums.
 _PART_TRACES = 1 << 16
 
 
-class Place(NamedTuple):
-    """What profiles are ordered by: the time in ns, and the SHA-256 of the bytes."""
+class SortKey(NamedTuple):
+    """The key that profiles are sorted by in a merge: the time in ns, then the SHA-256 of the protobuf."""
 
     time_nanos: int
     digest: bytes
 
 
 class Chunk(NamedTuple):
-    """What is summed of p profiles: stacks (m,), values (m, n_types); `offsets` (p + 1) of each profile's."""
+    """The samples of p profiles: `stacks` (m,) and `values` (m, n_types), ragged by `offsets` (p + 1)."""
 
     stacks: Int64s
     values: Int64s
@@ -34,8 +34,9 @@ class Chunk(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Traces of p profiles that follow one another; the columns besides the chunk are as `Traces` has them,
-    with the offsets (p + 1) of each profile's mappings.
+    """The traces of p consecutive profiles of a selection: a chunk of samples, and columns as in `Traces`.
+
+    `mappings` are ragged by `mapping_offsets` (p + 1).
     """
 
     chunk: Chunk
@@ -45,8 +46,9 @@ class Part(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Profiles with one header that lie side by side in traces: a row a run, which are in the traces with
-    that index from one row to before another.
+    """Runs of profiles with one header that are consecutive both in the selection and in one `Traces`.
+
+    Run i has the profiles begins[i] to ends[i] - 1 of the traces with the index owners[i].
     """
 
     owners: Ints
@@ -55,32 +57,33 @@ class _Runs(NamedTuple):
     headers: Ints
 
 
-class _Ragged:
-    """A flat column of all traces, of which each profile has so many rows."""
+class _RaggedColumn:
+    """One ragged column of several traces."""
 
     def __init__(self, columns: Sequence[Ints], counts: Sequence[Int64s]) -> None:
         self._columns = columns
-        # The offsets of all, one's after another's, and where those of each begin.
+        # The offsets of all traces, one after another, and where those of each begin.
         self._offsets = np.concatenate([offsets_of(of_traces) for of_traces in counts])
         self._firsts = offsets_of(np.array([len(of_traces) + 1 for of_traces in counts]))
 
     def of(self, runs: _Runs) -> list[Any]:
-        """That of some runs, each apart."""
+        """Return this column for each run, as views."""
         firsts = self._firsts[runs.owners]
         begins, ends = self._offsets[firsts + runs.begins], self._offsets[firsts + runs.ends]
-        places = zip(runs.owners.tolist(), begins.tolist(), ends.tolist(), strict=True)
-        return [self._columns[owner][begin:end] for owner, begin, end in places]
+        slices = zip(runs.owners.tolist(), begins.tolist(), ends.tolist(), strict=True)
+        return [self._columns[owner][begin:end] for owner, begin, end in slices]
 
 
 class SelectedTraces:
-    """The profiles with these numbers (n,) in all of the traces, of a dictionary with these headers.
+    """A selection of n profiles, by their `numbers` (n,) in the concatenation of `traces`, in any order.
 
-    `times` and `durations` (n,) are in ns, `digests` (n, 32).
+    `headers` are those of the traces' dictionary. The attributes `times` and `durations` (n,) are in ns,
+    `digests` are (n, 32).
     """
 
     def __init__(self, traces: Sequence[Traces], numbers: Ints, headers: Sequence[Header]) -> None:
         self._traces, self._numbers, self._all_headers = [Traces.none(), *traces], numbers, headers
-        # Which of the traces each is in, and where in them.
+        # The index of the traces that each profile is in, and its row there.
         firsts = offsets_of(np.array([len(each) for each in self._traces]))
         self._owners = rows_of_indexes(firsts, numbers)
         self._rows = numbers - firsts[self._owners]
@@ -93,36 +96,39 @@ class SelectedTraces:
         return len(self._numbers)
 
     def order(self) -> Int64s:
-        """Their places (n,) in the order of merging: that of time, then digest."""
+        """Return the positions (n,) of the profiles in the order of merging: by time, then by digest."""
         words = self.digests.view(">u8").astype(np.uint64)
         return np.lexsort((*words.T[::-1], self.times))
 
-    def take(self, places: Int64s) -> SelectedTraces:
-        """Those at some places, in their order."""
-        return SelectedTraces(self._traces[1:], self._numbers[places], self._all_headers)
+    def take(self, positions: Int64s) -> SelectedTraces:
+        """Return the selection of the profiles at these positions, in this order."""
+        return SelectedTraces(self._traces[1:], self._numbers[positions], self._all_headers)
 
-    def in_order(self) -> SelectedTraces:
-        """The same in the order of merging."""
+    def in_merge_order(self) -> SelectedTraces:
+        """Return the selection in the order of merging."""
         return self.take(self.order())
 
-    def place(self, index: int) -> Place:
-        """That of one of them."""
-        return Place(int(self.times[index]), self.digests[index].tobytes())
+    def sort_key(self, position: int) -> SortKey:
+        """Return the sort key of the profile at a position."""
+        return SortKey(int(self.times[position]), self.digests[position].tobytes())
 
     def distinct_headers(self) -> tuple[list[Header], Ints]:
-        """Their headers without times, each once, and which of them each profile has (n,)."""
+        """Return the distinct headers, without times, and the index of each profile's header in them (n,)."""
         numbers, which = np.unique(self._headers, return_inverse=True)
         return [self._all_headers[number] for number in numbers.tolist()], which
 
     def headers(self) -> list[Header]:
-        """Their headers without times, in order; of equal ones that follow one another, only one."""
+        """Return the headers in order, without times; consecutive profiles with equal headers share one."""
         changes = np.flatnonzero(np.diff(self._headers, prepend=-1))
         return [self._all_headers[number] for number in self._headers[changes].tolist()]
 
     def parts(self, sample_types: tuple[ValueType, ...]) -> Iterator[Part]:
-        """All, in order, with the values of these types, all of which each must have."""
+        """Yield the traces of all profiles, in order, with the values of these types in this order.
+
+        Every profile must have all of the types.
+        """
         stacks, values, mappings, inner_columns = (
-            _Ragged(
+            _RaggedColumn(
                 [getattr(traces, name) for traces in self._traces],
                 [getattr(traces, counts) for traces in self._traces],
             )
@@ -135,12 +141,14 @@ class SelectedTraces:
             runs = self._runs(begin, end)
             headers = [self._all_headers[header] for header in runs.headers.tolist()]
             of_types = [
-                in_columns(_rows(flat, header), header.sample_types, sample_types)
+                reorder_columns(_rows(flat, header), header.sample_types, sample_types)
                 for flat, header in zip(values.of(runs), headers, strict=True)
             ]
             yield Part(
                 chunk=Chunk(
-                    np.concatenate(stacks.of(runs), dtype=np.intp),  # as NumPy would for each use
+                    np.concatenate(
+                        stacks.of(runs), dtype=np.intp
+                    ),  # once, rather than for each use as an index
                     np.concatenate(of_types),
                     offsets_of(n_stacks[begin:end]),
                 ),
@@ -150,7 +158,7 @@ class SelectedTraces:
             )
 
     def _runs(self, begin: int, end: int) -> _Runs:
-        """The runs of those from one place to before another."""
+        """Return the runs of the profiles at the positions `begin` to `end` - 1."""
         owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))
         is_next = (np.diff(owners) == 0) & (np.diff(rows) == 1) & (np.diff(headers) == 0)
         firsts = np.flatnonzero(np.append(True, ~is_next))
@@ -158,89 +166,93 @@ class SelectedTraces:
         return _Runs(owners[firsts], rows[firsts], ends, headers[firsts])
 
     def _column(self, name: str) -> Any:
-        """Of each of them, what is in a column that has a row for each profile."""
+        """Return the entries (n,) of the selected profiles in a column with one row a profile."""
         columns = [getattr(traces, name) for traces in self._traces]
         return np.concatenate(columns)[self._numbers]
 
 
 def _rows(values: Int64s, header: Header) -> Int64s:
-    """Flat values of profiles with that header as (k, n_types)."""
+    """Return flat values of profiles with this header as (k, n_types)."""
     n_types = len(header.sample_types)
     return values.reshape(len(values) // max(n_types, 1), n_types)
 
 
-class _Kept(NamedTuple):
-    """Traces, the number of the first of their profiles, and how much memory of their own they take."""
+class _Block(NamedTuple):
+    """Traces that were added together, the number of their first profile, and their memory in bytes.
+
+    `nbytes` is 0 if the arrays are those of a segment, which somebody else accounts for.
+    """
 
     traces: Traces
     first: int
     nbytes: int
 
 
-def _first(kept: _Kept) -> int:
-    return kept.first
+def _first(block: _Block) -> int:
+    return block.first
 
 
 class AllTraces:
-    """Profiles are numbered in the order in which they are added."""
+    """The traces of all profiles of a collection, numbered in the order in which they are added."""
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
-        # The numbers in the order of digests, as of when one was looked for last.
+        self._blocks: list[_Block] = []
+        # Profile numbers sorted by digest, as of the last search.
         self._by_digest: Int64s = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        return self._kept[-1].first + len(self._kept[-1].traces) if self._kept else 0
+        return self._blocks[-1].first + len(self._blocks[-1].traces) if self._blocks else 0
 
     @property
     def nbytes(self) -> int:
-        """The memory that they take, without the arrays of segments."""
-        return sum(kept.nbytes for kept in self._kept)
+        """The memory of the traces in bytes, without those of segments."""
+        return sum(block.nbytes for block in self._blocks)
 
     def add(self, traces: Traces) -> range:
-        """Adds profiles; returns their numbers."""
+        """Add profiles; return their numbers."""
         return self._add(traces, traces.nbytes)
 
     def add_segment(self, traces: Traces) -> None:
-        """Adds profiles whose arrays are those of a segment."""
+        """Add profiles whose arrays are those of a segment."""
         self._add(traces, 0)
 
     def replace_last(self, traces: Traces) -> None:
-        """The profiles that were added last have just these traces, in the arrays of a segment."""
-        del self._kept[bisect_left(self._kept, len(self) - len(traces), key=_first) :]
+        """Replace the traces of the last profiles by equal ones whose arrays are those of a segment."""
+        del self._blocks[bisect_left(self._blocks, len(self) - len(traces), key=_first) :]
         self._add(traces, 0)
 
     def since(self, number: int) -> list[Traces]:
-        """Those of the profiles from that number on, which was the next one after some addition."""
-        return [kept.traces for kept in self._kept[bisect_left(self._kept, number, key=_first) :]]
+        """Return the traces of the profiles from `number` on, which must be the first of an addition."""
+        return [block.traces for block in self._blocks[bisect_left(self._blocks, number, key=_first) :]]
 
     def find(self, number: int) -> tuple[Traces, int]:
-        """The traces that a profile is in, and where."""
-        kept = self._kept[bisect_right(self._kept, number, key=_first) - 1]
-        return kept.traces, number - kept.first
+        """Return the traces that a profile is in, and its row there."""
+        block = self._blocks[bisect_right(self._blocks, number, key=_first) - 1]
+        return block.traces, number - block.first
 
     def with_digests(self, digests: Bytes) -> Int64s:
-        """The numbers of the profiles with these digests (n, 32), the first of each; -1 for none."""
+        """Return the number of the first profile with each of these digests (n, 32); -1 if there is none."""
         if not len(self):
             return np.full(len(digests), -1)
-        every, wanted = _texts(np.concatenate([kept.traces.digests for kept in self._kept])), _texts(digests)
+        every = _as_strings(np.concatenate([block.traces.digests for block in self._blocks]))
+        wanted = _as_strings(digests)
         if len(self._by_digest) < len(self):
             self._by_digest = np.argsort(every, kind="stable")
-        places = np.searchsorted(every, wanted, sorter=self._by_digest)
-        found = self._by_digest[np.minimum(places, len(self) - 1)]
+        positions = np.searchsorted(every, wanted, sorter=self._by_digest)
+        found = self._by_digest[np.minimum(positions, len(self) - 1)]
         return np.where(every[found] == wanted, found, -1)
 
-    def pick(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedTraces:
-        """Some profiles, in that order; the headers are those of their dictionary."""
+    def select(self, numbers: Iterable[int], headers: Sequence[Header]) -> SelectedTraces:
+        """Return the profiles with these numbers, in this order; `headers` are those of their dictionary."""
         return SelectedTraces(self.since(0), np.fromiter(numbers, np.int64), headers)
 
     def _add(self, traces: Traces, nbytes: int) -> range:
         numbers = range(len(self), len(self) + len(traces))
         if numbers:
-            self._kept.append(_Kept(traces, numbers.start, nbytes))
+            self._blocks.append(_Block(traces, numbers.start, nbytes))
         return numbers
 
 
-def _texts(digests: Bytes) -> Any:
-    """Digests (n, 32) as texts (n,), which are sorted and compared as a whole."""
+def _as_strings(digests: Bytes) -> Any:
+    """Return digests (n, 32) as byte strings (n,), so that NumPy sorts and compares them as a whole."""
     return np.ascontiguousarray(digests).view("S32").ravel()

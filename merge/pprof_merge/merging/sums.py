@@ -1,4 +1,4 @@
-"""Sums of values by stack: what a merge adds traces up in, each profile as it is or by a factor."""
+"""Sums of values by stack: a merge adds up traces in them, each profile as it is or times a factor."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ import numpy as np
 from pprof_merge.merging.selection import Chunk
 from pprof_merge.profile import Bools, Int64s, Ints
 
-# Factors are whole numbers of 2^-32.
+# Factors are integers, in units of 2^-32.
 FACTOR_BITS = 32
 _ROUGH_BITS = 30
-# So many values at a time stay in the processor's cache from step to step.
+# How many values are multiplied at a time, so that they stay in the processor's cache.
 _CACHED_ROWS = 1 << 14
 
 
 class Sums(Protocol):
-    """Sums of all chunks so far, (n_stacks, n_types)."""
+    """The sums of all chunks added so far, (n_stacks, n_types)."""
 
-    def make_room(self, n_stacks: int, n_types: int) -> None:
-        """For stacks up to that number; there is never less room than before."""
+    def resize(self, n_stacks: int, n_types: int) -> None:
+        """Make room for the stacks 0 to `n_stacks` - 1, which are not fewer than before."""
 
     def add(self, chunk: Chunk) -> None:
-        """Adds the traces of some profiles."""
+        """Add the values of a chunk of traces."""
 
     def take(self, stacks: Ints) -> Int64s:
-        """The sums of some stacks, (k, n_types)."""
+        """Return the sums of these stacks, (k, n_types)."""
 
 
-def are_counted(values: Int64s) -> Bools:
-    """Which rows (m,) of values (m, n_types) aren't all 0."""
-    counted = np.zeros(len(values), np.bool_)
-    for column in values.T:  # a step a column, where any(axis=1) is one a row
-        counted |= column != 0
-    return counted
+def nonzero_rows(values: Int64s) -> Bools:
+    """Return which rows (m,) of values (m, n_types) have a value that isn't 0."""
+    is_nonzero = np.zeros(len(values), np.bool_)
+    for column in values.T:  # faster than any(axis=1), which loops over rows
+        is_nonzero |= column != 0
+    return is_nonzero
 
 
 class PlainSums:
-    """Each profile as it is: exact, and wrapping at 64 bits as Go's."""
+    """Sums of profiles as they are: exact, and wrapping at 64 bits, as in Go."""
 
     def __init__(self) -> None:
         self._sums = np.zeros((0, 0), np.int64)
 
-    def make_room(self, n_stacks: int, n_types: int) -> None:
+    def resize(self, n_stacks: int, n_types: int) -> None:
         """See `Sums`."""
         sums = np.zeros((n_stacks, n_types), np.int64)
         if len(self._sums):
@@ -57,7 +57,7 @@ class PlainSums:
             self.add_column(column, chunk.stacks, chunk.values[:, column])
 
     def add_column(self, column: int, stacks: Ints, values: Int64s) -> None:
-        """Adds values of one sample type, (m,), to those of stacks (m,)."""
+        """Add values (m,) of the sample type in `column` to the sums of `stacks` (m,)."""
         np.add.at(self._sums[:, column], stacks, values)
 
     def take(self, stacks: Ints) -> Int64s:
@@ -66,15 +66,15 @@ class PlainSums:
 
 
 class WeightedSums:
-    """Each profile by a factor, exact, and rounded once, to the nearest integer and half to even.
+    """Sums of profiles times factors: exact, and rounded once, to the nearest integer, half to even.
 
-    `factors` are those of the profiles in the order in which they are added, in 2^-32; `scales` one
-    for each sample type, by which all values of that type are multiplied besides. Weighted values may
-    add up to 2^61 in magnitude, which is for the caller to see to.
+    `factors` has one factor for each profile, in units of 2^-32, in the order in which profiles are added.
+    `scales` has one for each sample type, by which all values of that type are multiplied too. The caller
+    sees to it that the magnitudes of the weighted values add up to 2^61 at most.
 
-    Products and sums have up to 93 bits. Two sums of 64 bits tell them: one of the lower bits, which
-    wraps, and one of the products rounded to 2^30. The rounding adds up to far less than 2^64, so that
-    there is one number only which both can be of.
+    Products and sums have up to 93 bits. They are kept in two sums of 64 bits: `_lower` has the lower bits,
+    and wraps; `_rough` has the products in units of 2^30, rounded. The rounding errors add up to far less
+    than 2^64, so only one number fits both sums.
     """
 
     def __init__(self, factors: Sequence[int], scales: Sequence[int]) -> None:
@@ -84,10 +84,10 @@ class WeightedSums:
         self._lower, self._rough = PlainSums(), PlainSums()
         self._n_added = 0
 
-    def make_room(self, n_stacks: int, n_types: int) -> None:
+    def resize(self, n_stacks: int, n_types: int) -> None:
         """See `Sums`."""
-        self._lower.make_room(n_stacks, n_types)
-        self._rough.make_room(n_stacks, n_types)
+        self._lower.resize(n_stacks, n_types)
+        self._rough.resize(n_stacks, n_types)
 
     def add(self, chunk: Chunk) -> None:
         """See `Sums`."""
@@ -105,9 +105,9 @@ class WeightedSums:
                 self._rough.add_column(column, chunk.stacks[rows], products.astype(np.int64))
 
     def take(self, stacks: Ints) -> Int64s:
-        """See `Sums`. What isn't 0 doesn't become 0: it is at least 1, or at most -1."""
+        """See `Sums`. A sum that isn't 0 is not rounded to 0, but to 1 or -1."""
         lower, rough = self._lower.take(stacks), self._rough.take(stacks)
-        # The sums are upper * 2^64 + lower.
+        # The exact sums are upper * 2^64 + lower.
         upper_bits = 64 - _ROUGH_BITS
         upper = (rough - (lower >> _ROUGH_BITS) + (1 << (upper_bits - 1))) >> upper_bits
         whole = (upper << (64 - FACTOR_BITS)) + (lower >> FACTOR_BITS)

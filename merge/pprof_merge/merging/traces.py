@@ -1,4 +1,4 @@
-"""Traces: what is left of profiles once they are interned, as columns, so that each takes few bytes."""
+"""Traces: the interned form of profiles. A sample is the number of its stack, and its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from pprof_merge.profile import Bytes, Int32s, Int64s
 
-# The columns of which a profile has some rows, and those that say how many.
+# The ragged columns, with the columns that say how many rows of them each profile has.
 RAGGED = {
     "stacks": "stack_counts",
     "values": "value_counts",
@@ -21,17 +21,22 @@ RAGGED = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traces:
-    """Those of p profiles, one profile's after another's, by the numbers of a dictionary.
+    """The traces of p profiles, one profile's after another's. Numbers are those of a `Dictionary`.
 
-    A profile's header is one of the dictionary's `headers` (p,), with its `times` and `durations` (p,) in ns;
-    its `digests` (p, 32) are those of its bytes. Of the `stacks` (m,) it has `stack_counts` (p,), one a
-    sample; and of the `values` `value_counts` (p,), so many a sample as the header has sample types. Samples
-    whose values are all 0 are gone.
+    One row a profile:
 
-    Of `mappings` (q, 7), whose columns are in `used_mappings`, it has `mapping_counts` (p,): its first
-    mapping, used or not, and then those that samples use, with the attributes at first use. Of
-    `inner_columns` (r,) it has `inner_column_counts` (p,): the dictionary's numbers for the columns of its
-    lines, at locations where they are more than the location's key has.
+    - `headers` (p,): the number of its header, which has no times
+    - `times`, `durations` (p,): its time and duration in ns
+    - `digests` (p, 32): the SHA-256 of its bare protobuf
+
+    Ragged columns, with the number of each profile's rows:
+
+    - `stacks` (m,), `stack_counts` (p,): the stack of each sample, without samples whose values are all 0
+    - `values`, `value_counts` (p,): the values, as many for each sample as the header has sample types
+    - `mappings` (q, 7), `mapping_counts` (p,): the profile's first mapping, used or not, then those that
+      its samples use, with the attributes at first use. For the columns see `mapping_use`
+    - `inner_columns` (r,), `inner_column_counts` (p,): columns of source lines at locations that have more of
+      them than the location's key in the dictionary
     """
 
     headers: Int32s
@@ -52,7 +57,7 @@ class Traces:
 
     @classmethod
     def none(cls) -> Self:
-        """Those of no profile."""
+        """Return the traces of no profile."""
         numbers, int32s = np.zeros(0, np.int64), np.zeros(0, np.int32)
         return cls(
             headers=int32s,
@@ -71,7 +76,7 @@ class Traces:
 
     @classmethod
     def joined(cls, every: Sequence[Self]) -> Self:
-        """The traces of all."""
+        """Return the given traces as one, in order."""
         from_none = [cls.none(), *every]
         return cls(
             *(np.concatenate([getattr(traces, field.name) for traces in from_none]) for field in fields(cls))
@@ -79,5 +84,5 @@ class Traces:
 
     @property
     def nbytes(self) -> int:
-        """The memory that their arrays take."""
+        """The memory of the arrays in bytes."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))

@@ -1,12 +1,12 @@
-"""Weights: by what the profiles of a merge count, and the factor that each of them gets for it.
+"""Weights: how much each profile of a merge counts, as a factor for its values.
 
-    sum       as it is
-    duration  by its duration: each second of profiling counts the same
+    sum       profiles count as they are
+    duration  each second of profiling counts the same
     instance  each instance counts the same
     version   each version counts the same
 
-and with a half-life, half as much for each that it is older than the newest. All is reckoned in integers,
-so that the same profiles get the same factors on every machine and in any order.
+With a half-life, a profile counts half for each half-life that it is older than the newest profile. All
+arithmetic is in integers, so that the same profiles get the same factors on every machine and in any order.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ import numpy as np
 
 from pprof_merge.errors import UnfitForWeight, WeightingInvalid
 from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.headers import WEIGHING_TYPES, check_compatible
-from pprof_merge.merging.origins import Told, origins_of
+from pprof_merge.merging.headers import PGO_SAMPLE_TYPES, check_compatible
+from pprof_merge.merging.origins import GivenLabels, origins_of
 from pprof_merge.merging.selection import SelectedTraces
 from pprof_merge.merging.sums import FACTOR_BITS, WeightedSums
 from pprof_merge.profile import Header, Int64s, UInt64s
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_ONE = 1 << 64  # of an age's part in a factor
+# The factor 1 for an age, in units of 2^-64.
+_ONE = 1 << 64
 _QUOTIENT_BITS = 160
-# Weighted values add up to no more, of any sample type.
+# The most that the weighted values of any sample type add up to.
 _LARGEST_TOTAL = 1 << 59
 
 
 class Weighting(NamedTuple):
-    """By what profiles count, a name in WEIGHTS; and a half-life in ns, 0 for none."""
+    """A weight, which is a name in WEIGHTS, and a half-life in ns, 0 for none."""
 
     by: str = "sum"
     half_life: int = 0
 
     @property
     def is_plain(self) -> bool:
-        """Whether each profile counts as it is."""
+        """Whether each profile counts as it is: no weight, no half-life."""
         return self == PLAIN_WEIGHTING
 
     @property
     def label(self) -> str:
-        """The label whose values count the same; empty if it isn't by one."""
+        """The label whose values count the same, such as `version`; empty if the weight is not by a label."""
         return self.by if self.by in LABELS else ""
 
     def refusal(self, duration_nanos: int) -> str:
-        """Why a profile of such a duration can't be weighed so; empty if it can."""
+        """Return why a profile with this duration can't be weighed, in words; empty if it can."""
         has_none = self.by == "duration" and duration_nanos <= 0
         return "it has no duration to be weighed by" if has_none else ""
 
 
-class Facts(NamedTuple):
-    """What a profile's factor depends on.
+class WeightInput(NamedTuple):
+    """What a profile's factor depends on. Times are in ns.
 
-    `total` is the sum of the magnitudes of the values that Go's compiler reads, `largest` that of the
-    sample type in which it is largest; `group` the instance or version. Times in ns.
+    `total` is the sum of the magnitudes of the values that Go's compiler reads. `largest` is the largest sum
+    of magnitudes of any sample type, after scaling. `group` identifies the instances or versions.
     """
 
     total: int
@@ -73,24 +74,28 @@ class Facts(NamedTuple):
 
 
 def parse_weight(text: str) -> str:
-    """A name in WEIGHTS, as it is. Raises WeightingInvalid."""
+    """Return the text if it is a name in WEIGHTS. Raises WeightingInvalid otherwise."""
     if text not in WEIGHTS:
-        raise WeightingInvalid(f"{text[:50]!r} is no weight; there are {', '.join(WEIGHTS)}")
+        raise WeightingInvalid(f"unknown weight {text[:50]!r}; choose one of {', '.join(WEIGHTS)}")
     return text
 
 
 def parse_half_life(text: str) -> int:
-    """A half-life in ns from a text such as `7d`. Raises WeightingInvalid."""
+    """Return the half-life in ns that a text such as `7d` stands for. Raises WeightingInvalid."""
     found = re.fullmatch(rf"([0-9]{{1,6}})([{''.join(_SECONDS)}])", text)
     if not found or not int(found[1]):
-        raise WeightingInvalid(f"{text[:50]!r} is no age: a number from 1 on, and s, m, h, d or w, as in 7d")
+        raise WeightingInvalid(
+            f"{text[:50]!r} is not a half-life; write a number from 1 to 999999 and a unit, "
+            "s, m, h, d or w, as in 7d"
+        )
     return int(found[1]) * _SECONDS[found[2]] * 1_000_000_000
 
 
-def factors(weighting: Weighting, profiles: Sequence[Facts]) -> list[int]:
-    """The factor of each profile, in 2^-32, and at least that.
+def factors(weighting: Weighting, profiles: Sequence[WeightInput]) -> list[int]:
+    """Return the factor of each profile, in units of 2^-32; a factor is at least 1 unit.
 
-    They are such that the total of all is what it is without weights, or 2^59 if that is less.
+    The factors keep the total of all profiles as it is without weights, unless the weighted values of some
+    sample type would then add up to more than 2^59: then they add up to 2^59 at most.
     """
     quotients = [
         decay * (numerator << _QUOTIENT_BITS) // denominator if denominator else 0
@@ -113,25 +118,25 @@ def factors(weighting: Weighting, profiles: Sequence[Facts]) -> list[int]:
 _Fractions = list[tuple[int, int]]
 
 
-def _by_sum(profiles: Sequence[Facts]) -> _Fractions:
+def _by_sum(profiles: Sequence[WeightInput]) -> _Fractions:
     return [(1, 1)] * len(profiles)
 
 
-def _by_duration(profiles: Sequence[Facts]) -> _Fractions:
+def _by_duration(profiles: Sequence[WeightInput]) -> _Fractions:
     return [(profile.duration_nanos, profile.total) for profile in profiles]
 
 
-def _by_group(profiles: Sequence[Facts]) -> _Fractions:
+def _by_group(profiles: Sequence[WeightInput]) -> _Fractions:
     totals: Counter[Hashable] = Counter()
     for profile in profiles:
         totals[profile.group] += profile.total
     return [(1, totals[profile.group]) for profile in profiles]
 
 
-# What profiles can count by, and the factor of each: numerator and denominator, which is 0 where there is
-# nothing to be weighed. Only their ratios mean something.
+# Each weight with the function that returns the profiles' fractions, as numerator and denominator. The
+# denominator is 0 for profiles without values. Only the ratios of the fractions matter.
 LABELS = ("instance", "version")
-WEIGHTS: dict[str, Callable[[Sequence[Facts]], _Fractions]] = {
+WEIGHTS: dict[str, Callable[[Sequence[WeightInput]], _Fractions]] = {
     "sum": _by_sum,
     "duration": _by_duration,
     **dict.fromkeys(LABELS, _by_group),
@@ -139,10 +144,10 @@ WEIGHTS: dict[str, Callable[[Sequence[Facts]], _Fractions]] = {
 PLAIN_WEIGHTING = Weighting()
 
 
-def _decays(profiles: Sequence[Facts], half_life: int) -> list[int]:
-    """2^-(age / half-life) of each, in 2^-64; all the same if there is no half-life.
+def _decays(profiles: Sequence[WeightInput], half_life: int) -> list[int]:
+    """Return 2^-(age / half-life) of each profile in units of 2^-64; all are equal if there is no half-life.
 
-    Age counts from the newest profile that has a value. One without a time is as old as the oldest.
+    Ages count from the newest profile that has values. A profile without a time is as old as the oldest.
     """
     times = [profile.time_nanos for profile in profiles if profile.time_nanos and profile.total]
     if not (half_life and times):
@@ -153,7 +158,7 @@ def _decays(profiles: Sequence[Facts], half_life: int) -> list[int]:
 
 
 def _power_of_half(numerator: int, denominator: int) -> int:
-    """2^-(numerator / denominator) in 2^-64, of an exponent in 2^-32."""
+    """Return 2^-(numerator / denominator) in units of 2^-64. The exponent is rounded down to 2^-32."""
     whole, rest = divmod(numerator, denominator)
     bits = (rest << 32) // denominator
     power = _ONE
@@ -164,31 +169,35 @@ def _power_of_half(numerator: int, denominator: int) -> int:
 
 @cache
 def _powers() -> list[list[int]]:
-    """In 2^-64, for each byte of a fraction in 2^-32, the powers that its 256 values stand for."""
+    """Return four tables, one for each byte of a 32-bit fraction, highest first.
+
+    Each has, in units of 2^-64, the power of 1/2 that each of the byte's 256 values stands for.
+    """
     root = _ONE // 2
     tables = []
     for _ in range(4):
         table = [_ONE]
         for _ in range(8):
             root = isqrt(root * _ONE)
-            # Of a longer fraction every other power is one of the shorter one.
+            # Adding a bit to the fraction keeps every power, and puts a new one after each.
             table = [power for shorter in table for power in (shorter, shorter * root >> 64)]
         tables.append(table)
     return tables
 
 
-# Most stacks are sampled once or twice; so that their shares survive rounding, counts are in thousandths.
+# Most stacks are sampled once or twice: counts are multiplied by 1,000, so that rounding loses little.
 _SCALES = {b"count": 1000}
 _HALF = np.uint64(32)
 _LOWER_HALF = np.uint64((1 << 32) - 1)
 
 
 def weighted_sums(
-    weighting: Weighting, dictionary: Dictionary, profiles: SelectedTraces, told: Sequence[Told]
+    weighting: Weighting, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
 ) -> WeightedSums:
-    """For a merge of these profiles, in the order of merging, with what is told of each from outside.
+    """Return empty sums for the merge of these profiles, which are in the order of merging.
 
-    Raises UnfitForWeight where one can't be weighed so, and IncompatibleProfiles where their types differ.
+    `given` are the labels known of each profile. Raises UnfitForWeight if a profile can't be weighed, and
+    IncompatibleProfiles if the types of the profiles differ.
     """
     if not len(profiles):
         return WeightedSums([], [])
@@ -201,8 +210,8 @@ def weighted_sums(
         check_compatible(header, other)
     column = _column(header)
     scales = [_SCALES.get(sample_type.unit, 1) for sample_type in header.sample_types]
-    facts = [
-        Facts(
+    inputs = [
+        WeightInput(
             total=magnitudes[column] if magnitudes else 0,
             largest=max(map(mul, magnitudes, scales), default=0),
             time_nanos=time_nanos,
@@ -213,23 +222,26 @@ def weighted_sums(
             times,
             durations,
             _magnitudes(profiles, header),
-            _groups(weighting.label, dictionary, profiles, told),
+            _groups(weighting.label, dictionary, profiles, given),
             strict=True,
         )
     ]
-    return WeightedSums(factors(weighting, facts), scales)
+    return WeightedSums(factors(weighting, inputs), scales)
 
 
 def _column(header: Header) -> int:
-    """The column by which Go's compiler weighs; the first where it finds none."""
+    """Return the column that Go's compiler reads; the first column if it would find none."""
     types = header.sample_types
-    return next((column for column, each in enumerate(types) if each in WEIGHING_TYPES), 0)
+    return next((column for column, each in enumerate(types) if each in PGO_SAMPLE_TYPES), 0)
 
 
 def _magnitudes(profiles: SelectedTraces, header: Header) -> Iterator[list[int]]:
-    """Of each profile the sums of its values' magnitudes, one a sample type, in halves of 32 bits."""
+    """Yield, for each profile, the sum of its values' magnitudes in each sample type.
+
+    The upper and lower 32 bits are added up separately, so that no sum overflows.
+    """
     for part in profiles.parts(header.sample_types):
-        # As an unsigned number, also the magnitude of -2^63 is right.
+        # As uint64, the magnitude of -2^63 is correct too.
         sizes = np.abs(part.chunk.values).view(np.uint64)
         upper, lower = (
             _sums(sizes >> _HALF, part.chunk.offsets),
@@ -240,7 +252,7 @@ def _magnitudes(profiles: SelectedTraces, header: Header) -> Iterator[list[int]]
 
 
 def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
-    """The sums of the rows from each offset to the next."""
+    """Return the sums (n, n_types) of the rows from each offset (n + 1) to the next."""
     sums = np.zeros((len(offsets) - 1, rows.shape[1]), np.uint64)
     filled = np.flatnonzero(np.diff(offsets))
     for column in range(rows.shape[1]):
@@ -249,15 +261,12 @@ def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
 
 
 def _groups(
-    label: str, dictionary: Dictionary, profiles: SelectedTraces, told: Sequence[Told]
+    label: str, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
 ) -> list[Hashable]:
-    """Which instances or versions each profile is of.
-
-    One that doesn't tell of which instance it is is an instance of its own.
-    """
+    """Return the instances or versions of each profile. A profile without an instance is one of its own."""
     if not label:
         return [None] * len(profiles)
-    origins = origins_of(dictionary, profiles, told)
+    origins = origins_of(dictionary, profiles, given)
     if label == "version":
         return [origin.versions for origin in origins]
     return [origin.instances or number for number, origin in enumerate(origins)]

@@ -1,4 +1,4 @@
-"""Targets, and the command that scrapes them."""
+"""Provide targets, and the command that scrapes them."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def targets() -> Iterator[TargetServer]:
 
 @pytest.fixture
 def scraping(tmp_path: Path, server: ScriptedServer) -> Scraping:
-    """Of a collector that takes all, unless its script says otherwise."""
+    """Provide a collector that accepts everything, unless its script says otherwise."""
     return Scraping(tmp_path, server.url, KEY)

@@ -1,4 +1,4 @@
-"""An API server of Kubernetes, as far as pods go: lists in pages, watches, versions that expire."""
+"""Serve the pods of Kubernetes' API: lists in pages, watches, versions that expire."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ contexts: [{{name: test, context: {{cluster: test, user: test, namespace: defaul
 
 
 class Expired(Exception):
-    """The version, or the list that a page is of, isn't kept any more: 410."""
+    """The version, or the list that a page belongs to, has expired: status 410."""
 
 
 class KubernetesApi(ThreadingHTTPServer):
-    """Pages have `page` pods at most, whatever is asked for. `asked` are paths and queries; `watches` counts
-    those that are open, and `expired` those that were to begin at a version that was too old.
+    """Serve pages of at most `page` pods, whatever a request asks for.
 
-    `expires_in_stream` says which of two ways a version is refused in that is too old: real servers do both.
+    `asked` lists paths and queries. `watches` counts open watches, `expired` the watches that asked for an
+    expired version. `expires_in_stream` chooses one of the two ways in which real servers refuse those.
     """
 
     daemon_threads = True
@@ -53,7 +53,7 @@ class KubernetesApi(ThreadingHTTPServer):
         self._version = 1000
         self._oldest = 1000
         self._pods: dict[str, Pod] = {}
-        # At each version, the pod that was changed: before, and after.
+        # The pod that changed at each version: before, and after.
         self._events: list[tuple[int, Pod | None, Pod | None]] = []
         self._cuts = self._ends = 0
 
@@ -62,13 +62,13 @@ class KubernetesApi(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def kubeconfig(self, folder: Path) -> Path:
-        """A file for KUBECONFIG that leads here."""
+        """Write a KUBECONFIG file for this server."""
         file = folder / "kubeconfig"
         file.write_text(_CONFIG.format(url=self.url, token=CLUSTER_KEY))
         return file
 
     def put(self, pod: Pod, *, is_told: bool = True) -> None:
-        """Makes a pod, or changes it. Watches aren't told if their connections are to seem broken."""
+        """Create or change a pod. With `is_told` false, watches aren't told, as over broken connections."""
         with self.changed:
             self._version += 1
             made = deepcopy(pod)
@@ -80,7 +80,7 @@ class KubernetesApi(ThreadingHTTPServer):
             self.changed.notify_all()
 
     def delete(self, pod: Pod) -> None:
-        """Deletes it."""
+        """Delete a pod."""
         with self.changed:
             self._version += 1
             gone = self._pods.pop(_name(pod))
@@ -89,7 +89,7 @@ class KubernetesApi(ThreadingHTTPServer):
             self.changed.notify_all()
 
     def forget(self) -> None:
-        """What was before isn't kept any more, and open watches end, as they do after some minutes."""
+        """Let all versions so far expire, and end open watches, as a real server does after some minutes."""
         with self.changed:
             self._version += 1
             self._oldest = self._version
@@ -97,13 +97,13 @@ class KubernetesApi(ThreadingHTTPServer):
             self.changed.notify_all()
 
     def cut(self) -> None:
-        """Ends all watches as a broken connection does: in the midst of an answer."""
+        """End all watches in the middle of an answer, like a broken connection."""
         with self.changed:
             self._cuts += 1
             self.changed.notify_all()
 
     def listed(self, path: str, query: dict[str, str]) -> dict[str, Any]:
-        """A page. Raises Expired for one of a list that isn't kept."""
+        """Return a page of a list. Raises Expired if the list has expired."""
         with self.changed:
             version, after = self._version, ""
             if "continue" in query:
@@ -124,9 +124,9 @@ class KubernetesApi(ThreadingHTTPServer):
             return {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": deepcopy(page)}
 
     def events(self, path: str, query: dict[str, str]) -> Iterator[dict[str, Any] | None]:
-        """What a watch tells, with None while there is nothing. Raises Expired for a version too old.
+        """Yield the events of a watch, and None while there is none. Raises Expired for an expired version.
 
-        It ends when watches are to, and with ConnectionError when they are cut.
+        Ends when watches are ended, and with ConnectionError when they are cut.
         """
         version = int(query["resourceVersion"])
         if version < self._oldest:
@@ -149,7 +149,7 @@ class KubernetesApi(ThreadingHTTPServer):
                     if after is not None and _selected(after, path, query):
                         yield _event("MODIFIED" if was else "ADDED", after)
                     elif was:
-                        # As it is now, though it isn't selected any more.
+                        # The pod as it is now, although it isn't selected any more.
                         yield _event("DELETED", after or before)
                 yield None
         finally:
@@ -211,7 +211,7 @@ class KubernetesHandler(QuietHandler):
 
 @contextmanager
 def kubernetes_api(port: int = 0) -> Iterator[KubernetesApi]:
-    """One that runs within the block."""
+    """Run a server within the block."""
     with running(KubernetesApi(port)) as api:
         try:
             yield api
@@ -224,7 +224,7 @@ def _name(pod: Pod) -> str:
 
 
 def _selected(pod: Pod, path: str, query: dict[str, str]) -> bool:
-    """By namespace, phase and labels; of the syntax of labels, what tests use."""
+    """Return whether a pod matches namespace, phase and labels, in the label syntax that tests use."""
     parts = path.split("/")
     if "namespaces" in parts and pod["metadata"]["namespace"] != parts[parts.index("namespaces") + 1]:
         return False
@@ -241,7 +241,7 @@ def _selected(pod: Pod, path: str, query: dict[str, str]) -> bool:
 
 
 def _event(kind: str, pod: Pod | None) -> dict[str, Any]:
-    # Items of a list have no kind; what a watch tells has.
+    # Items of a list have no kind; objects in watch events do.
     return {"type": kind, "object": {"kind": "Pod", "apiVersion": "v1", **(pod or {})}}
 
 

@@ -1,4 +1,4 @@
-"""Pods as a real API server writes them (v1, JSON), with all that is in the way of what matters."""
+"""Make pods as a real API server writes them (v1, JSON), with all their other fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pod(
     phase: str = "Running",
     address: str = "127.0.0.1",
 ) -> Pod:
-    """Of a Deployment `shop` with a sidecar; `labels` are added to those that its controllers put on it."""
+    """Return a pod of a Deployment `shop` with a sidecar; `labels` are added to its controllers' labels."""
     made = "2026-11-21T09:14:03Z"
     ports = [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
     metadata: dict[str, Any] = {
@@ -90,6 +90,6 @@ def pod(
 
 
 def port_of(made: Pod, name: str, number: int) -> Pod:
-    """The same pod, its first container having that port, too."""
+    """Return the pod with another port on its first container."""
     made["spec"]["containers"][0]["ports"].append({"name": name, "containerPort": number, "protocol": "TCP"})
     return made

@@ -1,4 +1,4 @@
-"""`pgo-agent scrape` as one types it: with a spool, a key, and a file of targets."""
+"""Run `pgo-agent scrape` as a command, with a spool, a key, and a file of targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = str(Path(sys.executable).with_name("pgo-agent"))
 
 
 class Scraping:
-    """The command to scrape for the collector at `url`; its files are in `home`."""
+    """The command, for the collector at `url`; its files are in `home`."""
 
     def __init__(self, home: Path, url: str, key: str) -> None:
         self.home = home
@@ -27,7 +27,7 @@ class Scraping:
         self._command = [COMMAND, "scrape", "--url", url, "--key-file", str(self.key_file)]
 
     def list_targets(self, urls: Iterable[str], **settings: Any) -> None:
-        """Writes the file: each URL with these settings, of a service `shop`."""
+        """Write the targets file: each URL with these settings, of a service `shop`."""
         flat = {
             f"{name}.{key}" if key else name: part
             for name, value in settings.items()
@@ -38,13 +38,13 @@ class Scraping:
         self.targets.write_text("\n".join(tables))
 
     def arguments(self, *options: str | Path) -> list[str]:
-        """All of the command line."""
+        """Return the whole command line."""
         spooled = ["--spool", self.spool]
         listed = ["--targets", self.targets] if self.targets.exists() else []
         return list(map(str, [*self._command, *spooled, *listed, *options]))
 
     def once(self, *options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs it with --once, to its end."""
+        """Run it with --once, to its end."""
         return subprocess.run(
             self.arguments("--once", *options),
             env=self.environment | environment,
@@ -55,7 +55,7 @@ class Scraping:
         )
 
     def start(self, *options: str | Path) -> subprocess.Popen[str]:
-        """Runs it until it is told to end."""
+        """Start it; it runs until it gets a signal."""
         return subprocess.Popen(
             self.arguments(*options),
             env=self.environment,
@@ -66,7 +66,7 @@ class Scraping:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Waits for it, but not for ever."""
+    """Wait until a condition is true, but not forever."""
     latest = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < latest, "this takes too long"
@@ -74,11 +74,11 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def peak_memory(pid: int) -> int:
-    """The most that a process had so far, in bytes; 0 if it has ended."""
+    """Return the peak memory of a process so far, in bytes; 0 if it has ended."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def reasons(said: Mapping[str, Any]) -> dict[str, str]:
-    """Of the JSON of --once: why each target failed, by the first part of its path."""
+    """Return why each target failed, by the first part of its path, from the JSON of --once."""
     return {failure["target"].split("/")[3]: failure["reason"] for failure in said["failures"]}

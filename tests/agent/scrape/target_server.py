@@ -1,4 +1,4 @@
-"""A real HTTP server whose paths are targets, which behave well or in one of many other ways."""
+"""Serve scrape targets over real HTTP; each path is a target that behaves well or badly."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pprof_proto.profile_pb2 import Profile
 
 from tests.loopback import QuietHandler, running
 
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds: closing sends a reset
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends a reset
 _SILENCE = 60.0
 TARGET_KEY = "t-5e0c7"
-SECONDS = 0.05  # what a target here makes of each second that it is asked for
+SECONDS = 0.05  # how long a target here takes for each second that it is asked for
 
 
 def profile(began: int, value: int = 1, padding: int = 0) -> bytes:
-    """A CPU profile of one sample, gzipped; `padding` bytes are in it, and hardly in its gzip."""
+    """Return a gzipped CPU profile of one sample, with `padding` bytes that compress to almost nothing."""
     strings = [b"", b"samples", b"count", b"cpu", b"nanoseconds", b"main.work", b"x" * padding]
     made = Profile(string_table=strings)
     made.sample_type.add(type=1, unit=2)
@@ -41,9 +41,9 @@ def profile(began: int, value: int = 1, padding: int = 0) -> bytes:
 
 
 class TargetServer(ThreadingHTTPServer):
-    """Targets are `/NAME/debug/pprof`, where NAME is a behaviour below, or that with more after a hyphen.
+    """Serve targets at `/NAME/debug/pprof`, where NAME is a behaviour below, or `BEHAVIOUR-SUFFIX`.
 
-    `asked` counts requests by NAME and type; `most` is how many of a NAME were under way at once.
+    `asked` counts requests by NAME and type; `most` is how many requests of a NAME ran at once.
     """
 
     daemon_threads = True
@@ -67,7 +67,7 @@ class TargetServer(ThreadingHTTPServer):
         return f"{scheme}://127.0.0.1:{self.server_port}"
 
     def target(self, name: str) -> str:
-        """Its URL."""
+        """Return the URL of a target."""
         return f"{self.url}/{name}/debug/pprof"
 
 
@@ -110,7 +110,7 @@ def _bare(handler: TargetHandler) -> None:
 
 
 def _slow(handler: TargetHandler) -> None:
-    """As long as it is asked to, as real ones."""
+    """Take as long as asked, like a real target."""
     time.sleep(int(handler.query["seconds"][0]))
     handler.answer(200, profile(handler.began))
 
@@ -127,7 +127,7 @@ def _hang(handler: TargetHandler) -> None:  # noqa: ARG001 - all have it
 
 
 def _drip(handler: TargetHandler) -> None:
-    """Ever more of a body, and never all."""
+    """Send a body without end."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000000")
     handler.end_headers()
@@ -142,14 +142,14 @@ def _reset(handler: TargetHandler) -> None:
 
 
 def _cut(handler: TargetHandler) -> None:
-    """Half of what it said."""
+    """Send half of the announced length."""
     body = profile(handler.began)
     handler.answer(200, body, Content_Length=str(len(body) + 100))
     handler.close_connection = True
 
 
 def _half(handler: TargetHandler) -> None:
-    """Half of a gzip, which says nothing of that."""
+    """Send half of a gzip stream, without a Content-Length."""
     handler.answer(200, profile(handler.began)[:-20])
 
 
@@ -177,7 +177,7 @@ def _endless(handler: TargetHandler) -> None:
 
 
 def _bomb(handler: TargetHandler) -> None:
-    """64 MiB, of which gzip makes 64 KiB."""
+    """Send 64 MiB, which gzip compresses to 64 KiB."""
     handler.answer(200, profile(handler.began, padding=64 << 20))
 
 
@@ -208,7 +208,7 @@ BEHAVIOURS: dict[str, Callable[[TargetHandler], None]] = {
 
 @contextmanager
 def target_server(certificate: Path | None = None) -> Iterator[TargetServer]:
-    """One that runs within the block; with a certificate and its key in one file, by TLS."""
+    """Run a server within the block; over TLS if given a file with a certificate and its key."""
     server = TargetServer()
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

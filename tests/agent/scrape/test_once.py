@@ -1,4 +1,4 @@
-"""`pgo-agent scrape --once`, of a list, with a collector that takes what comes or doesn't."""
+"""Test `pgo-agent scrape --once` with a targets file, and a collector that accepts profiles or doesn't."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.terminal import on_terminal
 
 
 def submitted(server: ScriptedServer) -> list[dict[str, list[str]]]:
-    """The parameters of each submit."""
+    """Return the query parameters of each submit."""
     return [parse_qs(urlsplit(seen.path).query) for seen in server.seen]
 
 
@@ -48,14 +48,14 @@ def test_profiles_arrive_as_what_they_are(
     assert all(gzip.decompress(seen.body) for seen in server.seen)
     assert targets.queries["good", "profile"] == {"seconds": ["2"]}
     assert targets.queries["good", "heap"] == {}
-    # Nothing of the collector's is told to targets.
+    # Targets learn nothing about the collector.
     assert not any(KEY in str(headers) for headers in targets.headers)
 
 
 def test_each_fault_is_its_targets_alone(
     scraping: Scraping, targets: TargetServer, server: ScriptedServer
 ) -> None:
-    """Takes 16 s: that is how long the agent waits for a profile of one second."""
+    """Takes 16 s, which is how long the agent waits for a profile of one second."""
     faults = {
         "hang": "timeout",
         "drip": "timeout",
@@ -86,7 +86,7 @@ def test_each_fault_is_its_targets_alone(
 
 
 def test_gigabytes_from_many_at_once_take_little_memory(scraping: Scraping, targets: TargetServer) -> None:
-    """Held in memory, 40 bodies of 8 MiB were 370 MiB."""
+    """40 bodies of 8 MiB would take 370 MiB if they were held in memory."""
     scraping.list_targets(targets.target(f"endless-{number}") for number in range(40))
     peak = 0
     with scraping.start("--once", "--json") as process:
@@ -99,7 +99,7 @@ def test_gigabytes_from_many_at_once_take_little_memory(scraping: Scraping, targ
 
 
 def test_nobody_there_is_a_failure(scraping: Scraping, targets: TargetServer) -> None:
-    """As a person reads it."""
+    """The summary as text, without --json."""
     with target_server() as gone:
         url = gone.target("good")
     scraping.list_targets([url])
@@ -201,7 +201,7 @@ def test_a_signal_ends_it_and_what_was_scraped_is_kept(
     with scraping.start("--once", "--seconds", "60", "--json") as process:
         wait_until(lambda: server.seen)
         process.send_signal(signal.SIGTERM)
-        stdout, stderr = process.communicate(timeout=50)  # less than it was to wait for the slow one
+        stdout, stderr = process.communicate(timeout=50)  # less than the slow target takes
     assert (process.returncode, stderr) == (1, "")
     assert json.loads(stdout)["sent"] == 1
 
@@ -217,7 +217,7 @@ def test_a_person_sees_how_far_it_is(scraping: Scraping, targets: TargetServer) 
     ("options", "reason"),
     [
         (["--every", "30", "--seconds", "30"], "--seconds must be less than --every"),
-        (["--types", "cpu,memory"], "no such type: 'memory'"),
+        (["--types", "cpu,memory"], "unknown type 'memory'"),
         (["--shard", "3/3"], "not INDEX/COUNT"),
         (["--concurrency", "0"], "not a whole number above 0"),
         (["--targets", "missing.toml"], "missing.toml: "),
@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_told_at_once(
 def test_nothing_to_scrape_is_told(scraping: Scraping) -> None:
     done = scraping.once()
     assert done.returncode == 2
-    assert "--targets or --kubernetes" in done.stderr
+    assert "--targets FILE or --kubernetes" in done.stderr
     scraping.targets.write_text("")
     assert scraping.once().returncode == 2
 

@@ -1,4 +1,4 @@
-"""What the annotations of a pod make of it."""
+"""Test the target that the annotations of a pod describe."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_agent.errors import TargetInvalid
-from pgo_agent.scrape.pod import PodLabels, name_of, target_of
-from pgo_agent.scrape.target import Target, Wanted
+from pgo_agent.scrape.pod import PodLabels, pod_name, pod_target
+from pgo_agent.scrape.target import Target, TargetDefaults
 
 from tests.agent.scrape.pods import Pod, pod, port_of
 
-WANTED = Wanted(("cpu", "heap"), 30)
+WANTED = TargetDefaults(("cpu", "heap"), 30)
 LABELS = PodLabels({"namespace": "namespace", "version": "label:app.kubernetes.io/version"})
 ENABLED = {"profefe.com/enable": "true"}
 SAID = (
@@ -27,7 +27,7 @@ SAID = (
 
 
 def read(made: Pod, labels: PodLabels = LABELS) -> Target:
-    target = target_of(made, WANTED, labels)
+    target = pod_target(made, WANTED, labels)
     assert target is not None
     return target
 
@@ -44,7 +44,7 @@ def test_profefe_has_defaults() -> None:
 
 
 def test_profefe_says_where() -> None:
-    """kube-profefe itself doesn't look at the path."""
+    """kube-profefe itself ignores the path."""
     said = ENABLED | {"profefe.com/port": "9000", "profefe.com/path": "own/pprof/"}
     assert urls(pod(annotations=said, address="fd00::7")) == {
         "cpu": "http://[fd00::7]:9000/own/pprof/profile?seconds=30",
@@ -103,13 +103,13 @@ def test_what_is_said_of_a_type_goes_first() -> None:
     ],
 )
 def test_nobody_else_is_scraped(made: Pod) -> None:
-    assert target_of(made, WANTED, LABELS) is None
+    assert pod_target(made, WANTED, LABELS) is None
 
 
 def test_a_pod_that_is_about_to_end_is_not() -> None:
     made = pod(annotations=ENABLED)
     made["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
-    assert target_of(made, WANTED, LABELS) is None
+    assert pod_target(made, WANTED, LABELS) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_pod_that_is_about_to_end_is_not() -> None:
 )
 def test_what_cannot_be_followed_is_said_of_the_pod(annotations: dict[str, str]) -> None:
     with pytest.raises(TargetInvalid, match=r"^default/shop-5d8f7c9b6-x2x7p: "):
-        target_of(pod(annotations=annotations), WANTED, LABELS)
+        pod_target(pod(annotations=annotations), WANTED, LABELS)
 
 
 @pytest.mark.parametrize("path", ["@elsewhere.example/", "//elsewhere.example/", "\\elsewhere.example", "#"])
@@ -148,7 +148,7 @@ TEXTS = st.text() | st.text(":/@?#\\[]%.a1 ")
     st.fixed_dictionaries({}, optional=dict.fromkeys(SAID, TEXTS)), st.sampled_from(["10.0.0.7", "fd00::7"])
 )
 def test_nothing_that_annotations_say_leads_elsewhere(said: dict[str, str], address: str) -> None:
-    """They are a URL of this pod, or a mistake that is told."""
+    """Any annotations give a URL of this pod, or an error."""
     scraped = {"profefe.com/enable": "true", "profiles.grafana.com/cpu.scrape": "true"}
     ports = {"profiles.grafana.com/cpu.port": "80"}
     try:
@@ -207,5 +207,5 @@ def test_a_label_has_a_source_that_there_is(source: str) -> None:
 
 def test_a_pod_keeps_its_name() -> None:
     assert (
-        name_of(pod("a", namespace="b")) == "b/a" == read(pod("a", namespace="b", annotations=ENABLED)).name
+        pod_name(pod("a", namespace="b")) == "b/a" == read(pod("a", namespace="b", annotations=ENABLED)).name
     )

@@ -1,4 +1,4 @@
-"""Who scrapes what, and when."""
+"""Test which agent scrapes which target, and when."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_agent.scrape.shard import Shard, next_moment
+from pgo_agent.scrape.shard import Shard, next_scrape_time
 
 NAMES = [f"shop/shop-{number}" for number in range(5000)]
 
@@ -22,16 +22,16 @@ def test_each_target_is_in_one_shard_and_shards_are_alike() -> None:
 
 
 def test_the_targets_of_a_shard_are_spread_over_the_round() -> None:
-    minutes = Counter(int(next_moment(name, 600, 0) // 60) for name in NAMES if name in Shard(2, 5))
+    minutes = Counter(int(next_scrape_time(name, 600, 0) // 60) for name in NAMES if name in Shard(2, 5))
     assert sorted(minutes) == [*range(10)]
     assert max(minutes.values()) < 2 * min(minutes.values())
 
 
 @given(st.text(), st.floats(1, 1e5), st.floats(0, 2e9))
 def test_a_moment_comes_once_in_each_round(name: str, every: float, now: float) -> None:
-    moment = next_moment(name, every, now)
+    moment = next_scrape_time(name, every, now)
     assert now < moment <= now + every * 1.000001
-    after = next_moment(name, every, moment + every / 2)
+    after = next_scrape_time(name, every, moment + every / 2)
     assert after - moment == pytest.approx(every, rel=1e-3, abs=1e-3)
 
 

@@ -1,1 +1,1 @@
-"""Pages of docs/reference/, made from the code. `python -m tools.site.reference` writes them."""
+"""The pages of docs/reference/, made from the code. `python -m tools.site.reference` writes them."""

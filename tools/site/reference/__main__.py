@@ -1,4 +1,4 @@
-"""Writes the pages; `make docs` calls it before Sphinx."""
+"""Write the reference pages; `make docs` runs it before Sphinx."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tools.site.reference.pages import FOLDER, pages
 
 
 def main() -> None:
-    """Writes those that have changed."""
+    """Write the pages that have changed."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         file = FOLDER / name

@@ -20,7 +20,7 @@ of its own, for pipelines."""
 
 
 def commands_page() -> str:
-    """It."""
+    """Return the page."""
     parsers = (
         pgo_collector.command.cli.build_parser(),
         pgo_agent.cli.parser(),
@@ -34,7 +34,7 @@ def commands_page() -> str:
 def commands(
     parser: argparse.ArgumentParser, meaning: str = ""
 ) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
-    """All words that one can type to get to something that runs, its parser, and what it does."""
+    """Yield each command that runs something: its words, its parser, and its description."""
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
     if not nested:
         yield parser.prog, parser, parser.description or meaning
@@ -71,7 +71,7 @@ def _row(action: argparse.Action) -> list[str]:
 
 
 def _default(action: argparse.Action, stated: str) -> str:
-    """Required, what the help says, or the value; nothing where that says nothing."""
+    """Return "required", the default that the help states, or the value; empty if that says nothing."""
     if action.required:
         return "required"
     if stated:

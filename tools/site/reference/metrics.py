@@ -1,4 +1,4 @@
-"""The page of all metrics, from what a collector says to Prometheus."""
+"""The page of all metrics, made from what a collector answers to a scrape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ labels mean."""
 
 
 def metrics_page(exposition: str) -> str:
-    """It, of a text in Prometheus's format 0.0.4 in which every metric has a sample."""
+    """Return the page for a text in Prometheus's format 0.0.4 in which every metric has a sample."""
     meanings = dict(re.findall(r"^# HELP (\w+) (.*)$", exposition, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\w+) (.*)$", exposition, re.MULTILINE))
     samples = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", exposition, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""All pages that are made from the code."""
+"""All reference pages. The page of routes and that of metrics are made from a running collector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def pages() -> dict[str, str]:
-    """Each by the name of its file. A collector runs meanwhile, and is asked."""
+    """Return the text of each page by the name of its file. Runs a collector to ask it."""
     with (
         tempfile.TemporaryDirectory() as home,
         Server(Path(home), {"PGOF_METRICS_OPEN": "true"}) as server,

@@ -16,7 +16,7 @@ Routes of the pages are in [their own table](../ui.md)."""
 
 
 def routes_page(document: dict[str, Any]) -> str:
-    """It, of an OpenAPI document."""
+    """Return the page for an OpenAPI document."""
     return page("Routes", _INTRODUCTION, *(_section(*found) for found in document["paths"].items()))
 
 
@@ -47,7 +47,7 @@ def _of_path(parameter: dict[str, Any]) -> str:
 
 
 def _values(schema: dict[str, Any]) -> tuple[str, str]:
-    """What may be given, and what is meant where nothing is."""
+    """Return the allowed values of a parameter, and its default."""
     if "enum" in schema:
         allowed = ", ".join(code(word) for word in schema["enum"])
     elif "maximum" in schema:
@@ -60,7 +60,7 @@ def _values(schema: dict[str, Any]) -> tuple[str, str]:
 
 
 def _answers(responses: dict[str, Any]) -> Iterator[str]:
-    """A line for each that succeeds, and one for all that don't."""
+    """Yield a line for each successful answer, and one for all problems."""
     for status, answer in responses.items():
         if not _is_problem(answer):
             media = ", ".join(code(media) for media in answer.get("content", {}))

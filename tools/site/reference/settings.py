@@ -15,7 +15,7 @@ arguments of its [constructors](../agent.md#settings) and [commands](commands.md
 
 
 def settings_page() -> str:
-    """It."""
+    """Return the page."""
     rows = (
         [
             code(PREFIX + name.upper()),

@@ -1,4 +1,4 @@
-"""What takes another share of one profile than of another."""
+"""The diff of two tables: which names take a different share of one profile than of another."""
 
 from __future__ import annotations
 

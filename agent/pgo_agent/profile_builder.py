@@ -1,4 +1,7 @@
-"""A pprof CPU profile in the making: its header, and the strings and messages that it has already."""
+"""Build a pprof CPU profile message: its header, string table and functions.
+
+`stack_sampler` (Python programs) and `native.pprof` (native programs) extend the builder here.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ if TYPE_CHECKING:
     from pprof_proto.profile_pb2 import Profile
 
 
-class CpuProfile:
-    """Values are samples/count and cpu/nanoseconds. What messages refer to is added on first use."""
+class CpuProfileBuilder:
+    """A pprof profile with the sample types samples/count and cpu/nanoseconds, filled step by step.
+
+    `text` and `function` add a string or function on first use, and return its id from then on.
+    """
 
     def __init__(self) -> None:
-        from pprof_proto.profile_pb2 import Profile  # noqa: PLC0415 - many programs only send profiles
+        from pprof_proto.profile_pb2 import Profile  # noqa: PLC0415 - programs that only submit don't need it
 
         self.profile: Profile = Profile(string_table=[b""])
         self._ids: dict[Hashable, int] = {"": 0}
@@ -26,19 +32,19 @@ class CpuProfile:
         )
 
     def set_times(self, began: int, duration: int, period: int) -> None:
-        """Its begin (ns since 1970), its duration and the CPU time between two samples (ns)."""
+        """Set the start (ns since 1970), the duration (ns) and the CPU time between two samples (ns)."""
         self.profile.time_nanos, self.profile.duration_nanos = began, duration
         self.profile.period = period
 
     def text(self, string: str) -> int:
-        """The index of the string."""
+        """Return the index of a string in the string table."""
         if string not in self._ids:
             self._ids[string] = len(self.profile.string_table)
             self.profile.string_table.append(string.encode(errors="surrogateescape"))
         return self._ids[string]
 
     def function(self, name: str, system_name: str, file: str, start_line: int) -> int:
-        """The id of the function; its first line is 0 where that isn't known."""
+        """Return the id of a function; `start_line` is 0 if it isn't known."""
         key = system_name, file, start_line
         if key not in self._ids:
             id_ = self._ids[key] = len(self.profile.function) + 1
@@ -52,5 +58,5 @@ class CpuProfile:
         return self._ids[key]
 
     def gzipped(self) -> bytes:
-        """The profile as it is sent."""
+        """Return the serialized profile, gzipped. The same profile gives the same bytes."""
         return gzip.compress(self.profile.SerializeToString(), mtime=0)

@@ -1,4 +1,4 @@
-"""The fingerprint cache: it always agrees with a catalog that has just been opened."""
+"""The fingerprint cache: a cached state is what another catalog reads, whatever was changed before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pgo_collector.model.series import Series
 
 Change = Callable[[Catalog, BlobName, Facts], None]
 
-# Few of each, so that what is asked and what is stored meet.
+# Few values of each, so that selections match stored blobs.
 _TIMES = st.integers(0, 12)
 _BOUNDS = st.none() | _TIMES
 _SERVICES = ("s", "t")
@@ -47,7 +47,7 @@ def _add(catalog: Catalog, name: BlobName, facts: Facts) -> None:
 
 
 def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
-    """Combine all blobs of the service from this one's time on, without the label."""
+    """Replace the service's blobs from this one's time on by one blob, which drops the label."""
     of_service = Selection(name.series.service, "cpu", begin=name.identity.time_nanos)
     blobs = catalog.live(of_service)
     inside = [
@@ -62,7 +62,7 @@ def _drop(catalog: Catalog, name: BlobName, _: Facts) -> None:
 
 
 _CHANGES = st.tuples(st.sampled_from([_add, _add, _add, _combine, _drop]), _SERIES, _TIMES)
-# Asked again, also as it is some time later.
+# A selection that is asked for repeatedly, each time with a later begin.
 _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
 
 
@@ -73,7 +73,7 @@ _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
     (replace(_ALL, begin=2), [1, 1, 1]),
 ])  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_a_state_is_what_it_would_be_if_it_were_read_anew(
+def test_a_cached_state_is_what_would_be_read(
     steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, closing(Catalog(Path(folder, "catalog"))) as catalog:
@@ -86,7 +86,7 @@ def test_a_state_is_what_it_would_be_if_it_were_read_anew(
                 case Selection() as selection, list(delays):
                     later = _later(selection, delays)
                     with closing(Catalog(Path(folder, "catalog"))) as other:
-                        # The last one first, of which nothing can be told of the others.
+                        # The last one first: its state says nothing about the others.
                         anew = [_state(other, asked) for asked in reversed(later)]
                     assert [_state(catalog, asked) for asked in later] == anew[::-1]
 
@@ -97,7 +97,7 @@ def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:
 
 
 def _later(selection: Selection, delays: list[int]) -> list[Selection]:
-    """Return the selection, and copies of it that begin later by one delay after another."""
+    """Yield the selection, and the same one with a later and later begin."""
     if selection.begin is None:
         return [selection]
     return [replace(selection, begin=begin) for begin in accumulate([selection.begin, *delays])]

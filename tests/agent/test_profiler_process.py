@@ -1,13 +1,13 @@
-"""Ending a profiler that runs as a child: it may finish, however long that takes."""
+"""Test how a profiler's process is stopped: cleanly, however long it takes."""
 
 from __future__ import annotations
 
 import sys
 from threading import Event
 
-from pgo_agent.backends.child import Child
+from pgo_agent.backends.profiler_process import ProfilerProcess
 
-# Both end as bpftrace does, which catches no signal any more while it prints what it has.
+# Both end like bpftrace, which catches no signals while it prints its results.
 TAKES_LONG = """
 import signal, time
 def end(*_):
@@ -31,9 +31,9 @@ print("the rest", flush=True)
 
 
 def heard(program: str) -> list[bytes]:
-    """Return what a child prints from its start until it is ended."""
+    """Run the program and stop it; return the lines that it printed after the first."""
     said: list[bytes] = []
-    with Child("tool", (sys.executable, "-c", program), said.append) as child:
+    with ProfilerProcess("tool", (sys.executable, "-c", program), said.append) as child:
         child.run(0.1, Event())
     return said
 

@@ -1,4 +1,4 @@
-"""What is taken for a pprof profile."""
+"""Test which bodies are accepted as pprof profiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_agent.errors import ScrapeFailed
-from pgo_agent.scrape.fetch import check_pprof
+from pgo_agent.scrape.submit_queue import check_pprof
 
 from tests.agent.scrape.target_server import profile
 

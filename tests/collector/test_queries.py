@@ -1,4 +1,4 @@
-"""Questions about the fleet: tops, time series and diffs, of one service or of all."""
+"""Queries on the fleet: tops, time series and diffs, of one service or of all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def written(time_nanos: int) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Return a collector with real profiles of five programs, each a service."""
+    """Store real profiles of five programs, each as a service."""
     with Server(tmp_path_factory.mktemp("fleet")) as server:
         for service in SERVICES:
             for file in sorted(PROFILES.glob(f"{service}-*")):
@@ -209,12 +209,12 @@ def test_a_series_has_a_bounded_number_of_steps(server: Server) -> None:
     assert len(asked(server, "/v1/series", function="f", step="day")["points"]) == 1000
     assert "23,977 hours" in refused(server, "/v1/series", 400, function="f")
     store(server, profile_of("f", time_nanos=MIDNIGHT + 1000 * DAY))
-    assert "1,001 days, and 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
+    assert "1,001 days, and at most 1,000" in refused(server, "/v1/series", 400, function="f", step="day")
     assert len(asked(server, "/v1/series", function="f", to=written(MIDNIGHT + DAY))["points"]) == 1
 
 
-def test_a_question_is_of_a_bounded_number_of_services(server: Server) -> None:
-    """The services are only in the catalog: a thousand submits would take long."""
+def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
+    """The services are only in the catalog, since a thousand submits would take long."""
     names = [BlobName(Series(f"s{number}", CPU), Identity(number, "ab" * 32)) for number in range(1001)]
     server.stop()
     catalog = Catalog(server.data / "catalog.sqlite3")

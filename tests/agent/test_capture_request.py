@@ -1,4 +1,4 @@
-"""The body of a POST: any body is either a valid order or refused."""
+"""Test the body of a POST: any body is a valid request or refused."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pgo_agent.backends.bcc import Bcc
-from pgo_agent.backends.bpftrace import Bpftrace
-from pgo_agent.backends.perf import Perf
-from pgo_agent.serve.order import Order
-from pgo_agent.serve.refusal import Refusal
+from pgo_agent.backends import Bcc, Bpftrace, Perf
+from pgo_agent.serve import CaptureRequest, RequestRefused
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -32,20 +29,20 @@ FIELDS = st.fixed_dictionaries(
 @given(st.binary() | (JSON | FIELDS).map(lambda said: json.dumps(said).encode()))
 def test_every_body_is_an_order_within_bounds_or_refused(body: bytes) -> None:
     outcome = outcome_of(body)
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, RequestRefused):
         assert outcome.status in {400, 422}
         assert outcome.reason
     else:
         assert 1 <= outcome.frequency <= 1000
         assert 1 <= outcome.duration <= 60
-        # No program but those that are the agent's own.
+        # Only the agent's own programs.
         assert outcome.backend in {Bcc(), Perf(), Bpftrace()}
 
 
-def outcome_of(body: bytes) -> Order | Refusal:
+def outcome_of(body: bytes) -> CaptureRequest | RequestRefused:
     try:
-        return Order.parse(body, ())
-    except Refusal as refusal:
+        return CaptureRequest.parse(body, ())
+    except RequestRefused as refusal:
         return refusal
 
 
@@ -57,7 +54,7 @@ def outcome_of(body: bytes) -> Order | Refusal:
 )
 def test_what_is_within_bounds_is_taken(name: str, frequency: int, seconds: int, archive: bool) -> None:
     body = {"sampling_frequency": frequency, "timeout_seconds": seconds, "archive": archive}
-    order = Order.parse(json.dumps({"profiler": {name: "/a"}, **body}).encode(), ["/a"])
+    order = CaptureRequest.parse(json.dumps({"profiler": {name: "/a"}, **body}).encode(), ["/a"])
     assert (order.frequency, order.duration, order.archive) == (frequency, seconds, archive)
-    with pytest.raises(Refusal, match="'/a' is not a program"):
-        Order.parse(json.dumps({"profiler": {name: "/a"}}).encode(), ["/b"])
+    with pytest.raises(RequestRefused, match="'/a' is not a program"):
+        CaptureRequest.parse(json.dumps({"profiler": {name: "/a"}}).encode(), ["/b"])

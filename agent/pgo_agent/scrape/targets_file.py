@@ -1,4 +1,4 @@
-"""Targets that a file lists, in TOML."""
+"""Read scrape targets from a TOML file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from pgo_agent.errors import NotReadable, TargetInvalid
-from pgo_agent.scrape.rounds import Rounds
-from pgo_agent.scrape.target import TYPES, Target, Wanted, profile_below
+from pgo_agent.scrape.schedule import ScrapeSchedule
+from pgo_agent.scrape.target import TYPES, Target, TargetDefaults, profile_under
 
-_KINDS: Mapping[str, type] = {
+_SETTINGS: Mapping[str, type] = {
     "url": str,
     "service": str,
     "labels": dict,
@@ -20,27 +20,28 @@ _KINDS: Mapping[str, type] = {
     "token_file": str,
     "ca_file": str,
 }
+_KIND_NAMES = {str: "a string", dict: "a table", list: "an array", int: "a whole number"}
 
 
-class StaticTargets:
-    """Targets that are known from the start."""
+class FileTargets:
+    """A source of targets that never change: the ones that a file lists."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
 
     async def targets(self) -> Sequence[Target]:
-        """See Source."""
+        """Return the targets."""
         return self._targets
 
-    async def follow(self, rounds: Rounds) -> None:
-        """See Source."""
-        rounds.replace("", self._targets)
+    async def follow(self, schedule: ScrapeSchedule) -> None:
+        """Give the targets to the schedule once."""
+        schedule.replace("", self._targets)
 
 
-def read_targets(path: Path, wanted: Wanted) -> list[Target]:
-    """The targets of each `[[target]]`; files that it names are relative to it.
+def read_targets(path: Path, defaults: TargetDefaults) -> list[Target]:
+    """Return the target of each `[[target]]` table. Paths in the file are relative to its folder.
 
-    Raises NotReadable, with the path, for a file that isn't as it is to be: half a fleet is no fleet.
+    Raises NotReadable, with the path, if any table is wrong: no target is returned then.
     """
     try:
         with path.open("rb") as file:
@@ -49,30 +50,30 @@ def read_targets(path: Path, wanted: Wanted) -> list[Target]:
         raise NotReadable(path, str(error)) from error
     tables = content.pop("target", [])
     if content or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise NotReadable(path, "it is to hold tables [[target]], and nothing else")
+        raise NotReadable(path, "expected only [[target]] tables")
     try:
-        targets = [_target(table, path.parent, wanted) for table in tables]
+        targets = [_target(table, path.parent, defaults) for table in tables]
     except TargetInvalid as error:
         raise NotReadable(path, str(error)) from error
     if len({target.name for target in targets}) != len(targets):
-        raise NotReadable(path, "two targets have one url")
+        raise NotReadable(path, "two targets have the same url")
     return targets
 
 
-def _target(table: dict[str, Any], folder: Path, wanted: Wanted) -> Target:
+def _target(table: dict[str, Any], folder: Path, defaults: TargetDefaults) -> Target:
     url = str(table.get("url", "a target without url"))
     _check(url, table)
-    labels, types, seconds = _labels(url, table), table.get("types", wanted.types), table.get("seconds")
-    length = wanted.seconds if seconds is None else seconds
+    labels, types, seconds = _labels(url, table), table.get("types", defaults.types), table.get("seconds")
+    length = defaults.seconds if seconds is None else seconds
     if unknown := [type_ for type_ in types if type_ not in TYPES]:
-        raise TargetInvalid(url, f"no such type: {unknown[0]!r}")
+        raise TargetInvalid(url, f"unknown type {unknown[0]!r}; use {', '.join(TYPES)}")
     if length < 1 or not types:
         raise TargetInvalid(url, "seconds must be at least 1, and types at least one")
     return Target(
         name=url,
         service=table["service"],
         labels=labels,
-        profiles=tuple(profile_below(url, type_, url, length) for type_ in types),
+        profiles=tuple(profile_under(url, type_, url, length) for type_ in types),
         seconds=length,
         token_file=folder / table["token_file"] if "token_file" in table else None,
         ca_file=folder / table["ca_file"] if "ca_file" in table else None,
@@ -81,9 +82,11 @@ def _target(table: dict[str, Any], folder: Path, wanted: Wanted) -> Target:
 
 def _check(url: str, table: dict[str, Any]) -> None:
     for name, value in table.items():
-        # A bool is an int to Python, and to nobody else.
-        if name not in _KINDS or not isinstance(value, _KINDS[name]) or isinstance(value, bool):
-            raise TargetInvalid(url, f"{name!r} is none of a target's settings, or not of its kind")
+        if name not in _SETTINGS:
+            raise TargetInvalid(url, f"unknown setting {name!r}; use {', '.join(_SETTINGS)}")
+        # In Python a bool is an int; in TOML it isn't.
+        if not isinstance(value, _SETTINGS[name]) or isinstance(value, bool):
+            raise TargetInvalid(url, f"{name!r} must be {_KIND_NAMES[_SETTINGS[name]]}")
     if missing := {"url", "service"} - {*table}:
         raise TargetInvalid(url, f"it has no {min(missing)}")
 
@@ -91,5 +94,5 @@ def _check(url: str, table: dict[str, Any]) -> None:
 def _labels(url: str, table: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     labels: dict[str, Any] = table.get("labels", {})
     if "" in labels or not all(isinstance(value, str) for value in labels.values()):
-        raise TargetInvalid(url, "labels have names, and strings as values")
+        raise TargetInvalid(url, "labels must have names, and strings as values")
     return tuple(sorted(labels.items()))

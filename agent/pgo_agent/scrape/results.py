@@ -1,4 +1,4 @@
-"""What came of a round: counts for a log, and JSON for programs."""
+"""Count the results of a round of scrapes, for the log and as JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pgo_agent.errors import ScrapeFailed
-from pgo_agent.scrape.dispatch import Dispatch
+from pgo_agent.scrape.submit_queue import SubmitQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A profile that a target didn't give."""
+    """A profile that a target didn't give, and why."""
 
     target: str
     type: str
@@ -23,39 +23,42 @@ class Failure:
         return f"{self.target}: {self.type}: {self.error}"
 
     def as_json(self) -> dict[str, str]:
-        """For programs."""
+        """Return the failure as a JSON object."""
         error = self.error
         return {"target": self.target, "type": self.type, "reason": error.reason, "detail": error.detail}
 
 
 @dataclass(slots=True)
-class Tally:
-    """`scraped` counts profiles; `late` the scrapes that were left out since those before took too long."""
+class RoundResults:
+    """The results of one round.
+
+    `scraped` counts profiles. `late` counts scrapes that were skipped because an earlier one took too long.
+    """
 
     scraped: int = 0
     late: int = 0
     failures: list[Failure] = field(default_factory=list)
 
     def add(self, scraped: int, failures: Sequence[Failure]) -> None:
-        """How many profiles a scrape of a target gave, and those that it didn't."""
+        """Add the results of scraping one target: the number of profiles, and the failures."""
         self.scraped += scraped
         self.failures += failures
 
-    def summary(self, targets: int, dispatch: Dispatch) -> dict[str, Any]:
-        """With how many targets there are, and what became of all profiles since the start."""
+    def summary(self, targets: int, queue: SubmitQueue) -> dict[str, Any]:
+        """Return this round's counts, with the number of targets and the queue's counts since the start."""
         return {
             "targets": targets,
             "scraped": self.scraped,
             "failed": dict(Counter(failure.error.reason for failure in self.failures)),
             "late": self.late,
-            "sent": dispatch.sent,
-            "waiting": dispatch.waiting,
-            "dropped": {str(why): count for why, count in dispatch.dropped.items()},
+            "sent": queue.sent,
+            "waiting": queue.waiting,
+            "dropped": {str(why): count for why, count in queue.dropped.items()},
         }
 
 
-def in_words(summary: Mapping[str, Any]) -> str:
-    """A summary as a line of text."""
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Return a summary as one line of text."""
     parts = (
         f"{name}: {', '.join(f'{count} {why}' for why, count in value.items()) or 0}"
         if isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""A profiler as a child process: it runs as long as it is to, and no longer than the agent."""
+"""Run a profiler as a child process for a given time, and never longer than the agent itself."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from pgo_agent.errors import ToolFailed
 
 _START_SECONDS = 60.0  # bcc compiles before it samples
 _END_SECONDS = 60.0
-_AGAIN_SECONDS = 1.0
-_LOOK_SECONDS = 0.1
-_SAID_BYTES = 2000
+_RESEND_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_MAX_MESSAGE_BYTES = 2000
 
 
-class Child:
-    """A profiler that prints a line when it samples, and on SIGINT prints the rest and ends.
+class ProfilerProcess:
+    """A profiler that prints a line when sampling has begun, and on SIGINT prints its results and ends.
 
-    `hear` gets its lines after the first, on a thread of its own. `tool` is what errors call it. The kernel
-    kills it if the agent dies.
+    `on_line` is called with each line after the first, on a thread of its own. `tool` is the profiler's name
+    in errors. The kernel kills the process if the agent dies.
     """
 
     def __init__(
         self,
         tool: str,
         command: Sequence[str | Path],
-        hear: Callable[[bytes], None],
+        on_line: Callable[[bytes], None],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._tool, self._hear = tool, hear
+        self._tool, self._on_line = tool, on_line
         self._command = ("setpriv", "--pdeathsig", "KILL", "--", *command)
         self._environment = {**os.environ, **(environment or {})}
         self._started = Event()
 
     def __enter__(self) -> Self:
-        self._said: IO[bytes] = tempfile.TemporaryFile()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - no shell; the operator says which programs there are
+            self._process = subprocess.Popen(  # noqa: S603 - no shell; the program is the operator's choice
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._stderr,
                 env=self._environment,
-                start_new_session=True,  # a Ctrl-C is for the agent, which then ends it
+                start_new_session=True,  # Ctrl-C goes to the agent only, which then stops the profiler
             )
         except FileNotFoundError:
-            self._said.close()
+            self._stderr.close()
             raise ToolFailed("setpriv", "it is not installed (Debian's package: util-linux)") from None
         self._listener = threading.Thread(target=self._listen, name=f"pgo-agent-{self._tool}", daemon=True)
         self._listener.start()
@@ -64,9 +64,9 @@ class Child:
     def __exit__(self, *exc_info: object) -> None:
         self._process.kill()
         self._listener.join()
-        with suppress(BrokenPipeError):  # what was to be written to it before it ended
+        with suppress(BrokenPipeError):  # the process ended before it read all of its input
             self._process.communicate()
-        self._said.close()
+        self._stderr.close()
 
     def run(
         self,
@@ -76,23 +76,23 @@ class Child:
         start: bytes = b"",
         before_end: Callable[[], object] = lambda: None,
     ) -> tuple[int, int]:
-        """Lets it sample for `duration` s, or until `until` is set; when that began and how long it was (ns).
+        """Sample for `duration` seconds, or until `until` is set; return the start and the duration (ns).
 
-        `start` is written to it first, `before_end` called last, while it still samples. Returns when it has
-        ended and all it printed is heard. Raises ToolFailed.
+        Writes `start` to the profiler first. Calls `before_end` last, while the profiler still samples.
+        Returns when the process has ended and `on_line` has had all of its lines. Raises ToolFailed.
         """
         assert self._process.stdin  # noqa: S101 - opened as a pipe
-        with suppress(BrokenPipeError):  # it has ended, and says why
+        with suppress(BrokenPipeError):  # the process has ended; _check_alive raises the reason
             self._process.stdin.write(start)
             self._process.stdin.flush()
         deadline = time.monotonic() + _START_SECONDS
-        while not (self._started.wait(_LOOK_SECONDS) or until.is_set()):
+        while not (self._started.wait(_POLL_SECONDS) or until.is_set()):
             self._check_alive()
             if time.monotonic() > deadline:
                 raise ToolFailed(self._tool, f"it did not start within {_START_SECONDS:.0f} s")
         began, start_clock = time.time_ns(), time.monotonic_ns()
         deadline = time.monotonic() + duration
-        while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _LOOK_SECONDS)):
+        while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):
             self._check_alive()
         before_end()
         lasted = time.monotonic_ns() - start_clock
@@ -106,19 +106,19 @@ class Child:
         assert self._process.stdout  # noqa: S101 - opened as a pipe
         for line in self._process.stdout:
             if self._started.is_set():
-                self._hear(line)
+                self._on_line(line)
             self._started.set()
 
     def _interrupt(self) -> int:
-        """Ends it; its status."""
+        """Send SIGINT until the process ends; return its exit status."""
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             self._process.send_signal(signal.SIGINT)
-            # bpftrace doesn't notice a signal that comes while it isn't waiting for events. Nor does it catch
-            # one while it prints what it has, which takes long on a busy machine: it would die of that.
+            # bpftrace misses a signal that comes while it isn't waiting for events, so SIGINT is sent again.
+            # While it prints its results it doesn't catch SIGINT, which would kill it, so that is checked.
             while time.monotonic() < deadline:
                 with suppress(subprocess.TimeoutExpired):
-                    return self._process.wait(_AGAIN_SECONDS)
+                    return self._process.wait(_RESEND_SECONDS)
                 if self._catches_interrupts():
                     break
         raise ToolFailed(self._tool, f"it did not end within {_END_SECONDS:.0f} s")
@@ -134,6 +134,6 @@ class Child:
             raise self._failed()
 
     def _failed(self) -> ToolFailed:
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip()[-_SAID_BYTES:]
-        return ToolFailed(self._tool, said or f"it ended with status {self._process.returncode}")
+        self._stderr.seek(0)
+        message = self._stderr.read().decode(errors="replace").strip()[-_MAX_MESSAGE_BYTES:]
+        return ToolFailed(self._tool, message or f"it ended with status {self._process.returncode}")

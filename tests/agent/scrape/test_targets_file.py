@@ -1,4 +1,4 @@
-"""Targets in a file."""
+"""Test targets in a file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from pgo_agent.errors import NotReadable
-from pgo_agent.scrape.static import read_targets
-from pgo_agent.scrape.target import Profile, Wanted
+from pgo_agent.scrape.target import Profile, TargetDefaults
+from pgo_agent.scrape.targets_file import read_targets
 
-WANTED = Wanted(("cpu",), 30)
+WANTED = TargetDefaults(("cpu",), 30)
 LEAST = '[[target]]\nservice = "shop"\nurl = "http://shop:6060/debug/pprof"\n'
 
 
@@ -57,13 +57,13 @@ ca_file = "/etc/ca.pem"
         ("[[targets]]", "tables"),
         ('[[target]]\nservice = "a"', "no url"),
         ('[[target]]\nurl = "http://a"', "no service"),
-        (f'{LEAST}scheme = "http"', "'scheme'"),
-        (f"{LEAST}seconds = true", "'seconds'"),
+        (f'{LEAST}scheme = "http"', "unknown setting 'scheme'"),
+        (f"{LEAST}seconds = true", "'seconds' must be a whole number"),
         (f"{LEAST}seconds = 0", "seconds"),
         (f'{LEAST}seconds = "5"', "'seconds'"),
         (f"{LEAST}types = []", "types"),
         (f'{LEAST}types = ["cpu", "memory"]', "'memory'"),
-        (f"{LEAST}types = [[]]", "no such type"),
+        (f"{LEAST}types = [[]]", "unknown type"),
         (f"{LEAST}labels = {{ a = 1 }}", "labels"),
         (f'{LEAST}labels = {{ "" = "b" }}', "labels"),
         (LEAST.replace("http:", "ftp:"), "not an http or https URL"),

@@ -1,4 +1,4 @@
-"""A recording of native programs → a pprof profile with mappings, addresses, and the lines that are known."""
+"""Turn a recording of native programs into a pprof profile, with mappings, addresses and source lines."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pgo_agent.cpu_profile import CpuProfile
 from pgo_agent.errors import NotReadable
-from pgo_agent.native.binary import places_of
-from pgo_agent.native.elf import Elf
+from pgo_agent.native.elf import Elf, candidate_paths
+from pgo_agent.native.external_tools import Line, demangle, symbolize
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.native.symbols import Line, demangled, symbolize
+from pgo_agent.profile_builder import CpuProfileBuilder
 
 _Lines = dict[Frame, tuple[Line, ...]]
 
 
 def native_profile(recording: Recording) -> bytes:
-    """The gzipped pprof of a recording.
+    """Return a recording as a gzipped pprof profile.
 
-    Its values are samples/count and cpu/nanoseconds, its labels pid, comm and thread. A binary that isn't
-    at its path any more, here or where its processes see it, or is of another build there, leaves addresses
-    and the symbols that are in frames.
-    Raises ToolFailed if llvm-symbolizer is missing or fails.
+    The sample types are samples/count and cpu/nanoseconds, the labels pid, comm and thread. Source lines
+    come from the binary at the path of its mapping, here or as its processes see it. If that file is gone or
+    of another build, the profile has only addresses and the symbols that the frames have already.
+    Raises ToolFailed if llvm-symbolizer or llvm-cxxfilt is missing or fails.
     """
-    tables = _Tables(_lines_of(recording.stacks))
-    tables.set_times(recording.began, recording.duration, recording.period)
-    tables.set_main_binary(recording.stacks)
+    builder = _NativeProfileBuilder(_source_lines(recording.stacks))
+    builder.set_times(recording.began, recording.duration, recording.period)
+    builder.set_main_binary(recording.stacks)
     for stack, values in recording.stacks.items():
-        added = tables.profile.sample.add(value=values, location_id=map(tables.location, stack.frames))
-        added.label.add(key=tables.text("pid"), num=stack.pid)
-        added.label.add(key=tables.text("comm"), str=tables.text(stack.comm))
-        added.label.add(key=tables.text("thread"), num=stack.thread)
-    return tables.gzipped()
+        sample = builder.profile.sample.add(value=values, location_id=map(builder.location, stack.frames))
+        sample.label.add(key=builder.text("pid"), num=stack.pid)
+        sample.label.add(key=builder.text("comm"), str=builder.text(stack.comm))
+        sample.label.add(key=builder.text("thread"), num=stack.thread)
+    return builder.gzipped()
 
 
-def _lines_of(stacks: Iterable[Stack]) -> _Lines:
-    """The lines of frames, innermost first, of those of which something is known."""
+def _source_lines(stacks: Iterable[Stack]) -> _Lines:
+    """Return the source lines of each frame, innermost first; frames without any are missing."""
     frames: dict[tuple[str, str], set[Frame]] = defaultdict(set)
     pids: dict[tuple[str, str], set[int]] = defaultdict(set)
     lines: _Lines = {}
@@ -49,20 +48,20 @@ def _lines_of(stacks: Iterable[Stack]) -> _Lines:
                 build = frame.mapping.file, frame.mapping.build_id
                 frames[build].add(frame)
                 pids[build].add(stack.pid)
-    for (file, build_id), of_file in frames.items():
-        for place in places_of(file, pids[file, build_id]):
+    for (file, build_id), file_frames in frames.items():
+        for path in candidate_paths(file, pids[file, build_id]):
             with suppress(NotReadable):
-                elf = Elf.read(place)
+                elf = Elf.read(path)
                 if build_id in {"", elf.build_id}:
-                    lines.update(_lines_in_binary(place, elf, of_file))
+                    lines.update(_lines_in_binary(path, elf, file_frames))
                     break
     return lines
 
 
 def _lines_in_binary(path: Path, elf: Elf, frames: Iterable[Frame]) -> _Lines:
     addresses = {frame: elf.address_of(_file_offset(frame)) for frame in frames}
-    asked = {frame: address for frame, address in addresses.items() if address is not None}
-    answers = zip(asked, symbolize(path, list(asked.values())), strict=True)
+    known = {frame: address for frame, address in addresses.items() if address is not None}
+    answers = zip(known, symbolize(path, list(known.values())), strict=True)
     return {frame: lines for frame, lines in answers if lines}
 
 
@@ -71,16 +70,16 @@ def _file_offset(frame: Frame) -> int:
     return frame.address - frame.mapping.start + frame.mapping.offset
 
 
-class _Tables(CpuProfile):
-    """A profile in the making: what its messages refer to is added when it is first referred to."""
+class _NativeProfileBuilder(CpuProfileBuilder):
+    """Add locations and mappings to a profile on first use."""
 
     def __init__(self, lines: _Lines) -> None:
         super().__init__()
         self._lines = lines
-        self._readable = demangled({line.function for of_frame in lines.values() for line in of_frame})
+        self._demangled = demangle({line.function for frame in lines.values() for line in frame})
 
     def set_main_binary(self, stacks: dict[Stack, tuple[int, int]]) -> None:
-        """Puts the binary that most samples are in first, where pprof's tools look for the program."""
+        """Add the binary with the most leaf samples first; pprof's tools take it for the program."""
         binaries: Counter[Mapping] = Counter()
         for stack, (count, _) in stacks.items():
             leaf = stack.frames[0].mapping if stack.frames else None
@@ -95,11 +94,11 @@ class _Tables(CpuProfile):
             mapping = self._mapping(frame.mapping) if frame.mapping else 0
             location = self.profile.location.add(id=id_, address=frame.address, mapping_id=mapping)
             for line in self._lines.get(frame, ()):
-                name = self._readable[line.function]
+                name = self._demangled[line.function]
                 function = self.function(name, line.function, line.file, line.start_line)
                 location.line.add(function_id=function, line=line.line)
                 if mapping and line.line:
-                    self._says_lines(mapping)
+                    self._set_has_lines(mapping)
         return self._ids[frame]
 
     def _mapping(self, mapping: Mapping) -> int:
@@ -115,6 +114,6 @@ class _Tables(CpuProfile):
             )
         return self._ids[mapping]
 
-    def _says_lines(self, mapping: int) -> None:
+    def _set_has_lines(self, mapping: int) -> None:
         added = self.profile.mapping[mapping - 1]
         added.has_functions = added.has_filenames = added.has_line_numbers = added.has_inline_frames = True

@@ -1,4 +1,4 @@
-"""`pgo-agent scrape --kubernetes`, against an API server that answers as real ones do."""
+"""Test `pgo-agent scrape --kubernetes` against an API server that answers like a real one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from pgo_agent.scrape.cluster import Cluster
+from pgo_agent.scrape.kubernetes import KubernetesTargets
 from pgo_agent.scrape.pod import PodLabels
-from pgo_agent.scrape.rounds import Rounds
+from pgo_agent.scrape.schedule import ScrapeSchedule
 from pgo_agent.scrape.scraper import Scraper
 from pgo_agent.scrape.shard import Shard
-from pgo_agent.scrape.target import Wanted
+from pgo_agent.scrape.target import TargetDefaults
 
 from tests.agent.scrape.kubernetes_api import CLUSTER_KEY, KubernetesApi, kubernetes_api
 from tests.agent.scrape.pods import Pod, pod
@@ -29,7 +29,7 @@ from tests.agent.scrape.scraping import Scraping, wait_until
 from tests.agent.scrape.target_server import TargetServer
 from tests.agent.scripted_server import Answer, ScriptedServer
 
-# Each target once in this many seconds.
+# How often each target is scraped, in seconds.
 ROUND = ("--every", "2", "--seconds", "1")
 
 
@@ -41,7 +41,7 @@ def api() -> Iterator[KubernetesApi]:
 
 @pytest.fixture
 def cluster(scraping: Scraping, api: KubernetesApi) -> Scraping:
-    """The command, with the API server where kubectl would look for it."""
+    """Provide the command, with the API server where kubectl would look for it."""
     scraping.environment |= {"KUBECONFIG": str(api.kubeconfig(scraping.home))}
     return scraping
 
@@ -52,7 +52,7 @@ def shop(targets: TargetServer) -> Shop:
 
 
 class Shop:
-    """Makes pods that are scraped at a path of their own: `/good-NAME`."""
+    """Create pods, each scraped at a path of its own: `/good-NAME`."""
 
     def __init__(self, targets: TargetServer) -> None:
         self._targets = targets
@@ -66,17 +66,17 @@ class Shop:
         return pod(name, annotations=said, labels={"app": "shop", **(labels or {})}, namespace=namespace)
 
     def count(self, name: str) -> int:
-        """How often it was scraped."""
+        """Return how often a pod was scraped."""
         return self._targets.asked[f"good-{name}", "profile"]
 
     def names(self) -> set[str]:
-        """What was scraped so far."""
+        """Return the pods that were scraped so far."""
         return {name.removeprefix("good-") for name, _ in self._targets.asked}
 
 
 @contextmanager
 def running(cluster: Scraping, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """The command with --kubernetes, until the end of the block."""
+    """Run the command with --kubernetes until the end of the block."""
     with cluster.start("--kubernetes", *ROUND, *options) as process:
         try:
             yield process
@@ -155,7 +155,7 @@ def test_annotations_that_lead_nowhere_are_told_and_the_rest_goes_on(
 
 
 def wait_until_left_out(shop: Shop, gone: str, while_: str) -> None:
-    """Returns when one wasn't scraped in three rounds in which another was: soon, but how soon varies."""
+    """Return when a pod was skipped in three rounds in which another was scraped. The time varies."""
 
     def is_left_out_of_three_rounds() -> bool:
         before, rounds = shop.count(gone), shop.count(while_)
@@ -202,7 +202,7 @@ def test_what_went_while_nobody_watched_is_gone(cluster: Scraping, api: Kubernet
 def test_a_version_that_expired_is_a_reason_to_list_anew(
     cluster: Scraping, api: KubernetesApi, shop: Shop
 ) -> None:
-    """A watch ends, and the client goes on from the version that it had; both ways to refuse it."""
+    """A watch ends, and the server refuses to continue from its version, in either way."""
     api.put(shop.pod("stays"))
     with running(cluster):
         for number, in_stream in enumerate((True, False)):
@@ -217,14 +217,14 @@ def test_a_version_that_expired_is_a_reason_to_list_anew(
 def test_silence_is_a_reason_to_list_anew(
     api: KubernetesApi, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgo_agent.scrape.cluster._LONGEST_SILENCE", 0.3)
+    monkeypatch.setattr("pgo_agent.scrape.kubernetes._LONGEST_SILENCE", 0.3)
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     api.put(shop.pod("first"))
-    nothing: Any = None  # a round takes years, and nothing is scraped
+    nothing: Any = None  # a round takes years, so nothing is scraped
 
     async def follow() -> None:
-        rounds = Rounds(Scraper(nothing, slots=1, limit=1, labels={}), Shard(0, 1), every=1e9)
-        cluster = Cluster((), None, Wanted(("cpu",), 1), PodLabels({}))
+        rounds = ScrapeSchedule(Scraper(nothing, slots=1, limit=1, labels={}), Shard(0, 1), every=1e9)
+        cluster = KubernetesTargets((), None, TargetDefaults(("cpu",), 1), PodLabels({}))
         following = asyncio.create_task(cluster.follow(rounds))
         await asyncio.to_thread(wait_until, lambda: len(rounds) == 1 and api.watches)
         api.put(shop.pod("second"), is_told=False)
@@ -260,7 +260,7 @@ def test_no_target_is_scraped_twice_at_once_and_all_in_each_round(
     began = time.monotonic()
     with running(cluster, "--json") as process:
         wait_until(lambda: api.watches)
-        for name in names:  # changed, and so told of again
+        for name in names:  # changed, so the watch reports it again
             api.put(shop.pod(name, labels={"changed": "true"}))
         wait_until(lambda: min(shop.count(name) for name in names) >= 3)
         most, rounds_of_two = max(shop.count(name) for name in names), (time.monotonic() - began) / 2
@@ -271,7 +271,7 @@ def test_no_target_is_scraped_twice_at_once_and_all_in_each_round(
     assert {*targets.most.values()} == {1}
     rounds = [json.loads(line) for line in stdout.splitlines()]
     known = [said["targets"] for said in rounds[:-1]]
-    assert {*known[known.index(30) :]} == {30}  # before that, it may be waiting for the list
+    assert {*known[known.index(30) :]} == {30}  # before that, the agent may be waiting for the list
     assert rounds[-1]["sent"] == len(server.seen)
     assert rounds[-1]["waiting"] == 0
     assert "scraped: " in stderr
@@ -288,14 +288,14 @@ def test_a_signal_ends_it_though_targets_and_collector_hang(
     with running(cluster) as process:
         wait_until(lambda: targets.asked["hang", "profile"] and server.seen)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=45)  # less than they hang
+        _, stderr = process.communicate(timeout=45)  # less than the targets hang
     assert process.returncode == 0
     assert "scrapes dropped before they ended: 1" in stderr
     assert [*cluster.spool.rglob("*.profile")]
 
 
 def test_without_the_extra_it_says_what_to_install(cluster: Scraping) -> None:
-    """The command, where the library for it can't be imported."""
+    """The command fails if lightkube can't be imported."""
     program = "import sys; sys.modules['lightkube'] = None; from pgo_agent.cli import main; sys.exit(main())"
     arguments = cluster.arguments("--kubernetes", "--once")[1:]
     done = subprocess.run(

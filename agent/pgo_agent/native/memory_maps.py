@@ -1,0 +1,188 @@
+"""Turn raw addresses of processes and the kernel into frames with mappings.
+
+`MemoryMaps` reads /proc/PID/maps while processes run, and resolves their stacks afterwards. `KernelSymbols`
+resolves addresses in the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pgo_agent.errors import NotReadable
+from pgo_agent.native.elf import Elf, build_id_of_notes, candidate_paths
+from pgo_agent.native.recording import Frame, Mapping
+
+# Matched against whole lines only: a file name may look like a line of its own.
+_EXECUTABLE_LINE = re.compile(
+    r"^(?P<range>(?P<start>[0-9a-f]{1,16})-(?P<end>[0-9a-f]{1,16})) ..x. (?P<offset>[0-9a-f]{1,16}) \S+ "
+    r"(?P<inode>\d{1,20}) *(?P<file>.*)$",
+    re.MULTILINE,
+)
+_DELETED = " (deleted)"
+# Kernel code, by perf's name for it; the symbol types that are code.
+_KERNEL_FILE = "[kernel.kallsyms]"
+_CODE_TYPES = frozenset("tTwW")
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """A range of executable memory; `mapping` is None if no file is mapped, as for JIT-compiled code."""
+
+    start: int
+    end: int
+    mapping: Mapping | None
+
+
+class MemoryMaps:
+    """The executable mappings of processes. Call `read` while a process runs, `frames` at any time after."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}  # /proc/PID/maps by pid
+        self._forked: dict[int, int] = {}  # parents by pid, of processes with the parent's executable
+        self._areas: dict[str, list[_Area]] = {}
+        # The same part of a file is one mapping, even at different addresses in different processes.
+        self._mappings: dict[tuple[str, str, int, int], Mapping] = {}
+
+    def read(self, pid: int) -> None:
+        """Read the memory map of a process; if the process is gone, keep the map read before.
+
+        For a forked process, the maps of its parents that weren't read yet are read too, any number of them.
+        """
+        unread: int | None = pid
+        while unread is not None:
+            unread = self._read_one(unread)
+
+    def _read_one(self, pid: int) -> int | None:
+        """Read the map of one process; return the pid of its parent if that is to be read next."""
+        try:
+            text = Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape")
+            parent = _parent(pid)
+            forked = _executable(pid) == _executable(parent)
+        except OSError:
+            return None
+        if text:  # the map of a process that is exiting is empty
+            self._texts[pid] = text
+            if forked:
+                self._forked[pid] = parent
+                return None if parent in self._texts else parent
+        return None
+
+    def read_again(self) -> None:
+        """Read all maps once more: the processes may have loaded libraries since."""
+        for pid in [*self._texts]:
+            self.read(pid)
+
+    def frames(self, pid: int, kernel: Sequence[int], user: Sequence[int]) -> tuple[Frame, ...]:
+        """Return the frames of a stack, leaf first, from its addresses in the kernel and in the process."""
+        # Some profilers report the leaf in the kernel twice.
+        kernel = kernel[1:] if kernel[:1] == kernel[1:2] else kernel
+        # A caller's address is its return address; pprof's tools expect the call, which is before it. Code
+        # that the kernel interrupted, by a fault or the clock, made no call.
+        frames = [self._kernel.frame(max(address - (place > 0), 0)) for place, address in enumerate(kernel)]
+        areas = self._areas_of(pid)
+        for place, address in enumerate(user):
+            frames.extend(self._frame(areas, address - (place > 0), leaf=not frames))
+        return tuple(frames)
+
+    @cached_property
+    def _kernel(self) -> KernelSymbols:
+        return KernelSymbols()
+
+    def _frame(self, areas: Sequence[_Area], address: int, *, leaf: bool) -> Iterator[Frame]:
+        """Yield the frame at an address, or nothing for a caller outside of code: the stack is lost there."""
+        at = bisect_right(areas, address, key=lambda area: area.start) - 1
+        if at < 0 or address >= areas[at].end:
+            if leaf:
+                yield Frame(address, None, "")
+            return
+        area = areas[at]
+        start = area.mapping.start if area.mapping else area.start
+        yield Frame(address - area.start + start, area.mapping, "")
+
+    def _areas_of(self, pid: int) -> Sequence[_Area]:
+        """Return the executable memory of a process, by address.
+
+        A process that ended before its map was read gets the map of the server that it was forked from. That
+        server is known only if all processes that were read were forked from the same one.
+        """
+        text = self._texts.get(pid)
+        if text is None:
+            servers = {self._forked.get(known, known) for known in self._texts}
+            text = self._texts.get(servers.pop(), "") if self._forked and len(servers) == 1 else ""
+        if text not in self._areas:
+            self._areas[text] = [
+                self._area(pid, found)
+                for found in _EXECUTABLE_LINE.finditer(text)
+                if int(found["start"], 16) < int(found["end"], 16)
+            ]
+        return self._areas[text]
+
+    def _area(self, pid: int, found: re.Match[str]) -> _Area:
+        start, end, offset = (int(found[name], 16) for name in ("start", "end", "offset"))
+        file = found["file"]
+        if not file.startswith(("/", "[vdso]")):
+            return _Area(start, end, None)
+        path = file.removesuffix(_DELETED)
+        mapped = Path(f"/proc/{pid}/map_files/{found['range']}")
+        build_id = _build_id(candidate_paths(path, [pid]), int(found["inode"]), mapped)
+        if build_id:  # without one, a new file at the path couldn't be told from the mapped one
+            file = path
+        mapping = Mapping(file, build_id, start, end - start, offset)
+        return _Area(start, end, self._mappings.setdefault((file, build_id, end - start, offset), mapping))
+
+
+def _executable(pid: int) -> Path:
+    return Path(f"/proc/{pid}/exe").readlink()
+
+
+def _parent(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines():
+        if line.startswith("PPid:"):
+            return int(line.split()[1])
+    raise ProcessLookupError(pid)
+
+
+def _build_id(paths: Iterable[Path], inode: int, mapped: Path) -> str:
+    """Return the build id of the file with this inode; read `mapped` if no path leads to it any more."""
+    for path in paths:
+        with suppress(NotReadable, OSError):
+            if path.stat().st_ino == inode:
+                return Elf.read(path).build_id
+    try:
+        return Elf.read(mapped).build_id
+    except NotReadable:
+        return ""
+
+
+class KernelSymbols:
+    """The running kernel's functions. Without root, /proc/kallsyms hides them, and frames have no names."""
+
+    def __init__(
+        self, symbols: Path = Path("/proc/kallsyms"), notes: Path = Path("/sys/kernel/notes")
+    ) -> None:
+        named = sorted(
+            (int(address, 16), name.split("\t", 1)[0])
+            for address, kind, name in (line.split(" ", 2) for line in symbols.read_text().splitlines())
+            if kind in _CODE_TYPES
+        )
+        self._starts = [address for address, _ in named]
+        self._names = [name for _, name in named]
+        ends = {name: address for address, name in named if name in {"_text", "_etext"}}
+        start, end = ends.get("_text", 0), ends.get("_etext", 0)
+        build_id = build_id_of_notes(notes.read_bytes()) if notes.exists() else ""
+        self._mapping = Mapping(_KERNEL_FILE, build_id, start, end - start, start)
+
+    def frame(self, address: int) -> Frame:
+        """Return the frame at an address in the kernel. Frames in modules have a symbol but no mapping."""
+        at = bisect_right(self._starts, address) - 1
+        # Hidden addresses are all 0.
+        symbol = self._names[at] if at >= 0 and self._starts[at] else ""
+        mapping = self._mapping
+        inside = mapping.start <= address < mapping.start + mapping.size
+        return Frame(address, mapping if inside else None, symbol)

@@ -1,0 +1,103 @@
+"""Run one capture at a time on a machine, and let others stop it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from threading import Event
+
+from pgo_agent.backends import Backend, ProcessSampler, choose
+from pgo_agent.errors import Stopped
+
+_POLL_SECONDS = 0.1
+
+
+class Capture:
+    """A capture that is running or has finished.
+
+    `ended` is set once sampling is to end, `finished` once the capture is over. `stopped` is true if somebody
+    ended it early, `partial` if what was sampled until then is still wanted.
+    """
+
+    def __init__(self, *, partial: bool = False) -> None:
+        self.ended = Event()
+        self.finished = Event()
+        self.stopped = False
+        self.partial = partial
+
+    def stop(self, *, partial: bool = False) -> None:
+        """End the capture early."""
+        self.stopped, self.partial = True, self.partial or partial
+        self.ended.set()
+
+
+class CaptureLock:
+    """Let one capture run at a time. Safe to use from several threads. `running` is the current capture."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.running: Capture | None = None
+
+    def start(self, *, partial: bool = False) -> Capture | None:
+        """Start a capture; return None if another one is running."""
+        with self._lock:
+            if self.running is not None:
+                return None
+            self.running = Capture(partial=partial)
+            return self.running
+
+    def finish(self, capture: Capture) -> None:
+        """End a capture, so that another may start."""
+        with self._lock:
+            self.running = None
+        capture.ended.set()
+        capture.finished.set()
+
+    @contextmanager
+    def wait_and_start(self, until: Event) -> Iterator[Capture]:
+        """Start a capture once no other is running, and stop it when `until` is set.
+
+        Raises Stopped if `until` is set before the capture starts.
+        """
+        while (capture := self.start(partial=True)) is None:
+            if until.wait(_POLL_SECONDS):
+                raise Stopped
+        threading.Thread(
+            target=_stop_when_set, args=(until, capture), name="pgo-agent-until", daemon=True
+        ).start()
+        try:
+            yield capture
+        finally:
+            self.finish(capture)
+
+
+class ScheduledSampler:
+    """Take the scheduled profiles, each when no other capture is running.
+
+    It samples with the first of the `candidates` that works, and chooses again after that backend has failed.
+    """
+
+    def __init__(
+        self, lock: CaptureLock, candidates: Collection[Backend], names: tuple[str, ...], frequency: int
+    ) -> None:
+        self._lock, self._candidates = lock, candidates
+        self._names, self._frequency = names, frequency
+        self._backend: Backend | None = None
+
+    def sample(self, duration: float, until: Event) -> bytes:
+        """Return a gzipped pprof profile, as `pgo_agent.Sampler` documents.
+
+        Raises the errors of ProcessSampler, NoBackend, and Stopped if `until` is set before the start.
+        """
+        with self._lock.wait_and_start(until) as capture:
+            backend, self._backend = self._backend or choose(self._candidates), None
+            profile = ProcessSampler(backend, self._names, self._frequency).sample(duration, capture.ended)
+            self._backend = backend
+            return profile
+
+
+def _stop_when_set(until: Event, capture: Capture) -> None:
+    while not capture.ended.is_set():
+        if until.wait(_POLL_SECONDS):
+            capture.stop()
