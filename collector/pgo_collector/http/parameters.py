@@ -98,9 +98,9 @@ def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str
     choices = list(choices)
     given = [(choice, text) for choice in choices if (text := first_value(request, choice))]
     if len(given) != 1:
-        raise ParameterInvalid(f"give one of {', '.join(choices)}")
+        raise ParameterInvalid(f"give exactly one of {', '.join(choices)}")
     if len(given[0][1]) > _LONGEST_NAME:
-        raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} letters")
+        raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} characters")
     return given[0]
 
 

@@ -78,7 +78,8 @@ async def open_store(
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store, progress)
-            # That takes 1 KB of memory for each blob of the largest folder; if the catalog is lost, of all.
+            # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
+            # no catalog.
             trim_heap()
             await asyncio.to_thread(sweep_releases, folder)
             await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
