@@ -1,4 +1,4 @@
-"""What holds for all tests: how hypothesis runs, and which signals programs get."""
+"""Settings for all tests: how hypothesis runs, and which signals programs get."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_the_socket_is_systemds_behind_nginx(tmp_path: Path) -> None:
 
 
 def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
-    """As in compose, where nginx waits for the next container."""
+    """nginx waits for the next container, as in compose."""
     address = f"127.0.0.1:{free_port()}"
     with (
         Server(tmp_path / "server", {"PGOF_BIND_ADDRESS": address}) as server,
