@@ -209,7 +209,7 @@ def test_keys_new_makes_no_line_that_a_start_would_refuse(
 def test_keys_new_needs_a_file_for_what_only_a_file_tells(stopped: Server, options: list[str]) -> None:
     finished = stopped.run("keys", "new", *options)
     assert (finished.returncode, finished.stdout) == (2, "")
-    assert "written to a keys file" in finished.stderr
+    assert "need a keys file" in finished.stderr
 
 
 def test_keys_new_says_why_a_file_cannot_be_written(stopped: Server) -> None:

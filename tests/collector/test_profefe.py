@@ -127,7 +127,7 @@ def test_a_label_may_lack_its_equals_sign(shared: Server) -> None:
         ({"from": "yesterday"}, "not a time"),
         ({"from": "2023-01-02T00:00:00", "to": "2023-01-01T00:00:00"}, "after to"),
         ({"to": "9999-12-31T23:59:59"}, "give a time from"),
-        ({"last": "7"}, "no age"),
+        ({"last": "7"}, "not a length of time"),
         ({"last": "7d", "from": "2023-01-02T00:00:00"}, "not both"),
         ({"limit": "1.5"}, "not a whole number"),
         ({"limit": "all"}, "not a whole number"),

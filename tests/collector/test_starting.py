@@ -76,7 +76,7 @@ def test_a_start_that_fails_says_why_and_ends(stopped: Server) -> None:
 
 
 def test_a_request_that_has_waited_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_gate, "_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(start_gate, "_WAIT_SECONDS", 0.05)
 
     async def run() -> list[httpx.Response]:
         gate = StartGate()

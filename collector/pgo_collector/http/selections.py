@@ -114,8 +114,11 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
         raise ParameterInvalid(f"give {prefix}last or {prefix}from, not both")
     try:
         nanos = parse_half_life(last)
-    except WeightingInvalid as error:
-        raise ParameterInvalid(f"{prefix}last: {error}") from None
+    except WeightingInvalid:
+        raise ParameterInvalid(
+            f"{prefix}last={last[:50]}: not a length of time; write a number from 1 to 999999 and a unit,"
+            " s, m, h, d or w, as in 7d"
+        ) from None
     return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
 
 
