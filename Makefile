@@ -4,6 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 SERVED := proto merge collector
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Many tests wait for processes more than they compute.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
+# The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
+QUICK := tests/proto tests/merge tests/docs \
+	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
+	$(addprefix tests/collector/test_,$(addsuffix .py,abandoned background batcher catalog event_loop fingerprint_cache key names \
+	profefe_faults profefe_ids routes seals starting store))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -54,9 +62,18 @@ speedscope: ## Build speedscope into the pages; needs npm
 	cp -r collector/speedscope/node_modules/speedscope/dist/release $(SPEEDSCOPE)
 	cp collector/speedscope/node_modules/speedscope/LICENSE $(SPEEDSCOPE)
 
+.PHONY: quick
+quick: setup ## Run the tests of the merge, of HTTP in one process and of the docs, in a minute
+	$(PYTEST) --dist=worksteal $(QUICK) $(ARGS)
+
 .PHONY: test
-test: setup ## Run all tests
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the tests of all behaviours, in ten minutes
+	$(PYTEST) --dist=worksteal --junitxml=.dev/test.xml $(ARGS)
+
+.PHONY: test-all
+test-all: test ## Run these, and then each kill point, the images, all Go versions and long properties
+	$(PYTEST) --dist=loadgroup -m "exhaustive or hypothesis" --hypothesis-profile=long \
+		--junitxml=.dev/exhaustive.xml $(ARGS)
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
