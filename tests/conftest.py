@@ -1,16 +1,29 @@
-"""Settings for all tests: how hypothesis runs, and which signals programs get."""
+"""Settings for all tests: how hypothesis runs, what is drawn, and which signals programs get."""
 
 from __future__ import annotations
 
+import secrets
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Nothing is timed: a busy machine is no fault of the code's.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+# What `make test-all` tries.
+settings.register_profile("long", max_examples=400)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
 settings.register_profile("campaign", max_examples=4000)
 
 # A shell has what it starts in the background ignore Ctrl-C, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_ = "draws the operations on disk at which servers are killed; by default another one each time"
+    parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"--kill-seed={config.getoption('kill_seed')}"

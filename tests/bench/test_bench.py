@@ -32,6 +32,7 @@ def parsed(file: Path) -> Profile:
     return Profile.FromString(gzip.decompress(file.read_bytes()))
 
 
+@pytest.mark.exhaustive
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")

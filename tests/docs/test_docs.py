@@ -154,6 +154,17 @@ def test_every_verb_of_make_is_in_contributing() -> None:
     assert {"help", "setup", "serve", "test", "lint", "bench", "lock"} <= verbs
 
 
+def test_make_finds_the_tests_that_it_runs() -> None:
+    for verb in ("quick", "lowest"):
+        said = subprocess.run(
+            ["make", "--dry-run", "--always-make", verb], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        (tests,) = (line for line in said.splitlines() if " -m pytest " in line)
+        paths = re.findall(r"tests/[\w./]+", tests)
+        assert len(paths) > 3
+        assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_every_event_of_the_log_is_in_operations() -> None:
     sources = (Path(pgo_collector.__file__).parent).rglob("*.py")
     events = {

@@ -1,4 +1,4 @@
-"""The images install what is tested: their locks are parts of the workspace's."""
+"""The images and `make serve` install what is tested: their locks are parts of the workspace's."""
 
 from __future__ import annotations
 
@@ -18,21 +18,28 @@ def locked(file: str) -> dict[str, set[str]]:
     return {pin.partition(";")[0].strip(): set(hashes) for pin, *hashes in pins}
 
 
-IMAGES = [f"deploy/requirements{part}.txt" for part in ("", "-agent", "-build")]
+PARTS = ["requirements-serve.txt", *(f"deploy/requirements{part}.txt" for part in ("", "-agent", "-build"))]
 
 
-@pytest.mark.parametrize("file", IMAGES)
-def test_the_image_installs_what_is_tested(file: str) -> None:
-    workspace, image = locked("requirements.txt"), locked(file)
-    assert len(image) > 3
-    assert {pin: hashes for pin, hashes in image.items() if workspace.get(pin) != hashes} == {}
+@pytest.mark.parametrize("file", PARTS)
+def test_what_is_installed_is_what_is_tested(file: str) -> None:
+    workspace, part = locked("requirements.txt"), locked(file)
+    assert len(part) > 3
+    assert {pin: hashes for pin, hashes in part.items() if workspace.get(pin) != hashes} == {}
+
+
+def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -> None:
+    needed = locked("deploy/requirements.txt") | locked("deploy/requirements-build.txt")
+    serve = locked("requirements-serve.txt")
+    assert needed.keys() - serve.keys() == set()
+    assert {pin.partition("==")[0] for pin in serve.keys() - needed.keys()} == {"editables"}
 
 
 @pytest.mark.parametrize(
     "file",
     [
         "requirements.txt",
-        *IMAGES,
+        *PARTS,
         *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
     ],
 )

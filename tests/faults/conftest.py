@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: the killer, compiled once."""
+"""Fixtures of the fault tests: the killer, compiled once, and the points that it strikes at."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.killer import build_library
+from tests.faults.sample import All, Sample, Some
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return build_library(tmp_path_factory.mktemp("killer"))
     except FileNotFoundError as missing:
         pytest.skip(f"{missing}: killer.c can't be compiled")
+
+
+@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.exhaustive)])
+def sample(request: pytest.FixtureRequest) -> Sample:
+    """Where it strikes: each test draws other points from the seed of the run."""
+    if request.param == "all":
+        return All()
+    return Some(f"{request.config.getoption('kill_seed')} {request.node.name}")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Kill the server at every disk operation, one after another: no profile is lost or counted twice."""
+"""Kill the server at disk operations, one after another: no profile is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from threading import Lock
 
 import pytest
 
-from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere, lanes_in
+from tests.faults.campaign import Killed, Prepare, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, counted, merged, profile_named, submitted
+from tests.faults.sample import Sample
 from tests.faults.stacks import tally
 from tests.server import Server
 
@@ -167,8 +168,8 @@ class Check:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_every_operation(tmp_path: Path, library: Path, seen: set[str], name: str) -> None:
-    """Takes up to 40 s: a hundred kills and restarts."""
+def test_killed(tmp_path: Path, library: Path, seen: set[str], name: str, sample: Sample) -> None:
+    """Takes up to 40 s at all points: a hundred kills and restarts."""
     scenario = SCENARIOS[name]
     with lanes_in(tmp_path, library, scenario.settings) as lanes:
-        kill_everywhere(lanes, scenario.prepare, scenario.strike, Check(scenario, seen))
+        kill_at_points(lanes, scenario.prepare, scenario.strike, Check(scenario, seen), sample)

@@ -1,4 +1,4 @@
-"""The server is killed at every operation on disk, in turn: each stored profile has exactly one event."""
+"""The server is killed at operations on disk, in turn: each stored profile has exactly one event."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import Check, Strike, kill_everywhere, lanes_in
+from tests.faults.campaign import Check, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, Tally, profile_named, submitted
+from tests.faults.sample import Sample
 from tests.faults.stacks import DAY, EPOCH
 
 # The letter of the new profile, see `profile_named`.
@@ -71,9 +72,9 @@ def check_reindex(lane: Lane, done: bool) -> None:
     [(submit, check_submit), (Lane.struck_reindex, check_reindex)],
     ids=["submit", "reindex"],
 )
-def test_killed_at_every_operation(
-    tmp_path: Path, library: Path, settings: dict[str, str], strike: Strike, check: Check
+def test_killed(
+    tmp_path: Path, library: Path, settings: dict[str, str], sample: Sample, *, strike: Strike, check: Check
 ) -> None:
-    """Takes up to 40 s: dozens of kills and restarts."""
+    """Takes up to 40 s at all points: dozens of kills and restarts."""
     with lanes_in(tmp_path, library, settings) as lanes:
-        kill_everywhere(lanes, three_profiles, strike, check)
+        kill_at_points(lanes, three_profiles, strike, check, sample)

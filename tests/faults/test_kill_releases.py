@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults.campaign import Killed, Prepare, Strike, kill_everywhere, lanes_in
+from tests.faults.campaign import Killed, Prepare, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
 from tests.faults.lane import Lane, submitted
+from tests.faults.sample import Sample
 from tests.faults.stacks import tally
 from tests.server import Server
 
@@ -148,8 +149,8 @@ def seen(server: Server) -> State:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> None:
-    """Takes up to 40 s: dozens of kills, each with four starts."""
+def test_killed(tmp_path: Path, library: Path, name: str, sample: Sample) -> None:
+    """Takes up to 40 s at all points: dozens of kills, each with four starts."""
     scenario = SCENARIOS[name]
     before, after = scenario.before, scenario.after
 
@@ -179,4 +180,4 @@ def test_killed_at_every_operation(tmp_path: Path, library: Path, name: str) -> 
 
     strike = scenario.instead or struck(scenario.send)
     with lanes_in(tmp_path, library, SETTINGS) as lanes:
-        kill_everywhere(lanes, scenario.prepare, strike, check)
+        kill_at_points(lanes, scenario.prepare, strike, check, sample)

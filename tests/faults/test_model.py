@@ -30,6 +30,7 @@ from tests.faults.killer import Mode
 from tests.faults.lane import Lane, tallied
 from tests.faults.model import Model, Query, Sent, Weight
 from tests.faults.profefe_reads import check_id, check_reads
+from tests.faults.sample import Sample
 from tests.faults.stacks import DAY, SECOND, profile_of, weighed_tally
 from tests.faults.upkeep import NOON, Upkeep, ago, six
 
@@ -257,14 +258,14 @@ class Machine(RuleBasedStateMachine):
         return answer
 
 
-def test_the_collector_reads_as_the_model_says(tmp_path: Path, library: Path) -> None:
-    """Plays a twentieth of the examples that the profile of hypothesis allows: each takes many seconds."""
+def test_the_collector_reads_as_the_model_says(tmp_path: Path, library: Path, sample: Sample) -> None:
+    """Plays a part of the examples that the profile of hypothesis allows: each takes many seconds."""
     with Lane(tmp_path / "lane", library) as lane:
         Machine.lane = lane
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=settings().max_examples // 20,
+                max_examples=settings().max_examples // (20 if sample.is_all else 50),
                 stateful_step_count=15,
                 suppress_health_check=[*HealthCheck],
             ),

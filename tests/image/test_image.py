@@ -13,6 +13,8 @@ from tests.image.image import ROOT, USER, Container, Image
 from tests.interop.curl import total
 from tests.server import descendants
 
+# One worker builds, since the builds share layers.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("images")]
 PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("apisvc-v1-*.pb.gz"))[:3]
 
 

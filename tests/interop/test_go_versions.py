@@ -12,6 +12,7 @@ from tests.interop.go_toolchain import go
 from tests.oracle.oracle import GO
 
 ROOT = Path(__file__).parents[2]
+OLDER = ["1.24", "1.22", "1.21"]
 # Among callees of one weight, Go 1.21 takes the first of a map, another one each time, and so builds two
 # programs from one profile. Without this use of it, it is as exact as the others.
 UNSTABLE = {"1.21": ["-gcflags=all=-d=pgodevirtualize=0"]}
@@ -33,7 +34,9 @@ def compiler(version: str) -> str | Path:
     return command
 
 
-@pytest.mark.parametrize("version", ["current", "1.24", "1.22", "1.21"])
+@pytest.mark.parametrize(
+    "version", ["current", *(pytest.param(version, marks=pytest.mark.exhaustive) for version in OLDER)]
+)
 def test_the_program_is_the_same(version: str, merged: Profile, tmp_path: Path) -> None:
     """Takes over 20 s where nothing is in Go's cache: twice, all of the library that the program uses."""
     command = compiler(version)

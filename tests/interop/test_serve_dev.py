@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from pprof_merge import decode
 from tests.interop.listening import free_port, wait_until_answers
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "tools" / "serve_dev.py"
+SCRIPT = (sys.executable, ROOT / "tools" / "serve_dev.py")
 
 
 @contextmanager
-def served(folder: Path, port: int) -> Iterator[str]:
+def served(
+    folder: Path, port: int, command: Sequence[str | Path] = SCRIPT, within: Path | None = None
+) -> Iterator[str]:
     """What it prints, while it serves with all that it makes in `folder`."""
     environment = os.environ | {
         "PGOF_BIND_ADDRESS": f"127.0.0.1:{port}",
@@ -30,10 +33,8 @@ def served(folder: Path, port: int) -> Iterator[str]:
     }
     output, log = folder / "output", folder / "log"
     with output.open("wb") as out, log.open("wb") as err:
-        # From elsewhere: it finds the repository by itself.
-        process = subprocess.Popen(
-            [sys.executable, SCRIPT], cwd=folder, env=environment, stdout=out, stderr=err
-        )
+        # From elsewhere, if nothing else is said: it finds the repository by itself.
+        process = subprocess.Popen(command, cwd=within or folder, env=environment, stdout=out, stderr=err)
     try:
         wait_until_answers(port, process, log)
         yield output.read_text()
@@ -73,7 +74,7 @@ def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) ->
             "PGOF_MERGE_AUTH_KEYS_FILE": str(folder / "dev" / "merge_keys"),
         }
         done = subprocess.run(
-            [sys.executable, SCRIPT],
+            SCRIPT,
             env=environment,
             capture_output=True,
             text=True,
@@ -83,3 +84,26 @@ def test_a_second_one_says_what_is_in_its_way(tmp_path: Path, port_too: bool) ->
     assert done.returncode != 0
     assert (f"127.0.0.1:{port}" if port_too else "another pgo-collector uses it") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def distributions(clone: Path) -> set[str]:
+    """Names of what is installed in a clone's .venv."""
+    found = (clone / ".venv/lib").glob("python*/site-packages/*.dist-info")
+    return {path.name.partition("-")[0].lower().replace("_", "-") for path in found}
+
+
+@pytest.mark.exhaustive
+def test_a_fresh_clone_serves_without_the_tools_of_the_tests(tmp_path: Path) -> None:
+    """Takes 20 s: some 40 packages are installed."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    subprocess.run(["make", ".venv/.serves"], cwd=clone, check=True, stdout=subprocess.DEVNULL)
+    lock = (clone / "requirements-serve.txt").read_text()
+    conditional = set(re.findall(r"^([^ =]+)==[^;\n]+;", lock, re.MULTILINE))
+    unconditional = set(re.findall(r"^([^ =]+)==", lock, re.MULTILINE)) - conditional
+    ours = {"pprof-proto", "pprof-merge", "pgo-collector"}
+    installed = distributions(clone) - {"pip", "setuptools"}
+    assert unconditional | ours <= installed <= unconditional | ours | conditional
+    with served(tmp_path, free_port(), ["make", "serve"], within=clone) as printed:
+        assert "/v1/submit" in printed
+    assert not (clone / ".venv" / ".complete").exists()
