@@ -1,4 +1,4 @@
-"""What holds for all tests: how hypothesis runs, what is drawn, and which signals programs get."""
+"""Settings for all tests: how hypothesis runs, which kill points are drawn, and which signals programs get."""
 
 from __future__ import annotations
 

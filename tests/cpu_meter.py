@@ -1,4 +1,4 @@
-"""The CPU time of processes, as the kernel counts it, at any moment of a while."""
+"""The CPU time of processes over time, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Self
 
 
 class CpuMeter:
-    """Reads, while it is entered, what a process, its children and those that have ended have taken."""
+    """Reads the CPU time of a process and its children, with those that have ended, within the block."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -31,11 +31,11 @@ class CpuMeter:
         self._thread.join()
 
     def seconds(self, began: int, duration: int) -> float:
-        """The CPU time taken from `began` (ns since 1970) on, for `duration` ns."""
+        """Return the CPU time in seconds from `began` (ns since 1970) on, for `duration` ns."""
         return self._at(began + duration) - self._at(began)
 
     def _at(self, time_: int) -> float:
-        """What was taken until then: between two readings, as if evenly."""
+        """Return the CPU time until a moment in seconds, interpolated between two readings."""
         after = bisect_left(self._read, (time_, 0.0))
         (earlier, before), (later, now) = self._read[after - 1], self._read[after]
         return before + (now - before) * (time_ - earlier) / (later - earlier)
@@ -49,16 +49,16 @@ class CpuMeter:
         self._read.append((time.time_ns(), self.taken()))
 
     def taken(self) -> float:
-        """The CPU time so far (s)."""
+        """Return the CPU time so far, in seconds."""
         ticks = sum(_ticks(self._pid)) + sum(sum(_ticks(child)[:2]) for child in children_of(self._pid))
         return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def when_taken(seconds: float) -> Iterator[Event]:
-    """Within the block, an event that is set when this process has taken that much CPU time more.
+    """Yield an event that is set when this process has taken so many more seconds of CPU time.
 
-    However busy the machine is: what is sampled until then has as many samples.
+    A profile that is taken until then has as many samples on a busy machine as on an idle one.
     """
     end, taken, over = time.process_time() + seconds, Event(), Event()
 
@@ -77,7 +77,7 @@ def when_taken(seconds: float) -> Iterator[Event]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that a process has started, and that have not ended."""
+    """Return the processes that a process has started and that have not ended."""
     try:
         by_thread = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:  # a thread has just ended
@@ -86,7 +86,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> list[int]:
-    """User and system time of a process, and of its children that have ended."""
+    """Return the user and system time of a process, and of its children that have ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has just ended

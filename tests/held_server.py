@@ -1,4 +1,4 @@
-"""A collector whose listening socket the test holds, as systemd does: it is there while no process runs."""
+"""A collector whose listening socket the test holds, as systemd does, also while no process runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCRIPT = 'exec 3<&"$0"; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
 
 
 class HeldServer(Server):
-    """`pgo-collector serve` with LISTEN_FDS."""
+    """`pgo-collector serve` that gets its socket by LISTEN_FDS."""
 
     def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(home, environment)

@@ -1,4 +1,4 @@
-"""What the HTTP servers of tests have in common: they say nothing, and end with their block."""
+"""The common base of the tests' HTTP servers: they log nothing, and end with their block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Served = TypeVar("Served", bound=ThreadingHTTPServer)
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Keeps connections, until their clients are gone."""
+    """A handler that keeps connections until their clients close them."""
 
     protocol_version = "HTTP/1.1"
 
@@ -28,7 +28,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(server: Served) -> Iterator[Served]:
-    """Within the block it answers."""
+    """Run a server within the block."""
     with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -1,4 +1,4 @@
-"""A real receiver of events: an HTTP server whose answers a test decides on."""
+"""A real receiver of events: an HTTP server whose answers a test decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS = 120.0
 
 
 class Received(NamedTuple):
-    """A request; its headers by their names in lower case, and when it came by the monotonic clock."""
+    """A request: its headers by lower-case names, and when it arrived by the monotonic clock."""
 
     path: str
     headers: dict[str, str]
@@ -32,7 +32,7 @@ class Received(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered, how long after the request, and with what body."""
+    """An answer of the receiver: its status, its delay after the request, and its body."""
 
     status: int = 204
     headers: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Receiver:
-    """Listens on a loopback port within the block; `answer` decides on the last of the requests that came."""
+    """A receiver on a loopback port within the block; `answer` answers the last of the requests so far."""
 
     def __init__(
         self, answer: Callable[[list[Received]], Answer] = lambda _: Answer(), port: int = 0
@@ -63,11 +63,11 @@ class Receiver:
 
     @property
     def ids(self) -> list[str]:
-        """The events of all requests, in their order."""
+        """The ids of the events of all requests, in order."""
         return [each.id for each in self.received]
 
     def wait_for(self, count: int) -> list[Received]:
-        """The first `count` requests, once they are there."""
+        """Wait for the first `count` requests, and return them."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while len(self.received) < count:
             assert time.monotonic() < deadline, f"only {len(self.received)} requests came"

@@ -26,7 +26,7 @@ LogLine = dict[str, Any]
 
 
 class Process(Protocol):
-    """What a server needs of its process; `subprocess.Popen` is one."""
+    """The methods that a server uses of its process; `subprocess.Popen` has them."""
 
     pid: int
     stderr: IO[bytes] | None
@@ -88,17 +88,17 @@ class Server:
 
     @property
     def client(self) -> httpx.Client:
-        """HTTP to the running process, without a key."""
+        """An HTTP client of the running process, without a key."""
         assert self._client is not None, "the server isn't running"
         return self._client
 
     def start(self) -> None:
-        """Starts it and waits until it serves."""
+        """Start the server and wait until it serves."""
         self.listen()
         self.wait_for_log("serving")
 
     def listen(self) -> None:
-        """Starts it and waits until it listens."""
+        """Start the server and wait until it listens."""
         self.log.clear()
         self._process = self._spawn("serve")
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
@@ -108,23 +108,23 @@ class Server:
         self._client = httpx.Client(base_url=self.base_url, timeout=_PATIENCE_SECONDS, verify=False)  # noqa: S501
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.terminate()
         return self._ended()
 
     def kill(self) -> None:
-        """SIGKILL; nothing if it has ended."""
+        """Send SIGKILL; do nothing if the process has ended."""
         if self._process is not None:
             self._process.kill()
             self._ended()
 
     def restart(self) -> None:
-        """Kills it and starts it on the same data folder."""
+        """Kill the server and start it on the same data folder."""
         self.kill()
         self.start()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Another command with the same settings, to its end."""
+        """Run another command with the same settings to its end."""
         return subprocess.run(
             [COMMAND, *arguments],
             env=self.environment,
@@ -135,14 +135,14 @@ class Server:
         )
 
     def reindex(self) -> None:
-        """Makes the catalog anew; the server must not be running."""
+        """Rebuild the catalog; the server must not be running."""
         finished = self.run("reindex")
         assert finished.returncode == 0, finished.stderr
 
     def submit(
         self, profile: bytes, key: str = submit_key, query: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """POST /v1/submit."""
+        """Send POST /v1/submit."""
         return self.client.post("/v1/submit", content=profile, params=dict(query or {}), headers=bearer(key))
 
     def merge(
@@ -153,7 +153,7 @@ class Server:
         query: Mapping[str, str] | None = None,
         **headers: str,
     ) -> httpx.Response:
-        """/v1/merge; header names may have underscores in place of hyphens."""
+        """Ask for /v1/merge. Header names may have underscores in place of hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         every = ({} if format_ is None else {"format": format_}) | dict(query or {})
         return self.client.request(method, "/v1/merge", params=every, headers=bearer(key) | named)
@@ -161,43 +161,43 @@ class Server:
     def combine(
         self, key: str = merge_key, format_: str | None = None, query: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """POST /v1/merge?and_combine=true."""
+        """Send POST /v1/merge?and_combine=true."""
         return self.merge("POST", key, format_, {"and_combine": "true"} | dict(query or {}))
 
     def release(
         self, number: int | None = None, method: str = "GET", format_: str | None = None, **headers: str
     ) -> httpx.Response:
-        """/v1/release, or the profile of the release of a number; headers as for `merge`."""
+        """Ask for /v1/release, or for the profile of a numbered release; headers are as for `merge`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         query = {} if format_ is None else {"format": format_}
         path = "/v1/release" if number is None else f"/v1/releases/{number}/profile"
         return self.client.request(method, path, params=query, headers=bearer(self.merge_key) | named)
 
     def releases(self, path: str = "", method: str = "GET") -> httpx.Response:
-        """/v1/releases, with what comes after it in `path`."""
+        """Call /v1/releases, followed by `path`."""
         return self.client.request(method, f"/v1/releases{path}", headers=bearer(self.merge_key))
 
     def ask(self, path: str, method: str = "GET", key: str = merge_key, **query: str) -> httpx.Response:
-        """A question about what is stored; names of parameters may end in an underscore."""
+        """Ask a question about the stored profiles. Names of parameters may end in an underscore."""
         named = {name.rstrip("_"): value for name, value in query.items()}
         return self.client.request(method, path, params=named, headers=bearer(key))
 
     def descendants(self) -> list[int]:
-        """The ids of the processes that it started, and those that they did."""
+        """Return the ids of the processes that the server and its children have started."""
         return descendants(self.process.pid)
 
     def blobs(self, suffix: str = ".pb.gz") -> list[Path]:
-        """The files below blobs/ whose names end so, in order."""
+        """Return the files below blobs/ whose names end like this, sorted."""
         return sorted((self.data / "blobs").rglob(f"*{suffix}"))
 
     def events(self, event: str) -> list[LogLine]:
-        """The log lines of one event, of all that the process has written so far."""
+        """Return the log lines of one event that the process has written so far."""
         while not self._has_all_been_read():
             time.sleep(0.001)
         return [line for line in list(self.log) if line["event"] == event]
 
     def wait_for_log(self, event: str, count: int = 1) -> LogLine:
-        """The `count`th log line of that event, waited for."""
+        """Wait for the `count`th log line of an event, and return it."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             ended = not self._reader.is_alive()
@@ -248,17 +248,17 @@ def _log_line(line: bytes) -> LogLine:
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that a key is sent in."""
+    """Return the header that sends a key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 def fingerprint(key: str) -> str:
-    """What logs say in place of a key."""
+    """Return what logs show in place of a key."""
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def descendants(pid: int) -> list[int]:
-    """The ids of the processes that a process and its children started."""
+    """Return the ids of the processes that a process and its children have started."""
     children: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):  # processes and threads end meanwhile
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def on_terminal(*command: str | Path, output_too: bool = False) -> tuple[int, bytes]:
-    """Runs a command with a terminal for its messages; its exit status, and what the terminal showed."""
+    """Run a command whose messages go to a terminal; return its exit status and what the terminal showed."""
     terminal, its_end = pty.openpty()
     termios.tcsetwinsize(its_end, (24, 80))
     shown = b""

@@ -1,4 +1,4 @@
-"""Every setting, in one table: name, default, help. Read once, from the environment, at start."""
+"""The settings, in one table: name, default and help. They are read once, from the environment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.resources import memory_bytes
 
 PREFIX = "PGOF_"
-# Neither the catalog nor zlib takes a number that is larger than 63 bits.
+# The catalog and zlib take no number of more than 63 bits.
 _MOST = 1 << 62
-# What the server and two workers take when nothing is stored: docs/capacity.md.
+# The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
 _IDLE_MEGABYTES = 160
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; the host is empty for `:port` and bare of brackets for `[::1]:port`."""
+    """Return the host and port of `host:port`; the host of `:port` is empty, that of `[::1]:port` is `::1`.
+
+    Raises ValueError.
+    """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
@@ -40,19 +43,19 @@ def _check_address(address: str) -> str:
 
 
 def default_workers() -> int:
-    """As many as there are cores, and two on one core: a merge must not hold up the submits."""
+    """Return the number of cores, at least 2, so that a merge doesn't hold up submits."""
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def default_rows_megabytes() -> int:
-    """A quarter of the memory that there is, and 1 GiB at most."""
+    """Return a quarter of the memory, at most 1024, in MiB."""
     return max(1, min(1024, (memory_bytes() >> 20) // 4))
 
 
 def default_worker_megabytes() -> int:
-    """What is left for each worker of four fifths of the memory, and from 64 MiB to 4 GiB.
+    """Return a worker's share of the memory for tasks, from 64 to 4096, in MiB.
 
-    Gone are what the processes take without a task, and the default of all rows.
+    The workers share four fifths of the memory, less what idle processes take and the default of rows.
     """
     total = (memory_bytes() >> 20) * 4 // 5
     left = total - _IDLE_MEGABYTES - default_rows_megabytes()
@@ -60,12 +63,12 @@ def default_worker_megabytes() -> int:
 
 
 def default_output_bytes() -> int:
-    """256 MiB, or as much as a worker has room for where the machine is small."""
+    """Return 256 MiB, or a third of a worker's memory for tasks if that is less, in bytes."""
     return min(256 << 20, (default_worker_megabytes() << 20) // 3)
 
 
 class Settings(BaseSettings):
-    """The table. A setting's variable is its name in upper case after `PGOF_`."""
+    """The table. A setting's environment variable is `PGOF_` and its name in upper case."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, hide_input_in_errors=True)
 
@@ -392,7 +395,7 @@ class Settings(BaseSettings):
 
     @property
     def limits(self) -> Limits:
-        """What one submitted profile may be."""
+        """The limits on a submitted profile."""
         return Limits(
             compressed_bytes=self.max_compressed_bytes,
             inflated_bytes=self.max_inflated_bytes,
@@ -401,28 +404,28 @@ class Settings(BaseSettings):
 
     @property
     def output_budget(self) -> Budget:
-        """How large an answer that is made of profiles may be."""
+        """The bound on answers that are made from profiles."""
         return Budget(self.max_output_bytes)
 
     @property
     def has_metrics(self) -> bool:
-        """Whether anybody can scrape them."""
+        """Whether anyone can scrape /metrics."""
         return self.metrics_open or self.metrics_auth_keys_file is not None
 
     @property
     def labels_of_rollups(self) -> frozenset[str]:
-        """The labels that stay in roll-ups; none are named where all do, as with an empty variable."""
+        """The labels that roll-ups keep; empty if they keep all, as with `*` or an empty variable."""
         keys = [key.strip() for key in self.rollup_labels.split(",")]
         return frozenset() if "*" in keys else frozenset(map(unquote, filter(None, keys)))
 
     @property
     def largest_body(self) -> int:
-        """How many bytes a submit may have, whichever way it is encoded."""
+        """The largest body of a submit, gzip or not, in bytes."""
         return max(self.max_compressed_bytes, self.max_inflated_bytes)
 
 
 def read_settings() -> Settings:
-    """The settings of this process's environment. Raises SettingsInvalid, which names the variables."""
+    """Return the settings in the environment. Raises SettingsInvalid, which names the variables."""
     try:
         return Settings()
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A C program that is busy in functions with known names, until it is killed."""
+"""A C program that is busy in functions with known names until it is killed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
-    """A collector that is not running, on a data folder that doesn't exist."""
+    """Yield a collector that isn't running, whose data folder doesn't exist."""
     server = ForkedServer(tmp_path, zygote)
     yield server
     server.kill()
@@ -43,7 +43,7 @@ def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
 
 @pytest.fixture
 def server(stopped: Server) -> Server:
-    """A running collector on an empty data folder."""
+    """Return a running collector on an empty data folder."""
     stopped.start()
     return stopped
 
@@ -67,5 +67,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def go_profiles() -> list[bytes]:
-    """Real profiles of one Go program, gzipped."""
+    """Return real profiles of one Go program, gzipped."""
     return [path.read_bytes() for path in sorted(PROFILES.glob("apisvc-v1-*.pb.gz"))]

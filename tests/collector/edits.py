@@ -1,4 +1,4 @@
-"""Profiles that differ from others in one thing."""
+"""Changed copies of profiles, each different in one field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""profefe's API as its clients call it, of a collector that asks for keys."""
+"""profefe's API as its clients call it, on a collector that asks for keys."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WHOLE_RANGE: Final = {"from": "2000-01-01T00:00:00", "to": "2100-01-01T00:00:00"
 
 
 def post(server: Server, profile: bytes, **query: str) -> httpx.Response:
-    """Sends a CPU profile of the service `demo`, unless the query says otherwise."""
+    """Submit a CPU profile of the service `demo`, unless the query says otherwise."""
     every = {"service": "demo", "type": "cpu"} | query
     return server.client.post(PROFILES, content=profile, params=every, headers=bearer(server.submit_key))
 
 
 def stored(server: Server, profile: bytes, **query: str) -> dict[str, Any]:
-    """The same, and how it is described."""
+    """Submit a profile as `post` does, and return its entry in the answer."""
     answer = post(server, profile, **query)
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json"), answer.text
     assert answer.json()["code"] == 200
@@ -31,12 +31,12 @@ def stored(server: Server, profile: bytes, **query: str) -> dict[str, Any]:
 
 
 def get(server: Server, path: str, method: str = "GET", **query: str) -> httpx.Response:
-    """Asks, with a merge key."""
+    """Send a request with a merge key."""
     return server.client.request(method, path, params=query, headers=bearer(server.merge_key))
 
 
 def listed(server: Server, **query: str) -> list[dict[str, Any]]:
-    """What is found of the service `demo`; nothing where that is the answer."""
+    """Return the listed profiles of the service `demo`, none if the answer is 404."""
     answer = get(server, PROFILES, **{"service": "demo", **query})
     if answer.status_code == 404:
         assert_error(answer, 404, "nothing found")

@@ -34,7 +34,7 @@ class Connection:
 
 
 class App:
-    """Waits until it is let go on, then answers, then tidies up."""
+    """An application that waits until it may go on, then answers, then cleans up."""
 
     def __init__(self) -> None:
         self.has_begun = asyncio.Event()

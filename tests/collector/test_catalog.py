@@ -22,7 +22,7 @@ PODS = 20
 
 
 class Steps:
-    """Counts the steps of all connections that are opened."""
+    """Counts the steps of SQLite's machine in all connections that are opened."""
 
     def __init__(self) -> None:
         self.count = 0

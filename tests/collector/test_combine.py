@@ -179,7 +179,7 @@ def test_an_input_that_cannot_be_deleted_counts_no_more(server: Server) -> None:
 
 
 def test_two_hundred_parallel_submits_with_combines_add_up(server: Server) -> None:
-    """Each profile is sent twice, half of the time as a retry of what may be combined already."""
+    """Each profile is sent twice; half of the second submits come when the first may be combined already."""
     names = [f"stack {number}" for number in range(40)]
     profiles = [
         profile_of(name, time_nanos=day * 86_400_000_000_000) for name in names for day in range(1, 6)

@@ -15,7 +15,7 @@ from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
-from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
@@ -89,9 +89,9 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             deliveries = Deliveries(store, endpoint, 1, 100, metrics.count_deliveries)
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
-            parts = Parts(store, locks, warming, background, Keys(keys, keys, keys), metrics)
+            dependencies = AppDependencies(store, locks, warming, background, Keys(keys, keys, keys), metrics)
             metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))
-            transport = httpx.ASGITransport(create_app(settings, parts))
+            transport = httpx.ASGITransport(create_app(settings, dependencies))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://collector", headers=bearer("key")
             ) as client:

@@ -89,7 +89,7 @@ def test_a_format_that_is_none_is_400_and_names_those_there_are(
     answer = shared.merge(format_=name) if method == "GET" else shared.combine(format_=name)
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
     detail = answer.json()["detail"]
-    assert detail.startswith(f"unknown format {name[:50]!r}; take one of pprof, ")
+    assert detail.startswith(f"unknown format {name[:50]!r}; give one of pprof, ")
     assert all(known in detail for known in FORMATS)
     assert shared.blobs() == blobs
 

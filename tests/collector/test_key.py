@@ -1,4 +1,4 @@
-"""The lines of keys files: what is a key, what are its fields, and what neither."""
+"""The lines of keys files: keys, their fields, and malformed lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = re.compile(rb"(name|service)=")
 
 
 def shell_matches(pattern: str, text: str) -> bool:
-    """By the definition: `*` is any number of characters, and each other character is itself."""
+    """Return whether a pattern matches, by the definition: `*` is any number of characters."""
     if not pattern:
         return not text
     if pattern[0] == "*":
@@ -29,7 +29,7 @@ def shell_matches(pattern: str, text: str) -> bool:
 
 
 def parsed(line: bytes) -> tuple[Key | None, str]:
-    """The key of a line, or why there is none."""
+    """Return the key of a line, or why it has none."""
     try:
         return Key.parse(line), ""
     except KeyMalformed as error:
@@ -93,17 +93,17 @@ def test_what_only_looks_like_a_comment_or_a_field_is_a_key(line: str) -> None:
         ("key name=", "name= takes"),
         ("key name=-a", "name= takes"),
         (f"key name={'a' * 64}", "name= takes"),
-        ("key name=a name=a", "name= is there twice"),
-        ("key service=a name=a service=b", "service= is there twice"),
+        ("key name=a name=a", "name= is given twice"),
+        ("key service=a name=a service=b", "service= is given twice"),
         ("key name=a servcie=a", "word 3 is neither"),
         ("a key name=a", "word 2 is neither"),
         ("name=a service=a", "there is no key"),
-        ("sha256:", "after sha256:"),
-        (f"sha256:{DIGEST[1:]}", "after sha256:"),
-        (f"sha256:{DIGEST}0", "after sha256:"),
-        (f"SHA256:{DIGEST[1:]}g", "after sha256:"),
-        (f"sha256:{DIGEST} servcie=a", "after sha256:"),
-        (f"sha256:{hashlib.sha256().hexdigest()}", "this is the sha256 of nothing"),
+        ("sha256:", "sha256: needs"),
+        (f"sha256:{DIGEST[1:]}", "sha256: needs"),
+        (f"sha256:{DIGEST}0", "sha256: needs"),
+        (f"SHA256:{DIGEST[1:]}g", "sha256: needs"),
+        (f"sha256:{DIGEST} servcie=a", "sha256: needs"),
+        (f"sha256:{hashlib.sha256().hexdigest()}", "this is the sha256 of an empty key"),
     ],
 )
 def test_what_is_malformed_says_why(line: str, reason: str) -> None:
@@ -143,4 +143,4 @@ def test_only_a_star_includes_all_services(text: str, every: bool) -> None:
     [("shop", "shop"), ("shop,shop", "shop"), ("shop,pay", None), ("shop*", None), ("*", None)],
 )
 def test_the_only_service_of_a_scope(text: str, only: str | None) -> None:
-    assert Scope.parse(text).only == only
+    assert Scope.parse(text).only_service == only

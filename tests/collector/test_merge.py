@@ -106,7 +106,7 @@ def test_a_client_that_goes_away_ends_no_merge(server: Server, go_profiles: list
 
 
 def request_merge(server: Server, receive_buffer: int | None = None) -> socket.socket:
-    """A connection on which the merge has been asked for, and nothing read."""
+    """Return a connection that has asked for the merge and read nothing."""
     address = urlsplit(server.base_url)
     connection = socket.socket()
     if receive_buffer is not None:
@@ -198,7 +198,7 @@ def test_with_nothing_that_can_be_read_it_is_404(server: Server) -> None:
 
 @pytest.fixture
 def large(server: Server) -> Server:
-    """A collector whose merge is larger than a submit may be, and than what a connection buffers."""
+    """Return a collector whose merge is larger than a submit may be and than a connection buffers."""
     for number in range(3):
         assert server.submit(large_profile(f"large {number}", number)).status_code == 204
     return server

@@ -63,7 +63,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
 
 
 def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -> None:
-    """A profile of an earlier version has a longer path than clients may have now, too."""
+    """One profile is of an earlier version, with a longer path than clients may use now."""
     server.stop()
     room = 4095 - len(f"{server.data}/blobs/") - 120
     longest = put_there(server, "long", labels_of(room))

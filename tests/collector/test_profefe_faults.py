@@ -1,4 +1,4 @@
-"""Faults of profefe, by their numbers, that this collector is not to have; and trouble that passes."""
+"""profefe's known faults, by number, which this collector must not have; and errors that pass."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ def test_fault_5_what_is_sent_again_is_stored_once(server: Server) -> None:
 def test_fault_6_an_unknown_type_is_refused(shared: Server, type_: str) -> None:
     stored(shared, profile_of("a"))
     for path in (PROFILES, MERGE):
-        assert_error(get(shared, path, service="demo", type=type_, **WHOLE_RANGE), 400, "there are cpu, heap")
-    assert_error(post(shared, profile_of("a"), type=type_), 400, "there are cpu, heap")
+        answer = get(shared, path, service="demo", type=type_, **WHOLE_RANGE)
+        assert_error(answer, 400, "give one of cpu, heap")
+    assert_error(post(shared, profile_of("a"), type=type_), 400, "give one of cpu, heap")
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def impatient(stopped: Server) -> Server:
 
 
 def test_a_full_disk_is_temporary(server: Server) -> None:
-    """A limit on the size of files stands for it."""
+    """A limit on the size of files stands for a full disk."""
     stored(server, profile_of("a"))
     unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
@@ -156,7 +157,7 @@ def test_a_slow_body_is_temporary(impatient: Server) -> None:
 @pytest.mark.parametrize("kind", [WorkerLost, NotStored, BodyTooSlow])
 def test_what_is_temporary_is_503_and_says_when_to_come_again(kind: type[Refusal]) -> None:
     app = FastAPI()
-    problems.install(app)
+    problems.install_error_handlers(app)
 
     @app.get(PROFILES)
     async def refuse() -> None:

@@ -1,4 +1,4 @@
-"""Ids of profefe's API: what one profile's gives, and for how long."""
+"""Ids of profiles in profefe's API: what they return, and how long they stay valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.errors import NoSuchProfile
-from pgo_collector.http.profile_ids import id_of, name_of
+from pgo_collector.http.profefe import parse_profile_id, profile_id
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.series import Series
 
@@ -99,13 +99,13 @@ def test_another_spelling_of_an_id_is_none(shared: Server) -> None:
 def test_an_id_reads_back(type_: str, pairs: list[tuple[str, str]], time_nanos: int, digest: bytes) -> None:
     labels = tuple(sorted({key.strip(): value for key, value in pairs}.items()))
     name = BlobName(Series("demo", type_, labels), Identity(time_nanos, digest.hex()))
-    assert name_of(id_of(name)) == name
-    assert re.fullmatch(r"[A-Za-z0-9_-]+", id_of(name))
+    assert parse_profile_id(profile_id(name)) == name
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", profile_id(name))
 
 
 @given(st.text() | st.text("ABCZabcz019-_=", min_size=50))
 def test_any_other_text_is_no_id(text: str) -> None:
     try:
-        assert id_of(name_of(text)) == text
+        assert profile_id(parse_profile_id(text)) == text
     except NoSuchProfile as error:
         assert str(error) == "nothing found"  # noqa: PT017 - most texts are none, and some may be one

@@ -151,7 +151,7 @@ def test_symbols_without_a_function_are_400(shared: Server) -> None:
     shared.submit(profile_of("a"))
     detail = "no function among the symbols; nm lists none of a stripped program: use the unstripped one"
     assert_problem(ask(shared, "POST", content=b"  600840 D data\n"), 400, detail)
-    detail = "the body is empty; send what `go tool nm` prints, or a list of functions"
+    detail = "the body is empty; send the output of `go tool nm`, or a list of functions"
     assert_problem(ask(shared, "POST", content=b""), 400, detail)
 
 

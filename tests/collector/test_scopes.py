@@ -1,4 +1,4 @@
-"""Keys with a scope: which requests they are for, and which service a request is about."""
+"""Keys with a scope: the requests that they allow, and the service that a request is about."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUTES = [
 
 @pytest.fixture
 def scoped(stopped: Server) -> Server:
-    """A collector whose default service is `pay-eu`, with the same keys for all routes."""
+    """Return a collector whose default service is `pay-eu`, with the same keys for all routes."""
     for file in (stopped.submit_keys, stopped.merge_keys):
         file.write_text(LINES)
     stopped.environment["PGOF_DEFAULT_SERVICE"] = "pay-eu"

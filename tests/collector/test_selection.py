@@ -54,7 +54,7 @@ def test_types_are_apart_and_only_cpu_is_strict(server: Server) -> None:
             "POST", path, params={"type": "CPU"}, headers={"Authorization": f"Bearer {server.submit_key}"}
         )
         assert refused.status_code in {400, 403}
-    assert "there are cpu, heap" in server.merge(query={"type": "all"}).json()["detail"]
+    assert "give one of cpu, heap" in server.merge(query={"type": "all"}).json()["detail"]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.server import Server
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of our variables."""
+    """Remove the collector's variables from the environment."""
     for name in Settings.model_fields:
         monkeypatch.delenv(f"PGOF_{name.upper()}", raising=False)
 

@@ -30,7 +30,7 @@ def wait_until_incoming(server: Server, count: int) -> None:
 
 
 def connect(server: Server, *headers: str) -> socket.socket:
-    """A connection on which the head of a submit has been sent."""
+    """Return a connection that has sent the head of a submit."""
     address = urlsplit(server.base_url)
     connection = socket.create_connection((str(address.hostname), address.port or 0), timeout=60)
     head = ["POST /v1/submit HTTP/1.1", "Host: x", f"Authorization: Bearer {Server.submit_key}", *headers]
@@ -39,7 +39,7 @@ def connect(server: Server, *headers: str) -> socket.socket:
 
 
 def counted(server: Server, *names: str) -> dict[str, int]:
-    """How often the merge counts each of the stacks; a shared collector has others too."""
+    """Return how often the merge counts each of these stacks; a shared collector has others too."""
     tallied = tally(server.merge().content)
     return {name: tallied[name] for name in names}
 
@@ -183,7 +183,7 @@ def test_a_body_in_another_format_is_told_what_it_is(
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A collector with small limits."""
+    """Return a collector with small limits."""
     limits = {"COMPRESSED_BYTES": "2000", "INFLATED_BYTES": "4000"}
     environment = {f"PGOF_MAX_{name}": value for name, value in limits.items()}
     with Server(tmp_path_factory.mktemp("strict"), environment) as server:

@@ -1,4 +1,4 @@
-"""Weighted merges: what is served, what is kept, and that nothing of it is stored."""
+"""Weighted merges: what is served and kept; stored profiles stay as they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expected(profiles: list[bytes], weighting: Weighting) -> bytes:
 
 
 def lasting(profile: bytes, seconds: int) -> bytes:
-    """The profile, as if it had been taken for so long."""
+    """Return the profile with another duration."""
 
     def edit(parsed: Profile) -> None:
         parsed.duration_nanos = seconds * SECOND
@@ -36,7 +36,7 @@ def lasting(profile: bytes, seconds: int) -> bytes:
 
 
 def cpu_of(content: bytes) -> dict[str, int]:
-    """The CPU time of each stack in ns."""
+    """Return the CPU time of each stack in ns."""
     profile = Profile.FromString(inflate(content))
     names = {function.id: profile.string_table[function.name].decode() for function in profile.function}
     stacks = {location.id: names[location.line[0].function_id] for location in profile.location}
@@ -211,7 +211,10 @@ def test_a_combine_is_never_weighted(shared: Server, query: dict[str, str]) -> N
     blobs = shared.blobs()
     answer = shared.combine(query=query)
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
-    assert answer.json()["detail"] == "a combine stores the sum; combine, or weigh, without the other"
+    assert (
+        answer.json()["detail"]
+        == "a combine can't be weighted; leave out and_combine, or weight and half_life"
+    )
     assert shared.blobs() == blobs
     assert shared.merge("HEAD", query={"and_combine": "true", **query}).status_code == 405
     assert shared.combine(key="wrong", query=query).status_code == 403

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own library: helm-python-sdk has it, as `helm template` does."""
+"""The Helm chart, rendered by Helm's own library in helm-python-sdk, as `helm template` renders it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 def rendered(
     values: dict[str, Any] | None = None, name: str = "pgo", namespace: str = "pgo"
 ) -> list[Manifest]:
-    """What `helm install NAME` would make. Raises HelmError, also for values that aren't allowed."""
+    """Return what `helm install NAME` would create. Raises HelmError, also for invalid values."""
     with helm_python.Chart.load(FOLDER) as chart:
         chart.validate_schema(values)
         files = chart.render(values, name=name, namespace=namespace)
@@ -29,6 +29,6 @@ def rendered(
 
 
 def only(manifests: list[Manifest], kind: str, name: str = "") -> Manifest:
-    """The one of this kind whose name ends so."""
+    """Return the only object of this kind whose name ends like this."""
     (found,) = (of for of in manifests if of["kind"] == kind and of["metadata"]["name"].endswith(name))
     return found

@@ -1,4 +1,4 @@
-"""What kubectl makes of a kustomization, offline."""
+"""Kustomizations, rendered by kubectl without a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 
 def kustomized(folder: Path) -> list[dict[str, Any]]:
-    """All that `kubectl apply --kustomize` would send; skips where there is no kubectl."""
+    """Return what `kubectl apply --kustomize` would send; skip the test if there is no kubectl."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl (Debian: kubernetes-client) is not installed")
     finished = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)

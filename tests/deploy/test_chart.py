@@ -1,4 +1,4 @@
-"""The Helm chart: rendered by Helm, held against Kubernetes' schemas and against the kustomizations."""
+"""The Helm chart, rendered by Helm: checked against Kubernetes' schemas and the kustomizations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_is_as_kubernetes_has_it(values: dict[str, Any]) -> None:
 
 
 def plain(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod without what the chart's values, or a kustomization, say of it: names and images."""
+    """Return a pod without the names and images that the chart's values, or a kustomization, give it."""
     (container,) = pod["containers"]
     kept = {key: value for key, value in container.items() if key not in {"image", "imagePullPolicy"}}
     kept["args"] = [each for each in container.get("args", ()) if not each.startswith("--url=")]
@@ -204,7 +204,7 @@ def test_the_appversion_is_that_of_the_collector() -> None:
 
 
 def flat(values: dict[str, Any], of: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value and its default; what is for Kubernetes, and the settings, as a whole."""
+    """Return each value and its default; settings and Kubernetes' own structures are one value each."""
     for name, value in values.items():
         if isinstance(value, dict) and value and name not in {"resources", "settings"}:
             yield from flat(value, f"{of}{name}.")

@@ -1,4 +1,4 @@
-"""The manifests of the collector: as Kubernetes' schemas have it, with settings and routes that there are."""
+"""The manifests of the collector: valid by Kubernetes' schemas, with settings and routes that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deployed with compose: its nginx, run for real before a collector, and its limits."""
+"""The compose deployment: its nginx, run before a real collector, and its limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 @contextmanager
 def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
-    """A client of the nginx before `upstream` (host:port), which believes no certificate but its own."""
+    """Yield a client of an nginx before `upstream` (host:port); it trusts only nginx's certificate."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed")
@@ -63,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
-    """Each test has an nginx of its own, whose counts of requests are at 0."""
+    """Yield a client of a new nginx, whose counts of requests are 0."""
     with running(tmp_path, server.base_url.removeprefix("http://")) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""The GitHub Action and the GitLab job: what they run, run as those would, before a real collector."""
+"""The GitHub Action and the GitLab job: their commands, run as CI runs them, with a real collector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def run_action(folder: Path, **inputs: str) -> tuple[int, str]:
-    """The step's exit status, and what it sets as output."""
+    """Run the action; return the step's exit status and its outputs."""
     (step,) = ACTION["runs"]["steps"]
     values = {name: about.get("default") for name, about in ACTION["inputs"].items()} | inputs
     environment = {}

@@ -1,6 +1,6 @@
-"""The manifests of the profiler: as Kubernetes' schemas have it, with arguments that the command takes.
+"""The manifests of the profiler: valid by Kubernetes' schemas, with arguments that the command takes.
 
-That it works with these rights is tests/image's to test.
+tests/image tests that the profiler works with these rights.
 """
 
 from __future__ import annotations

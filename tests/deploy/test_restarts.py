@@ -1,4 +1,4 @@
-"""Clients that never try twice submit while the collector is restarted: none fails, and nothing is lost.
+"""Clients without retries submit while the collector is restarted: none fails, and nothing is lost.
 
 Each takes up to a minute: five starts, and clients that are curl.
 """
@@ -29,7 +29,7 @@ RESTARTS = 4
 
 
 class Sent(NamedTuple):
-    """A submit: what was in it, when it began and ended, and what curl said if it failed."""
+    """A submit: its content, when it began and ended, and curl's message if it failed."""
 
     name: str
     begun: float
@@ -69,7 +69,7 @@ class Load:
             self.sent.append(Sent(name, begun, time.monotonic(), failure))
 
     def wait_for_more(self, count: int) -> None:
-        """Until so many have been sent that aren't yet."""
+        """Wait until so many more submits have been sent."""
         goal = len(self.sent) + count
         deadline = time.monotonic() + 60
         while len(self.sent) < goal:
@@ -78,7 +78,7 @@ class Load:
 
 
 def check_restarts(server: Server, load: Load, *ends: Callable[[], object]) -> None:
-    """Under load the server ends in these ways, one after another, and is started each time."""
+    """Under load, end the server in these ways, one after another, and start it each time."""
     gaps = []
     with ThreadPoolExecutor(CLIENTS) as clients:
         futures = [clients.submit(load.run, client) for client in range(CLIENTS)]
@@ -107,7 +107,7 @@ def test_the_socket_is_systemds(tmp_path: Path) -> None:
 
 
 def test_the_socket_is_systemds_behind_nginx(tmp_path: Path) -> None:
-    """That is there for a process that dies, and can't answer what it had begun."""
+    """nginx is there for a process that dies and can't answer the requests that it had begun."""
     with HeldServer(tmp_path / "server") as server, running(tmp_path, f"127.0.0.1:{server.port}") as client:
         url = str(client.base_url).rstrip("/")
         load = Load(tmp_path, url, ("--cacert", str(tmp_path / "tls.crt")))
@@ -115,7 +115,7 @@ def test_the_socket_is_systemds_behind_nginx(tmp_path: Path) -> None:
 
 
 def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
-    """As in compose, where nginx waits for the next container."""
+    """nginx waits for the next container, as in compose."""
     address = f"127.0.0.1:{free_port()}"
     with (
         Server(tmp_path / "server", {"PGOF_BIND_ADDRESS": address}) as server,
@@ -126,9 +126,7 @@ def test_the_socket_is_gone_meanwhile_behind_nginx(tmp_path: Path) -> None:
         check_restarts(server, load, server.stop, server.kill)
 
 
-@pytest.mark.parametrize(
-    ("count", "reason"), [("2", "2 sockets were handed over"), ("1", "doesn't listen for TCP")]
-)
+@pytest.mark.parametrize(("count", "reason"), [("2", "passed 2 sockets"), ("1", "doesn't listen for TCP")])
 def test_what_is_no_socket_to_listen_on_is_refused(tmp_path: Path, count: str, reason: str) -> None:
     server = Server(tmp_path / "server")
     script = f'exec 3<&0; LISTEN_PID=$$ LISTEN_FDS={count} exec "$@"'

@@ -1,4 +1,4 @@
-"""The manifests of the scraper: as Kubernetes' schemas have it, and with arguments that the command takes."""
+"""The manifests of the scraper: valid by Kubernetes' schemas, with arguments that the command takes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MANIFESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def pod_of(content: dict[str, Any]) -> dict[str, Any]:
-    """The pods' spec that is in there; empty if none is."""
+    """Return the pods' spec in an object, empty if it has none."""
     spec = content.get("spec", {})
     if "jobTemplate" in spec:
         spec = spec["jobTemplate"]["spec"]

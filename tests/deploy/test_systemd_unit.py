@@ -1,4 +1,4 @@
-"""The systemd units: systemd finds nothing wrong with them, and little that they expose."""
+"""The systemd units: systemd accepts them, and rates their exposure as low."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
-from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.store import Store
@@ -66,7 +66,8 @@ def app(tmp_path: Path) -> FastAPI:
     keys = KeyFile(file)
     with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         app = create_app(
-            Settings(), Parts(store, Locks(), Warming(store), BackgroundTasks({}), Keys(keys, keys, keys))
+            Settings(),
+            AppDependencies(store, Locks(), Warming(store), BackgroundTasks({}), Keys(keys, keys, keys)),
         )
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]

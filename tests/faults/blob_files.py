@@ -8,7 +8,7 @@ from tests.server import Server
 
 
 class BlobFile(NamedTuple):
-    """`size` in bytes, with the .inputs of a combined one; `end` is when the last profile in it was taken."""
+    """A blob on disk: `size` in bytes, with its .inputs; `end` is when its last profile was taken."""
 
     is_combined: bool
     end: int

@@ -25,7 +25,7 @@ from tests.faults.sample import Sample
 LANES = 2
 
 Prepare = Callable[[Lane], None]
-# Whether what is done to the lane was done to its end, with the killer striking at one operation of it.
+# Acts on a lane while the killer strikes at one operation; returns whether the action ran to its end.
 Strike = Callable[[Lane, Mode, int], bool]
 Check = Callable[[Lane, bool], None]
 

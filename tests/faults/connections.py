@@ -15,7 +15,7 @@ from tests.server import COMMAND, Server
 
 
 class LimitedServer(Server):
-    """A server that can't have more than so many files and connections."""
+    """A server with a limit on its open files and connections."""
 
     def __init__(self, home: Path, descriptors: int, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(home, environment)

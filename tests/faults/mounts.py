@@ -1,4 +1,4 @@
-"""File systems that a test mounts, for which it has to be root."""
+"""File systems that tests mount, which needs root."""
 
 from __future__ import annotations
 

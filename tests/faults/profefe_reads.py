@@ -48,7 +48,7 @@ def check_id(server: Server, model: Model, sent: Sent, id_: str) -> None:
 
 
 def _check_first(server: Server, query: Query, first: list[dict[str, Any]], expected: Counter[str]) -> None:
-    """The first of a list: with a `limit`, and by their ids together."""
+    """Check a list with a `limit`, and the merge of its ids."""
     if first:
         limited = query.profefe | {"limit": f"{len(first)}"}
         assert listed(server, **limited) == first

@@ -1,4 +1,4 @@
-"""Profiles of one stack each, so that a merge tells how often it counted each of them."""
+"""Profiles of one stack each, so that a merge shows how often it counted each profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed at operations on disk, in turn: no profile is lost, and none counts twice."""
+"""Kill the server at its disk operations: no profile is lost or counted twice."""
 
 from __future__ import annotations
 

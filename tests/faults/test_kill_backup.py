@@ -22,7 +22,7 @@ Files = dict[str, bytes]
 
 
 class Commands:
-    """The command under a killer that watches one folder."""
+    """Commands under a killer that watches one folder."""
 
     def __init__(self, home: Path, library: Path) -> None:
         self.watched = home / "watched"

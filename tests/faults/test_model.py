@@ -75,7 +75,7 @@ UPKEEPS = st.builds(
 
 
 class Machine(RuleBasedStateMachine):
-    """Steps on a collector in a lane, and on the model."""
+    """Plays steps on a collector in a lane, and on the model."""
 
     lane: ClassVar[Lane]
 

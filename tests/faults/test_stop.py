@@ -1,4 +1,4 @@
-"""A server that is told to stop answers every request on a connection that it has accepted."""
+"""A server that is told to stop answers every request on the connections that it has accepted."""
 
 from __future__ import annotations
 

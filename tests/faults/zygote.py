@@ -28,7 +28,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Zygote:
-    """The process, run with the variables of `environment` besides one's own; one child at a time."""
+    """The zygote process, with the variables of `environment` added; it has one child at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

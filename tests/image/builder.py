@@ -27,7 +27,7 @@ _SECONDS = 900
 
 
 class Builder:
-    """buildah, in a storage of its own: the base stays there, layers until it exits. Skips where it can't."""
+    """buildah with its own storage, where the base stays, and layers until exit; skips if it can't run."""
 
     def __enter__(self) -> Self:
         for program in ("buildah", "debootstrap", "unshare"):
@@ -44,7 +44,7 @@ class Builder:
 
     @contextmanager
     def built(self, dockerfile: str, target: str = "") -> Iterator[Image]:
-        """What becomes of a Dockerfile, or of this stage of it."""
+        """Build a Dockerfile, or one stage of it, and return the image."""
         options = _pip_options().items()
         # "docker", since the other format has no health check. Layers, so that what is alike is built once.
         ways = (
@@ -65,7 +65,7 @@ class Builder:
             self._run("rmi", image)
 
     def _make_base(self, rootfs: Path) -> None:
-        """Debian 12 with its Python, which is 3.11 as well, under the name of the image with Python's own."""
+        """Make the base: Debian 12 with its own Python 3.11, under the name of the official Python image."""
         include = "--include=ca-certificates,python3,python3-venv"
         subprocess.run(
             ["debootstrap", "--variant=minbase", include, "bookworm", rootfs, *_mirror()],
@@ -93,7 +93,7 @@ class Builder:
 
 
 def _mirror() -> list[str]:
-    """Where this machine gets its packages from, if apt says so."""
+    """Return the mirror in apt's configuration, as a list of one, or of none."""
     finished = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Release: bookworm", "Identifier: Packages"],
         capture_output=True,
@@ -104,7 +104,7 @@ def _mirror() -> list[str]:
 
 
 def _pip_options() -> dict[str, str]:
-    """How pip gets its packages on this machine; folders of this machine aren't there in the build."""
+    """Return pip's index options of this machine, without local folders, which the build doesn't have."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout

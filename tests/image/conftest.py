@@ -1,4 +1,4 @@
-"""One builder for all images, since they have layers in common."""
+"""Fixtures: one builder for all images, since they share layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that were built, and what runs in them.
+"""Built images, and the containers that run them.
 
 Containers are as `run_read_only.sh` has them, since a machine for tests seldom lets a container runtime work.
 """
@@ -22,14 +22,14 @@ ORDINARY = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-pr
 
 @dataclass(frozen=True)
 class Image:
-    """What was built: its configuration, and its files in a folder."""
+    """A built image: its configuration, and its files in a folder."""
 
     config: dict[str, Any]
     files: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the image sets."""
+        """The environment variables that the image sets."""
         return dict(variable.split("=", 1) for variable in self.config["Env"])
 
     def command(
@@ -40,7 +40,7 @@ class Image:
         rights: Sequence[str] = ORDINARY,
         sees_all: bool = False,
     ) -> list[str]:
-        """A command in a container: see run_read_only.sh; `sees_all` is Kubernetes' hostPID."""
+        """Return a command line that runs a command in a container; `sees_all` is Kubernetes' hostPID."""
         variables = [f"{name}={value}" for name, value in (self.environment | {**environment}).items()]
         alone = ["unshare", "--mount", *([] if sees_all else ["--pid", "--fork", "--kill-child"])]
         script = Path(__file__).with_name("run_read_only.sh")
@@ -60,7 +60,7 @@ class Image:
 
 
 class Container(Server):
-    """The image's own command, as its own user, with nothing but /data to write to."""
+    """A container: the image's command, as the image's user, with only /data writable."""
 
     def __init__(self, image: Image, home: Path) -> None:
         super().__init__(home)
@@ -71,7 +71,7 @@ class Container(Server):
         home.chmod(0o755)
 
     def command(self, environment: Mapping[str, str], *command: str) -> list[str]:
-        """A command in a container with this data folder, and these keys."""
+        """Return a command line that runs a command in a container with this data folder and these keys."""
         return self._image.command([f"{self.data}:/data", f"{self.home}:/secret:ro"], environment, *command)
 
     def _spawn(self, *arguments: str) -> Process:
@@ -81,7 +81,7 @@ class Container(Server):
 
 
 class _Alone(subprocess.Popen[bytes]):
-    """`unshare`, which passes no signal on to the process that it waits for, and is."""
+    """A process of `unshare`; signals go to its child, since `unshare` doesn't pass them on."""
 
     def send_signal(self, sig: int) -> None:
         for pid in descendants(self.pid)[:1]:

@@ -1,4 +1,4 @@
-"""The agent's images, built and run: one as an ordinary user, the profiler with the DaemonSet's rights."""
+"""The agent's images, built and run: the agent as an ordinary user, the profiler as the DaemonSet does."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def agent(builder: Builder) -> Iterator[Image]:
 
 @pytest.fixture(scope="module")
 def sampling(builder: Builder) -> Iterator[Image]:
-    """The profiler's. To build it takes a minute: bpftrace and bcc bring LLVM."""
+    """Return the profiler's image. Building it takes a minute: bpftrace and bcc need LLVM."""
     with builder.built("agent/Dockerfile", "profiler") as image:
         yield image
 
 
 class Profiler:
-    """The profiler's image as the DaemonSet has it, with this machine as its node; `home` has its volumes."""
+    """The profiler's image as the DaemonSet runs it, with this machine as the node; `home` has volumes."""
 
     def __init__(self, image: Image, home: Path) -> None:
         self._image, self._home = image, home
@@ -50,7 +50,7 @@ class Profiler:
             (home / volume["name"]).mkdir(exist_ok=True)
 
     def command(self, *command: str, more: tuple[str, ...] = ()) -> list[str]:
-        """A command in there; with more capabilities than the DaemonSet gives, if need be."""
+        """Return a command line in the container, with capabilities besides the DaemonSet's."""
         sources = {volume["name"]: self._source(volume) for volume in POD["volumes"]}
         mounts = [
             f"{sources[mount['name']]}:{mount['mountPath']}{':ro' if mount.get('readOnly') else ''}"
@@ -62,13 +62,13 @@ class Profiler:
         return self._image.command(mounts, {}, *command, rights=rights, sees_all=POD["hostPID"])
 
     def run(self, *command: str, more: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end."""
+        """Run a command in the container to its end."""
         whole = self.command(*command, more=more)
         return subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False)
 
     @contextmanager
     def serving(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """The DaemonSet's command within the block, with more arguments."""
+        """Run the DaemonSet's command within the block, with more arguments."""
         command = self.command(*CONTAINER["command"], *CONTAINER["args"], *arguments)
         with subprocess.Popen(command) as process:
             try:
@@ -92,7 +92,7 @@ def profiler(sampling: Image, tmp_path: Path) -> Profiler:
 
 
 def test_the_agent_scrapes_as_an_ordinary_user(agent: Image, server: Server, tmp_path: Path) -> None:
-    """What the manifests of the scraper do, but for where its targets are from."""
+    """It runs as in the manifests of the scraper, except for the source of its targets."""
     tmp_path.chmod(0o755)
     (tmp_path / "submit_key").write_text(f"{server.submit_key}\n")
     spool = tmp_path / "spool"
@@ -133,13 +133,13 @@ def test_the_agent_has_what_scraping_kubernetes_needs(agent: Image) -> None:
 
 
 def works(profiler: Profiler, *more: str) -> set[str]:
-    """What works in there, as the doctor says."""
+    """Return the parts that work in the container, by `pgo-agent doctor`."""
     finished = profiler.run("pgo-agent", "doctor", "--json", more=more)
     return {finding["part"] for finding in json.loads(finished.stdout)["findings"] if finding["works"]}
 
 
 def test_with_the_rights_of_the_daemon_set_bcc_and_perf_work(profiler: Profiler) -> None:
-    """bpftrace needs one more, which is nearly all of root's."""
+    """bpftrace needs one more capability, which gives nearly all rights of root."""
     given = works(profiler)
     assert given >= {"bcc", "perf", "symbols", "serve"}
     assert "bpftrace" not in given
@@ -147,7 +147,7 @@ def test_with_the_rights_of_the_daemon_set_bcc_and_perf_work(profiler: Profiler)
 
 
 def functions_in(merge: bytes) -> tuple[set[str], set[str]]:
-    """The names of functions in a profile: those of the kernel, and all others."""
+    """Return the names of functions in a profile: those of the kernel, and all others."""
     profile = parsed(merge)
     texts = [text.decode() for text in profile.string_table]
     names = {of.id: texts[of.name] for of in profile.function}
@@ -162,14 +162,14 @@ def functions_in(merge: bytes) -> tuple[set[str], set[str]]:
 def test_what_runs_on_the_node_arrives_with_its_names(
     profiler: Profiler, server: Server, tmp_path: Path
 ) -> None:
-    """The program's files aren't in the image. It has port 3080 of this machine."""
+    """The program's files aren't in the image. The profiler takes port 3080 of this machine."""
     (tmp_path / "submit-key" / "submit_key").write_text(f"{server.submit_key}\n")
     options = ("--url", server.base_url, "--executable", NAME, "--service", "busy", "--every", "3")
     check = CONTAINER["livenessProbe"]["exec"]["command"]
     assert profiler.run(*check).returncode != 0
 
     def has_arrived() -> bool:
-        """By round after round, which add up."""
+        """Return whether the profiles of all rounds so far have the functions."""
         merge = server.merge(query={"service": "busy"})
         kernel, others = functions_in(merge.content) if merge.status_code == 200 else (set(), set())
         return bool(kernel) and {"main", "spin", "middle", "inner"} <= others

@@ -1,4 +1,4 @@
-"""The image, built and run: as a user that isn't root, on a root that can't be written, with one volume."""
+"""The collector's image, built and run: not as root, on a read-only root file system, with one volume."""
 
 from __future__ import annotations
 

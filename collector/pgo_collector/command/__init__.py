@@ -1,3 +1,1 @@
-"""The command `pgo-collector`. `cli.main` is where it starts; `backup` and `check` are its longer
-subcommands.
-"""
+"""The command `pgo-collector`: it starts at `cli.main`; `backup` and `check` are its longer subcommands."""

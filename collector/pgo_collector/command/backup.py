@@ -1,4 +1,4 @@
-"""`pgo-collector backup` and `pgo-collector restore`."""
+"""`pgo-collector backup` and `pgo-collector restore`: copy, print a summary, and return the exit code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SOME_LOST = 1
 
 
 def backup_to(target: Path) -> int:
-    """Makes a backup of the data folder; the exit code, 1 if something of it could not be copied."""
+    """Back up the data folder; return the exit code, 1 if any of it could not be copied."""
     directory = read_settings().directory
     return _reported("backed up", lambda: back_up(directory, target))
 
 
 def restore_from(target: Path) -> int:
-    """Makes a data folder of a backup; the exit code, 1 if something of it could not be copied."""
+    """Create a data folder from a backup; return the exit code, 1 if any of it could not be copied."""
     directory = read_settings().directory
     return _reported("restored", lambda: restore(target, directory))
 

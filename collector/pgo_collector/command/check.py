@@ -1,4 +1,4 @@
-"""`pgo-collector check`: whether all is as a server needs it, and the fix for what isn't."""
+"""`pgo-collector check`: whether everything is as a server needs it, and how to fix what isn't."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAILS = 1
 
 
 def check(*, as_json: bool) -> int:
-    """Prints a line for each part; the exit code, which is 1 if any of them fails."""
+    """Print a finding for each part; return the exit code, 1 if any part fails."""
     findings = [*_findings()]
     works = all(finding.state != "fails" for finding in findings)
     if as_json:
@@ -33,7 +33,7 @@ def _findings() -> Iterator[Finding]:
     try:
         settings = read_settings()
     except SettingsInvalid as error:
-        fix = "mend it: all else depends on the settings, and isn't looked at"
+        fix = "correct it; the other checks need the settings, so they were skipped"
         yield Finding("settings", "fails", str(error), fix)
         return
     yield from check_configuration(settings, os.environ)

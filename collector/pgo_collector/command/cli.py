@@ -1,8 +1,7 @@
-"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `reindex`,
-`expired`.
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `expired`, `reindex`.
 
-Every worker process imports this module, as the one that started the program; so what only the server
-needs is imported where it is used.
+Every worker process imports this module, since it started the program. So each command imports what it needs
+where it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EXIT_FAILED = 2
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The commands with their help."""
+    """Return the parser of the commands, with their help."""
     parser = argparse.ArgumentParser(
         prog="pgo-collector",
         description="Collect the pprof profiles of a fleet, and merge them for builds and for people.",
@@ -73,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; its exit code: 0, what the command says, or 2 with the reason on standard error."""
+    """Run a command; return its exit code, or 2 with the reason on standard error if it can't start."""
     parsed = build_parser().parse_args(arguments)
     try:
         return parsed.run(parsed) or 0
@@ -125,7 +124,7 @@ def _list_expired(_: argparse.Namespace) -> None:
     settings = read_settings()
     path = settings.directory / CATALOG
     if not path.exists():
-        raise CatalogUnreadable(f"there is no catalog {path}")
+        raise CatalogUnreadable(f"there is no catalog {path}; set PGOF_DIRECTORY to the data folder")
     total = 0
     for expired in retention_of(settings).expired(Catalog(path), time.time_ns()):
         total += expired.blob.size
@@ -134,9 +133,9 @@ def _list_expired(_: argparse.Namespace) -> None:
 
 
 def _new_key(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    says_what_to_write = arguments.digest or (arguments.name, arguments.service) != (None, None)
-    if says_what_to_write and arguments.file is None:
-        parser.error("--name, --service and --digest are about what is written to a keys file: give one")
+    describes_line = arguments.digest or (arguments.name, arguments.service) != (None, None)
+    if describes_line and arguments.file is None:
+        parser.error("--name, --service and --digest need a keys file to write to: give FILE")
     text = new_key()
     key = Key.of(digest_of(text.encode()), arguments.name, arguments.service)
     if arguments.file is not None:

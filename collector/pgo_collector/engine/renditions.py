@@ -44,7 +44,7 @@ def format_named(name: str = _PLAIN) -> Format:
     try:
         return FORMATS[name]
     except KeyError:
-        raise UnknownFormat(f"unknown format {name[:50]!r}; take one of {', '.join(FORMATS)}") from None
+        raise UnknownFormat(f"unknown format {name[:50]!r}; give one of {', '.join(FORMATS)}") from None
 
 
 def weighting_named(weight: str | None, half_life: str | None) -> Weighting:

@@ -1,8 +1,10 @@
 """HTTP: what every request passes through on its way to a route and back.
 
-In: `connection` (one TCP connection, within its bounds) and `connection_pool` (all of them), `body` (a
-request body in memory or on disk), `keys` and `auth` (who may do what), `parameters` and `selections` (the
-query string), `ingest` (a body becomes a stored profile). Out: `answers` (JSON, downloads, and their headers)
-and `problems` (every error as RFC 9457, or as profefe's clients expect it, see `profefe`). `openapi`
-describes the routes.
+In: `connection` (one TCP connection and its bounds), `connection_pool` (all connections), `keys` and `auth`
+(who may do what), `parameters` and `selections` (the query string), `body` (the request body, in memory or on
+disk), `ingest` (a body becomes a stored profile). Out: `answers` (JSON, downloads, and their headers),
+`problems` (errors as RFC 9457) and `profefe` (answers and errors as profefe's clients expect them).
+
+Around every route: `access_log`, `drained_body` and `abandoned` are ASGI layers, and `context` is what they
+and the routes know about a request. `openapi` describes the routes.
 """

@@ -1,4 +1,4 @@
-"""Requests whose client has gone: what only reads is cancelled, so that no other request waits behind it."""
+"""Cancel GET and HEAD requests whose client has gone, so that no other request waits behind them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST
 
 
 class CancelAbandoned:
-    """An ASGI layer. A request that may change something is done to its end, whoever waits for the answer."""
+    """An ASGI layer that cancels abandoned reads. Requests of other methods always run to their end."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -27,8 +27,8 @@ class CancelAbandoned:
         async def watch() -> None:
             nonlocal is_gone
             while (await receive())["type"] != "http.disconnect":
-                pass  # a body, which no such request has any use for
-            if not is_answered:  # after that the server says the same of any request
+                pass  # a body, which a GET or HEAD has no use for
+            if not is_answered:  # once it is answered, the server always sends a disconnect
                 is_gone = True
                 task.cancel()
 
@@ -44,7 +44,7 @@ class CancelAbandoned:
         except asyncio.CancelledError:
             if not is_gone or task.uncancel():
                 raise
-            if not has_begun:  # nobody receives this; the log line shows it
+            if not has_begun:  # no client receives this; it is for the access log
                 await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
         finally:
             watching.cancel()

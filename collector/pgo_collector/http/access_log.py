@@ -1,4 +1,4 @@
-"""One log line a request: who (the key's fingerprint and name), what, how long."""
+"""The access log: one line for each request, with its key, method, path, status and duration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _log = structlog.get_logger()
 
 
 class AccessLog:
-    """An ASGI layer. What the application raises is logged here, after it has answered 500."""
+    """An ASGI layer that logs requests, and errors that the application raises after it has answered 500."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on and logs it when it is done."""
+        """Pass a request on, and log it when it is done."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

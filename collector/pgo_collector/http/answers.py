@@ -1,4 +1,4 @@
-"""Answers: JSON, downloads of open files, and the headers that merges carry."""
+"""Answers: JSON, downloads of open files, and the headers that describe a merge."""
 
 from __future__ import annotations
 
@@ -22,11 +22,22 @@ from pgo_collector.merges.making import OpenMerge
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse
 
+COARSE_HEADER = "PGO-Coarse"
+LEFT_OUT_HEADER = "PGO-Left-Out"
 _CHUNK_BYTES = 512 << 10
+_ADVICE = "ask for fewer rows with n"
+# JSON escapes each of these in six bytes.
+_CONTROL = re.compile(r"[\x00-\x1f]")
+# Bounds on PGO-Left-Out. Blob names have labels in them and can take some KB; proxies and clients allow 8 KB
+# for all headers.
+_MOST_ENTRIES = 10
+_LONGEST_REASON = 120
+_LONGEST_HEADER = 6000
+_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 
 
 class Download(Response):
-    """Sends `size` bytes of `file` and closes it; to HEAD only the headers."""
+    """A response that sends `size` bytes of an open file and closes it; for HEAD it sends only headers."""
 
     def __init__(self, file: BinaryIO, size: int, media_type: str, headers: Mapping[str, str]) -> None:
         super().__init__(None, headers={**headers, "Content-Length": str(size)}, media_type=media_type)
@@ -34,7 +45,7 @@ class Download(Response):
         self._size = size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Streams the file as an ASGI response."""
+        """Send the response."""
         with self._file:
             file = wrap(self._file)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -48,28 +59,23 @@ class Download(Response):
 def merge_download(
     request: Request, made: OpenMerge, filename: str, media_type: str = "application/octet-stream"
 ) -> Response:
-    """A merge to be saved under that name; 304 to a GET or HEAD of a client that has it already."""
+    """Return a merge as a download with this filename, or 304 to a GET or HEAD if the client has it."""
     context_of(request).profile = made.etag
-    headers = {"ETag": quoted(made.etag), "Cache-Control": "private, no-cache"}
+    headers = {"ETag": quote_etag(made.etag), "Cache-Control": "private, no-cache"}
     headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
-    if request.method != "POST" and matches(request.headers.get("If-None-Match", ""), made.etag):
+    if request.method != "POST" and etag_matches(request.headers.get("If-None-Match", ""), made.etag):
         made.file.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{filename}"'
     return Download(made.file, made.size, media_type, headers)
 
 
-_ADVICE = "ask for fewer rows with n"
-# JSON spells these out in six letters.
-_CONTROL = re.compile(r"[\x00-\x1f]")
-
-
 async def json_answer(answer: BaseModel, left_out: Sequence[LeftOut] = ()) -> Response:
-    """A model as JSON; it isn't to be stored, since the next moment there may be another.
+    """Return a model as JSON that caches must not store, since the next answer may differ.
 
-    It has a bounded number of rows. Where names are in it, see `check_names`.
+    The model must have a bounded number of rows. If it has names in it, call `check_names` first.
     """
     headers = {"Cache-Control": "private, no-store"}
     if left_out:
@@ -79,16 +85,16 @@ async def json_answer(answer: BaseModel, left_out: Sequence[LeftOut] = ()) -> Re
 
 
 def check_names(names: Iterable[str], budget: Budget) -> None:
-    """Raises AnswerTooLarge where the names of an answer, as JSON has them, are more than the budget."""
+    """Raise AnswerTooLarge if the names in an answer, as JSON, take more bytes than the budget."""
     with refuse_too_large("the answer: "):
         budget.check(sum(len(name.encode()) + 5 * len(_CONTROL.findall(name)) for name in names), _ADVICE)
 
 
-COARSE_HEADER = "PGO-Coarse"
-
-
 def coarse_headers(coarse: Coarse) -> dict[str, str]:
-    """The header; none where just that was found which was asked for."""
+    """Return PGO-Coarse: the number of coarse blobs, and the labels that roll-ups dropped.
+
+    Returns no header if the merge is of exactly the selection.
+    """
     if not coarse.blobs:
         return {}
     keys = ",".join(quote(key, safe="") for key in coarse.labels)
@@ -96,21 +102,17 @@ def coarse_headers(coarse: Coarse) -> dict[str, str]:
     return {COARSE_HEADER: f"{len(coarse.blobs)}{labels}"}
 
 
-LEFT_OUT_HEADER = "PGO-Left-Out"
-_MOST_ENTRIES = 10
-_LONGEST_REASON = 120
-# Names have labels in them, up to some KB; proxies and clients take headers of 8 KB in all.
-_LONGEST = 6000
-
-
 def left_out_header(left_out: Sequence[LeftOut]) -> str:
-    """The header's value; empty if nothing was left out."""
+    """Return the value of PGO-Left-Out, empty if nothing was left out.
+
+    It is a structured field (RFC 9651): a list of blob names with reasons, then how many more there are.
+    """
     members: list[str] = []
     size = 0
     for left in left_out[:_MOST_ENTRIES]:
         member = f"{_string(left.blob)};reason={_string(left.reason[:_LONGEST_REASON])}"
         size += len(member) + 2
-        if size > _LONGEST:
+        if size > _LONGEST_HEADER:
             break
         members.append(member)
     if len(left_out) > len(members):
@@ -119,19 +121,16 @@ def left_out_header(left_out: Sequence[LeftOut]) -> str:
 
 
 def _string(text: str) -> str:
-    """A structured string: printable ASCII in quotes; what it can't hold becomes a question mark."""
+    """Return a structured field's string: printable ASCII in quotes, with "?" for any other character."""
     escaped = re.sub(r'(["\\])', r"\\\1", re.sub(r"[^\x20-\x7e]", "?", text))
     return f'"{escaped}"'
 
 
-_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
-
-
-def quoted(etag: str) -> str:
-    """The tag as the ETag header has it."""
+def quote_etag(etag: str) -> str:
+    """Return the value of the ETag header."""
     return f'"{etag}"'
 
 
-def matches(if_none_match: str, etag: str) -> bool:
-    """Whether If-None-Match covers the tag: `*`, or a list of tags, weak ones too (RFC 9110, 13.1.2)."""
+def etag_matches(if_none_match: str, etag: str) -> bool:
+    """Return whether If-None-Match, `*` or a list of strong or weak tags, has this tag (RFC 9110, 13.1.2)."""
     return if_none_match.strip() == "*" or etag in _TAG.findall(if_none_match)

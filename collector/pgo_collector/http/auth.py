@@ -1,4 +1,4 @@
-"""Who may call a route, and for which service: FastAPI dependencies, done before any of the body is read."""
+"""Authentication and authorization: FastAPI dependencies of routes, done before any of the body is read."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,28 +8,28 @@ from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.context import NO_KEY, context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.parameters import check_parameters
-from pgo_collector.http.selections import first
+from pgo_collector.http.selections import first_value
 
 Dependency = Callable[[Request], Awaitable[None]]
 
 
-async def anyone(request: Request) -> None:
-    """Let a request without a key use a route, for all services. A dependency."""
+async def allow_anyone(request: Request) -> None:
+    """Let a request use a route without a key, for all services. A dependency."""
     context_of(request).key = NO_KEY
 
 
-def holder_of(key_file: KeyFile) -> Dependency:
+def require_key(key_file: KeyFile) -> Dependency:
     """Return a dependency that puts the key of a request into its context.
 
     The route then finds which service the request is about, and calls `check_scope`. The dependency raises
-    KeyRefused unless the request has one of the file's keys as its bearer token.
+    KeyRefused unless the request's bearer token is one of the file's keys.
     """
 
     async def check(request: Request) -> None:
-        scheme, _, offered = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         key = None
         if scheme.lower() == "bearer":
-            key = key_file.keys.match(offered.strip().encode("latin-1"))
+            key = key_file.keys.match(token.strip().encode("latin-1"))
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
         context_of(request).key = key
@@ -37,20 +37,22 @@ def holder_of(key_file: KeyFile) -> Dependency:
     return check
 
 
-def bearer_of(key_file: KeyFile, default_service: str) -> Dependency:
+def require_service_key(key_file: KeyFile, default_service: str) -> Dependency:
     """Return a dependency that puts the key of a request into its context, and the service it is about.
 
     The service is the query's `service`, else the only one that the key is for, else the default. The
-    dependency raises KeyRefused as `holder_of` does, what `check_parameters` raises, and KeyOutOfScope if the
-    key isn't for the service.
+    dependency raises KeyRefused as `require_key` does, what `check_parameters` raises, and KeyOutOfScope if
+    the key isn't for the service.
     """
-    hold = holder_of(key_file)
+    check_key = require_key(key_file)
 
     async def check(request: Request) -> None:
-        await hold(request)
-        await check_parameters(request)  # a misspelled service is not the default one
+        await check_key(request)
+        await check_parameters(request)  # first: a misspelled `service` must not become the default service
         context = context_of(request)
-        context.service = first(request, "service") or context.caller.scope.only or default_service
+        context.service = (
+            first_value(request, "service") or context.caller.scope.only_service or default_service
+        )
         check_scope(request, context.service)
 
     return check

@@ -1,4 +1,7 @@
-"""Request bodies: streamed to a file, or held where they are small; bounded in size, time, memory, disk."""
+"""Request bodies: read into memory if small, else into a file, with bounds on size, time, memory and disk.
+
+Routes that take a body call `BodyReader` before they do anything else with it.
+"""
 
 from __future__ import annotations
 
@@ -16,74 +19,75 @@ from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingF
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
 
-# Most profiles are smaller, and are written at once.
-_WRITE_BYTES = 512 << 10
-# What is written at once when memory is short.
-_SMALL_WRITE_BYTES = 16 << 10
-# No more than the server may have read ahead of a connection anyway.
-_HELD_BYTES = 64 << 10
-# Free pages are given back so long after bodies had so much.
+# How much of a body is buffered before it is written; most profiles are smaller, so they need one write.
+_BUFFER_BYTES = 512 << 10
+# The same while memory is short.
+_SMALL_BUFFER_BYTES = 16 << 10
+# The largest body that stays in memory. The server may have read as much ahead of a connection anyway.
+_IN_MEMORY_BYTES = 64 << 10
+# Once bodies have taken this much memory and have freed most of it, free pages go back to the system, so
+# many seconds later.
 _TRIM_BYTES = 8 << 20
 _TRIM_SECONDS = 1.0
 
 
 class Body(NamedTuple):
-    """Its size in bytes, and all of it if it is held; else it is in the file."""
+    """A body that was read: its size in bytes, and its `content`, or None if it is in the file."""
 
     size: int
-    held: bytes | None
+    content: bytes | None
 
 
-class Bodies:
-    """Takes the bodies of requests, with bounds on the memory and the disk that they have together."""
+class BodyReader:
+    """Reads request bodies, within bounds on the memory and the disk that all of them take together."""
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.body_timeout
-        self._memory = _Memory(settings.body_memory_bytes)
-        self._disk = _Disk(settings.incoming_megabytes)
+        self._memory = _MemoryBudget(settings.body_memory_bytes)
+        self._disk = _DiskBudget(settings.incoming_megabytes)
 
     @asynccontextmanager
-    async def take(self, request: Request, part: Path, limit: int, what: str) -> AsyncIterator[Body]:
-        """Take the body, which is to be what `what` says; one that isn't small goes to the new file `part`.
+    async def read(self, request: Request, path: Path, limit: int, expected: str) -> AsyncIterator[Body]:
+        """Read a body of up to `limit` bytes; one that isn't small goes to the new file `path`.
 
-        What is held counts as memory of bodies until the block ends, and its file as theirs on disk. Raises
-        EmptyBody, BodyTooLarge (without reading, where the length is declared), BodyTooSlow, IncomingFull,
-        NotStored, and ClientDisconnect.
+        Its memory and its file count towards the bounds until the block ends. `expected` says in messages
+        what to send. Raises EmptyBody, BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow,
+        IncomingFull, NotStored, and ClientDisconnect.
         """
-        share = _Share(self._memory, self._disk)
+        usage = _Usage(self._memory, self._disk)
         try:
-            body = await self._read(request, part, limit, share)
+            body = await self._read(request, path, limit, usage)
             if not body.size:
-                raise EmptyBody(f"the body is empty; send {what}")
+                raise EmptyBody(f"the body is empty; send {expected}")
             yield body
         finally:
-            share.release()
-            self._disk.used -= share.on_disk
+            usage.free_memory()
+            usage.free_disk()
 
-    async def write(self, request: Request, part: Path, limit: int, what: str) -> int:
-        """As `take`, and to the file even if it is small; its size."""
-        async with self.take(request, part, limit, what) as body:
-            if body.held is not None:
+    async def read_to_file(self, request: Request, path: Path, limit: int, expected: str) -> int:
+        """Read a body to a file even if it is small, and return its size. Raises as `read` does."""
+        async with self.read(request, path, limit, expected) as body:
+            if body.content is not None:
                 try:
-                    await _append(part, body.held)
+                    await _append(path, body.content)
                 except OSError as error:
                     raise not_stored("body", error) from error
             return body.size
 
-    async def _read(self, request: Request, part: Path, limit: int, share: _Share) -> Body:
+    async def _read(self, request: Request, path: Path, limit: int, usage: _Usage) -> Body:
         if int(request.headers.get("Content-Length", 0)) > limit:
             raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
         try:
             async with asyncio.timeout(self._seconds):
-                return await _spool(request, part, limit, share)
+                return await _spool(request, path, limit, usage)
         except TimeoutError:
             raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
         except OSError as error:
             raise not_stored("body", error) from error
 
 
-class _Memory:
-    """What all bodies have of memory, in bytes, and how much that may be."""
+class _MemoryBudget:
+    """The memory that all bodies take, in bytes, and its bound."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -92,88 +96,92 @@ class _Memory:
 
     @property
     def is_short(self) -> bool:
-        """Whether half is used: the other half is for what arrives until that is written."""
+        """Whether half is used: the other half is for what arrives until the buffers are written."""
         return self._used > self._most // 2
 
-    def use(self, more: int) -> None:
-        """Count so much more, or less."""
-        self._used += more
+    def add(self, size: int) -> None:
+        """Count so many bytes more, or fewer if negative."""
+        self._used += size
         self._peak = max(self._peak, self._used)
         if self._peak > _TRIM_BYTES and self._used < self._peak // 4:
             self._peak = self._used
             asyncio.get_running_loop().call_later(_TRIM_SECONDS, trim_heap)
 
 
-class _Disk:
-    """What the files of all bodies have, in bytes, and how much that may be."""
+class _DiskBudget:
+    """The disk that the files of all bodies take, in bytes, and its bound."""
 
     def __init__(self, most_megabytes: float) -> None:
         self._most_megabytes = most_megabytes
-        self.used = 0
+        self._used = 0
 
-    def use(self, more: int) -> None:
-        """Count so much more. Raises IncomingFull."""
-        if self.used + more > self._most_megabytes * (1 << 20):
+    def add(self, size: int) -> None:
+        """Count so many bytes more, or fewer if negative. Raises IncomingFull."""
+        if self._used + size > self._most_megabytes * (1 << 20):
             raise IncomingFull(
                 f"the bodies that are arriving take {self._most_megabytes:g} MiB of disk, as much as they may"
                 " (PGOF_INCOMING_MEGABYTES); send it again later"
             )
-        self.used += more
+        self._used += size
 
 
-class _Share:
-    """What one body has of both; `on_disk` is the size of its file."""
+class _Usage:
+    """The memory and disk that one body takes."""
 
-    def __init__(self, memory: _Memory, disk: _Disk) -> None:
+    def __init__(self, memory: _MemoryBudget, disk: _DiskBudget) -> None:
         self._memory = memory
         self._disk = disk
-        self._used = 0
-        self.on_disk = 0
+        self._in_memory = 0
+        self._on_disk = 0
 
     @property
-    def most(self) -> int:
-        """How much the body may have before it is to be written."""
-        return _SMALL_WRITE_BYTES if self._memory.is_short else _WRITE_BYTES
+    def buffer_bytes(self) -> int:
+        """How much of the body may be buffered before it is written."""
+        return _SMALL_BUFFER_BYTES if self._memory.is_short else _BUFFER_BYTES
 
-    def use(self, more: int) -> None:
-        """Count so much more."""
-        self._used += more
-        self._memory.use(more)
+    def add_memory(self, size: int) -> None:
+        """Count so many bytes more in memory."""
+        self._in_memory += size
+        self._memory.add(size)
 
-    def write(self, more: int) -> None:
-        """Count so much more on disk. Raises IncomingFull."""
-        self._disk.use(more)
-        self.on_disk += more
+    def free_memory(self) -> None:
+        """Count nothing in memory any more."""
+        self.add_memory(-self._in_memory)
 
-    def release(self) -> None:
-        """Have no memory any more."""
-        self.use(-self._used)
+    def add_disk(self, size: int) -> None:
+        """Count so many bytes more on disk. Raises IncomingFull."""
+        self._disk.add(size)
+        self._on_disk += size
+
+    def free_disk(self) -> None:
+        """Count nothing on disk any more."""
+        self.add_disk(-self._on_disk)
 
 
-async def _spool(request: Request, part: Path, limit: int, share: _Share) -> Body:
-    """Read a body; one that outgrows memory goes to the file on the way, a buffer at a time."""
+async def _spool(request: Request, path: Path, limit: int, usage: _Usage) -> Body:
+    """Read a body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
     size, buffer = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
             raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
         buffer += chunk
-        share.use(len(chunk))
-        if len(buffer) >= share.most:
-            share.write(len(buffer))
-            await _append(part, buffer)
-            share.release()
+        usage.add_memory(len(chunk))
+        if len(buffer) >= usage.buffer_bytes:
+            usage.add_disk(len(buffer))
+            await _append(path, buffer)
+            usage.free_memory()
             buffer = bytearray()
-    if size == len(buffer) <= _HELD_BYTES:
+    if size == len(buffer) <= _IN_MEMORY_BYTES:
         return Body(size, bytes(buffer))
     if buffer:
-        share.write(len(buffer))
-        await _append(part, buffer)
-        share.release()
+        usage.add_disk(len(buffer))
+        await _append(path, buffer)
+        usage.free_memory()
     return Body(size, None)
 
 
-async def _append(part: Path, content: bytes | bytearray) -> None:
-    """Append to a file. It isn't kept open: a slow client would hold a second descriptor."""
-    async with aiofiles.open(part, "ab") as file:
+async def _append(path: Path, content: bytes | bytearray) -> None:
+    """Append to a file. It isn't kept open: a slow client would hold a second file descriptor."""
+    async with aiofiles.open(path, "ab") as file:
         await file.write(content)

@@ -1,12 +1,12 @@
-"""Connections of the server: HTTP/1.1 by h11 and uvicorn, bounded in all that clients make large or slow.
+"""One connection of the server: HTTP/1.1 by h11 and uvicorn, with bounds on size and time.
 
-A request that isn't clear, too large or too late is refused here, before any of the application runs: with
-problem details, after which what still arrives is dropped for a while (to close a connection with something
-unread resets it, and the answer may be lost on its way).
+A request that is malformed, too large or too late is refused here, before the application runs. The answer
+has problem details. Then the server drops what still arrives for a while, since closing a connection with
+unread data resets it, and the client may lose the answer.
 
-A server that stops loses no request. uvicorn closes at once the connections on which it has nothing to do; on
-one that was just accepted a request may be on its way, and a proxy can't send that again without knowing
-whether it was taken.
+A server that stops loses no request. uvicorn closes connections without a request at once. But on one that
+was just accepted, a request may be on its way, and a proxy can't repeat it without knowing whether it was
+handled. So this module waits for that request.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from uvicorn.server import ServerState
 from pgo_collector.http.connection_pool import Admission, ConnectionLimits, ConnectionPool, Phase, network_of
 from pgo_collector.http.problems import Problem
 
-_PATIENCE_SECONDS = 5.0
-# A client that neither sends nor reads for so long loses its connection when another needs it.
+# How long a stopping server waits for the first request of a connection.
+_FIRST_REQUEST_SECONDS = 5.0
+# A client that neither sends nor reads for so long loses its connection when another client needs it.
 _STUCK_SECONDS = 5.0
 _MOST_DROPPED_BYTES = 64 << 20
 _HEALTH_CHECKS = {b"/healthz", b"/readyz"}
-_ABSOLUTE = re.compile(rb"(?i:https?)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL)
+_ABSOLUTE_FORM = re.compile(rb"(?i:https?)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL)
 _REASONS = {
     HTTPStatus.REQUEST_TIMEOUT: "head_timeout",
     HTTPStatus.REQUEST_URI_TOO_LONG: "url_bytes",
@@ -48,7 +49,7 @@ class State(ServerState):
 
 
 class Connection(H11Protocol):
-    """A connection, which is closed when its request is answered or none comes."""
+    """A connection: uvicorn's, with bounds, and with a phase in the pool of all connections."""
 
     def __init__(self, config: Any, server_state: State, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, server_state, *args, **kwargs)
@@ -57,15 +58,15 @@ class Connection(H11Protocol):
         self.address = ""
         self._state = server_state
         self._pool = server_state.pool
-        self._heard_at = 0.0
-        self._dropped = 0
+        self._received_at = 0.0
+        self._dropped_bytes = 0
         self._is_lost = False
         self._is_watched = False
         self._has_resumed = False
         self._is_unread = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
-        """Take it in, or refuse it; one that was accepted just before the stop is told of it too."""
+        """Add the connection to the pool, or refuse it. If the server is already stopping, shut it down."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self._requests)
         self.address = network_of(self.client[0] if self.client else "")
@@ -76,36 +77,36 @@ class Connection(H11Protocol):
                 most = self._pool.limits.connections_per_address
                 self._refuse(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"more than {most:g} connections of one address (PGOF_MAX_CONNECTIONS_PER_ADDRESS)",
+                    f"more than {most:g} connections from one address (PGOF_MAX_CONNECTIONS_PER_ADDRESS)",
                     "connections_per_address",
                 )
         if self._state.is_stopping:
             self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Remove the connection from the pool."""
         self._is_lost = True
         self._pool.remove(self)
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # which uvicorn's leaves where the client reset it
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer if the client reset the connection
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the client sent."""
-        self._heard_at = self.loop.time()
+        """Handle what the client sent; drop it if the connection is closing."""
+        self._received_at = self.loop.time()
         if self.phase is Phase.CLOSING:
-            self._dropped += len(data)
-            if self._dropped > _MOST_DROPPED_BYTES:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > _MOST_DROPPED_BYTES:
                 self.transport.abort()
             return
         if self.phase is Phase.IDLE:
             self._pool.enter(self, Phase.HEAD)
         super().data_received(data)
         if self.phase is Phase.SERVED and self.cycle.body:
-            # Until the application has taken it. So one read is all that waits outside of its own bounds.
+            # Wait until the application has read it: no more than one read is then held outside its bounds.
             self.flow.pause_reading()
 
     def handle_events(self) -> None:
-        """Handle what has arrived, and note what the connection does from then on."""
+        """Handle what has arrived, and note the phase that the connection is then in."""
         super().handle_events()
         if self.phase is Phase.CLOSING or self.cycle is None:
             return
@@ -115,7 +116,7 @@ class Connection(H11Protocol):
             self._serve()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, if it is there."""
+        """Go on with the next request if it has arrived."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._pool.enter(self, Phase.LEAVING)
@@ -124,16 +125,16 @@ class Connection(H11Protocol):
             self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser has refused, for its reason."""
+        """Refuse the request that the parser has refused, with the parser's reason."""
         fault = self._requests.fault or h11.RemoteProtocolError(msg)
         status = HTTPStatus(fault.error_status_hint)
         self._refuse(status, str(fault), _REASONS.get(status, "malformed"))
 
     def shutdown(self) -> None:
-        """Close it, but for a request that has begun, or is the first and awaited."""
+        """Close the connection for a stop: at once if idle, else after its request or a wait for one."""
         match self.phase:
             case Phase.HEAD:
-                self.loop.call_later(_PATIENCE_SECONDS, self._give_up)
+                self.loop.call_later(_FIRST_REQUEST_SECONDS, self._give_up)
             case Phase.CLOSING:
                 self.transport.close()
             case Phase.SERVED if not self.cycle.response_complete:
@@ -142,7 +143,7 @@ class Connection(H11Protocol):
                 super().shutdown()
 
     def pause_writing(self) -> None:
-        """Have the application wait until the client has read, for as long as that reads at all."""
+        """Have the application wait until the client has read; close the connection if it stops reading."""
         super().pause_writing()
         self._watch_reader()
 
@@ -152,16 +153,16 @@ class Connection(H11Protocol):
         self._has_resumed = True
 
     def is_stuck(self) -> bool:
-        """See Pooled."""
+        """See PooledConnection."""
         if self._is_unread:
             return True
         if self.phase is not Phase.SERVED or self._requests.their_state is not h11.SEND_BODY:
             return False
-        is_silent = self.loop.time() > self._heard_at + _STUCK_SECONDS and not self.flow.read_paused
+        is_silent = self.loop.time() > self._received_at + _STUCK_SECONDS and not self.flow.read_paused
         return is_silent or self.cycle.response_started
 
     def expire(self) -> None:
-        """See Pooled."""
+        """See PooledConnection."""
         if self.phase is Phase.HEAD and self._requests.has_begun and not self._requests.is_for_health_checks:
             seconds = self._pool.limits.head_seconds
             detail = f"the head of the request took longer than {seconds:g} seconds (PGOF_HEAD_TIMEOUT)"
@@ -172,11 +173,11 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def evict(self) -> None:
-        """See Pooled."""
+        """See PooledConnection."""
         self.transport.abort()
 
     def _should_upgrade(self) -> bool:
-        """No: a request that asks for another protocol is answered in this one, as RFC 9110 (7.8) allows."""
+        """Return False: a request to upgrade is answered in HTTP/1.1, as RFC 9110 (7.8) allows."""
         return False
 
     def _serve(self) -> None:
@@ -185,7 +186,7 @@ class Connection(H11Protocol):
             self._close_after_answer()
 
     def _wait(self) -> None:
-        """Wait for the next request; for the rest of the last one's body no longer than for a head."""
+        """Wait for the next request, or for the rest of the last body, for which a head's time is allowed."""
         is_idle = self._requests.their_state is h11.IDLE and not self._requests.has_begun
         phase = Phase.IDLE if is_idle else Phase.HEAD
         if self.phase is not phase:
@@ -207,7 +208,7 @@ class Connection(H11Protocol):
             self.loop.call_later(_STUCK_SECONDS, self._check_reader, unsent, self.loop.time() + seconds)
 
     def _check_reader(self, unsent: int, ends: float) -> None:
-        """Close it when until `ends` nothing more was sent, since the client doesn't read."""
+        """Close the connection if the client has read nothing by `ends`, in seconds of the loop's clock."""
         now, left = self.loop.time(), 0 if self._is_lost else self.transport.get_write_buffer_size()
         self._is_watched = self._is_unread = False
         if not left:
@@ -219,15 +220,15 @@ class Connection(H11Protocol):
             seconds = min(_STUCK_SECONDS, ends - now)
             self.loop.call_later(seconds, self._check_reader, left, ends)
         else:
-            self._pool.refused("answer_timeout")
+            self._pool.count_refusal("answer_timeout")
             self.transport.abort()
 
     def _refuse(self, status: HTTPStatus, detail: str, reason: str) -> None:
-        """Answer what isn't taken, and close the connection once the client has."""
-        self._pool.refused(reason)
+        """Answer with problem details, and close the connection once the client has closed it."""
+        self._pool.count_refusal(reason)
         self._pool.enter(self, Phase.CLOSING)
         is_too_late = False
-        if self.cycle is not None and not self.cycle.response_complete:  # the request's body is faulty
+        if self.cycle is not None and not self.cycle.response_complete:  # the fault is in the request's body
             is_too_late = self.cycle.response_started
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -240,51 +241,53 @@ class Connection(H11Protocol):
 
 
 class _Flow(FlowControl):
-    """uvicorn's, which doesn't read on while requests wait that have been read already."""
+    """uvicorn's flow control, except that it reads nothing while a request that has arrived is waiting."""
 
     def __init__(self, transport: asyncio.Transport, requests: _Requests) -> None:
         super().__init__(transport)
         self._requests = requests
 
     def resume_reading(self) -> None:
-        """Read on; but not for the application's sake, which asks so for more of its own request."""
+        """Read on, unless another request waits: the application asks for more of its own request alone."""
         if not self._requests.is_paused:
             super().resume_reading()
 
 
 class _Requests(h11.Connection):
-    """h11's parser, stricter where two readers of one message could disagree on its end, and bounded."""
+    """h11's parser with bounds, and stricter where two parsers could disagree on the end of a message."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__(h11.SERVER, limits.header_bytes)
         self._limits = limits
-        self._is_head = False
+        self._is_head_request = False
         self.fault: h11.RemoteProtocolError | None = None
-        # Whether more has arrived than the request that is being answered.
+        # Whether more has arrived after the request that is being answered.
         self.is_paused = False
         self.is_for_health_checks = False
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a request's head has arrived."""
+        """Whether part of a request's head has arrived."""
         return self.their_state is h11.IDLE and bool(self.trailing_data[0])
 
     def next_event(self) -> Any:
-        """Return the next event. Raises h11.RemoteProtocolError, with the status and detail of the answer."""
+        """Return the next event. Raises h11.RemoteProtocolError with the status and detail of the answer."""
         was_in_head = self.their_state is h11.IDLE
         try:
             event = super().next_event()
             self.is_paused = event is h11.PAUSED
-            return self._checked(event) if type(event) is h11.Request else event
+            return self._check(event) if type(event) is h11.Request else event
         except h11.RemoteProtocolError as error:
-            self.fault = error if isinstance(error, _Refused) else self._explained(error, in_head=was_in_head)
+            self.fault = (
+                error if isinstance(error, _Refused) else self._refusal_of(error, in_head=was_in_head)
+            )
         except h11.LocalProtocolError as error:
             self.fault = _Refused(HTTPStatus.BAD_REQUEST, str(error))
         self.is_paused = False
         raise self.fault
 
     def refusal(self, status: HTTPStatus, detail: str, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return an answer with problem details, after which the connection ends."""
+        """Return the bytes of an answer with problem details that ends the connection."""
         retry = {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
         problem = Problem(status, detail, retry)
         response = h11.Response(
@@ -293,14 +296,15 @@ class _Requests(h11.Connection):
             reason=status.phrase.encode(),
         )
         sent = [self.send(response)]
-        if not self._is_head:
+        if not self._is_head_request:
             sent.append(self.send(h11.Data(data=bytes(problem.body))))
         return b"".join([*sent, self.send(h11.EndOfMessage())])
 
-    def _checked(self, request: h11.Request) -> h11.Request:
+    def _check(self, request: h11.Request) -> h11.Request:
+        """Return the request with a path as its target. Raises _Refused."""
         limits, headers = self._limits, request.headers
         names = [name for name, _ in headers]
-        self._is_head = request.method == b"HEAD"
+        self._is_head_request = request.method == b"HEAD"
         if len(request.target) > limits.url_bytes:
             raise self._url_too_long()
         if sum(len(name) + len(value) for name, value in headers) > limits.header_bytes:
@@ -311,9 +315,9 @@ class _Requests(h11.Connection):
         if request.http_version not in {b"1.1", b"1.0"}:
             raise _Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1 and HTTP/1.0")
         if request.method == b"CONNECT":
-            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is for proxies, which this server isn't")
+            raise _Refused(HTTPStatus.NOT_IMPLEMENTED, "CONNECT is for proxies, and this server isn't one")
         if b"transfer-encoding" in names and (b"content-length" in names or request.http_version == b"1.0"):
-            # A proxy that goes by the other length would take the rest for a request, or the other way round.
+            # A proxy that goes by the other length would see a request in the rest of the body (smuggling).
             detail = "Transfer-Encoding can't be sent with Content-Length, nor in HTTP/1.0"
             raise _Refused(HTTPStatus.BAD_REQUEST, detail)
         if not request.target.startswith(b"/"):
@@ -323,11 +327,11 @@ class _Requests(h11.Connection):
             raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail)
         return request
 
-    def _explained(self, error: h11.RemoteProtocolError, *, in_head: bool) -> h11.RemoteProtocolError:
-        """Return what to say of h11's error: one of a bound names that, and none quotes the client."""
+    def _refusal_of(self, error: h11.RemoteProtocolError, *, in_head: bool) -> _Refused:
+        """Return the refusal for an error of h11; it names the setting of a bound and quotes nothing."""
         if error.error_status_hint != HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
             status = HTTPStatus(error.error_status_hint)
-            return _Refused(status, f"not a request of HTTP/1.1: {str(error).partition(':')[0]}")
+            return _Refused(status, f"not a valid HTTP/1.1 request: {str(error).partition(':')[0]}")
         if in_head and b"\n" not in self.trailing_data[0]:
             return self._url_too_long()
         return self._headers_too_large()
@@ -345,15 +349,15 @@ class _Requests(h11.Connection):
 
 
 class _Refused(h11.RemoteProtocolError):
-    """A request that is not taken, with the status of the answer."""
+    """A request that is refused, with the status and detail of the answer."""
 
     def __init__(self, status: HTTPStatus, detail: str) -> None:
         super().__init__(detail, status.value)
 
 
 def _in_origin_form(request: h11.Request) -> h11.Request:
-    """Return the request with a path for its target and the host of its URL, as RFC 9112 (3.2.2) asks for."""
-    match = _ABSOLUTE.fullmatch(request.target)
+    """Return a request for a URL as one for its path and host, as RFC 9112 (3.2.2) asks. Raises _Refused."""
+    match = _ABSOLUTE_FORM.fullmatch(request.target)
     if match is None:
         raise _Refused(HTTPStatus.BAD_REQUEST, "the target of the request is neither a path nor a URL")
     headers = [(name, value) for name, value in request.headers if name != b"host"]

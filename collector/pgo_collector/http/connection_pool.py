@@ -1,9 +1,10 @@
-"""The open connections: how many there may be, which waits for what, and which makes room for another.
+"""The pool of open connections: its limit, how long each connection may wait, and which one makes room.
 
-One connection costs a file descriptor, whether or not a request ever comes on it. So each is in one phase: it
-waits for a request's head, is idle between two requests, is served, or is closing. When there are as many as
-there may be, the one that has waited longest gives way to the next; only those that are being served stay.
-Beyond the limit a few are taken for health checks alone, which have to be answered just then.
+Every connection costs a file descriptor, even one on which no request comes. So the pool knows the phase of
+each: it waits for a request's head, is idle between two requests, is served, or is closing. When the pool is
+full, a new connection takes the place of the one that has waited longest; connections that are being served
+stay. Beyond the limit, the pool accepts a few connections for health checks alone, since these must be
+answered just then.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import structlog
 
 from pgo_collector.settings import Settings
 
-# Files of the catalog, of profiles that are read or written, and the pipes to the workers.
+# For the files of the catalog, the profiles that are read or written, and the sockets of the workers.
 _DESCRIPTORS_FOR_FILES = 256
-# Why a connection is refused or closed, or a request on it.
+# Why a connection or a request on it is refused, or a connection is closed.
 REFUSALS = (
     "answer_timeout",
     "connections",
@@ -38,50 +39,50 @@ REFUSALS = (
 )
 _HEALTH_CHECKS = 16
 _HEALTH_CHECK_SECONDS = 5.0
-_LINGERING_SECONDS = 5.0
-# A server that is full looks no more often for connections that are stuck, since it looks at all of them.
-_LOOK_SECONDS = 0.1
+_CLOSING_SECONDS = 5.0
+# The pause between two searches for a stuck connection in a full pool, since each looks at all connections.
+_SEARCH_SECONDS = 0.1
 _LOG_SECONDS = 60.0
 _log = structlog.get_logger()
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """The phase of a connection."""
 
-    HEAD = auto()  # The head of a request is awaited, on a new connection or since its first byte.
-    IDLE = auto()  # Every request was answered, and none has begun.
-    SERVED = auto()  # A request is being answered.
-    LEAVING = auto()  # It closes when the rest of an answer is sent.
-    CLOSING = auto()  # It was refused, and what still arrives is dropped.
+    HEAD = auto()  # It waits for the head of a request: it is new, or the first byte has arrived.
+    IDLE = auto()  # It has answered every request, and no next one has begun.
+    SERVED = auto()  # It is answering a request.
+    LEAVING = auto()  # It closes once the rest of an answer is sent.
+    CLOSING = auto()  # It was refused, and drops what still arrives.
 
 
 class Admission(Enum):
-    """What a new connection may do."""
+    """How the pool admits a new connection."""
 
     SERVED = auto()
     HEALTH_CHECK = auto()
     TOO_MANY_OF_ADDRESS = auto()
 
 
-class Pooled(Protocol):
-    """A connection, as the pool needs it."""
+class PooledConnection(Protocol):
+    """A connection as the pool sees it."""
 
     phase: Phase
     address: str
 
     def is_stuck(self) -> bool:
-        """Whether it is served, but the client has neither sent nor read anything for seconds."""
+        """Return whether it is served, but its client has neither sent nor read anything for seconds."""
 
     def expire(self) -> None:
-        """Close it, since it has been in its phase for too long."""
+        """Close it: it has been in its phase for too long."""
 
     def evict(self) -> None:
-        """Close it at once, in favour of another."""
+        """Close it at once, to make room for another."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What the connections may be; see the settings of these names."""
+    """The limits on connections and requests, from the settings `PGOF_MAX_…` and `PGOF_…_TIMEOUT`."""
 
     header_bytes: int
     headers: int
@@ -94,9 +95,10 @@ class ConnectionLimits:
 
     @classmethod
     def of(cls, settings: Settings, descriptors: int, backlog: int) -> ConnectionLimits:
-        """Return the limits of the settings, with no more connections than file descriptors allow.
+        """Return the limits in the settings, with no more connections than the `descriptors` allow.
 
-        The kernel hands over up to `backlog` connections in one go, before any of them can make way.
+        Some descriptors stay spare, since the kernel may hand over up to `backlog` connections at once,
+        before any can be evicted.
         """
         spare = _DESCRIPTORS_FOR_FILES + _HEALTH_CHECKS + backlog
         most = max(descriptors - spare, descriptors // 2)
@@ -126,7 +128,10 @@ def raise_descriptor_limit() -> int:
 
 
 def network_of(host: str) -> str:
-    """Return what one client can't choose freely of its address: all of IPv4, the first 64 bits of IPv6."""
+    """Return the part of an address that a client can't choose: all of an IPv4 address, an IPv6 one's /64.
+
+    Anything that isn't an address is returned as it is.
+    """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -138,36 +143,36 @@ def network_of(host: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
-class _Queue(OrderedDict[Pooled, float]):
-    """Connections that wait, the longest first, each with the time of the loop when it has for too long."""
+class _Queue(OrderedDict[PooledConnection, float]):
+    """Connections in one phase, the longest waiting first, each with its deadline in the loop's clock."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
 
     @property
-    def first(self) -> Pooled:
+    def first(self) -> PooledConnection:
         """The connection that has waited longest."""
         return next(iter(self))
 
     @property
-    def first_ends(self) -> float:
-        """When that one has waited for too long; infinite if there is none."""
+    def first_deadline(self) -> float:
+        """The deadline of that connection; inf if there is none."""
         return next(iter(self.values()), inf)
 
 
 class ConnectionPool:
-    """The open connections of a server. `count_refused` is called with the reason of each refusal."""
+    """The open connections of a server. It calls `count_refused` with the reason of each refusal."""
 
     def __init__(self, limits: ConnectionLimits, count_refused: Callable[[str], None]) -> None:
         self.limits = limits
         self._count_refused = count_refused
-        self._open: OrderedDict[Pooled, None] = OrderedDict()
-        self._closing = _Queue(_LINGERING_SECONDS)
+        self._open: OrderedDict[PooledConnection, None] = OrderedDict()
+        self._closing = _Queue(_CLOSING_SECONDS)
         self._idle = _Queue(limits.idle_seconds)
         self._heads = _Queue(limits.head_seconds)
         self._health_checks = _Queue(_HEALTH_CHECK_SECONDS)
-        self._leaving = _Queue(_LINGERING_SECONDS)
+        self._leaving = _Queue(_CLOSING_SECONDS)
         self._timed = (self._closing, self._leaving, self._idle, self._heads, self._health_checks)
         self._queues = {
             Phase.CLOSING: self._closing,
@@ -175,18 +180,18 @@ class ConnectionPool:
             Phase.IDLE: self._idle,
             Phase.HEAD: self._heads,
         }
-        self._of_address: Counter[str] = Counter()
+        self._per_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
-        self._looked_at = -inf
+        self._searched_at = -inf
         self._unlogged: Counter[str] = Counter()
         self._logged_at = -inf
 
     def __len__(self) -> int:
         return len(self._open) + len(self._health_checks)
 
-    def admit(self, connection: Pooled) -> Admission:
-        """Take in a new connection; if there are too many, in the place of one that waits."""
-        self._of_address[connection.address] += 1
+    def admit(self, connection: PooledConnection) -> Admission:
+        """Add a new connection; if the pool is full, evict one that waits."""
+        self._per_address[connection.address] += 1
         if len(self._open) >= self.limits.connections and not self._make_room():
             if len(self._health_checks) >= _HEALTH_CHECKS:
                 self._evict(self._health_checks.first, "connections")
@@ -194,32 +199,32 @@ class ConnectionPool:
             return Admission.HEALTH_CHECK
         self._open[connection] = None
         self.enter(connection, Phase.HEAD)
-        if self._of_address[connection.address] > self.limits.connections_per_address:
+        if self._per_address[connection.address] > self.limits.connections_per_address:
             return Admission.TOO_MANY_OF_ADDRESS
         return Admission.SERVED
 
-    def enter(self, connection: Pooled, phase: Phase) -> None:
-        """Note that a connection's phase is another, or begins anew."""
+    def enter(self, connection: PooledConnection, phase: Phase) -> None:
+        """Move a connection to a phase, or begin its phase again."""
         if (left := self._queues.get(connection.phase)) is not None:
             left.pop(connection, None)
         connection.phase = phase
         if connection in self._open and (entered := self._queues.get(phase)) is not None:
             self._append(entered, connection)
 
-    def remove(self, connection: Pooled) -> None:
-        """Forget a connection that is closed, or as good as closed; it may have been forgotten already."""
+    def remove(self, connection: PooledConnection) -> None:
+        """Remove a connection that is closed or being closed; it may have been removed already."""
         if connection in self._open:
             del self._open[connection]
         elif self._health_checks.pop(connection, None) is None:
             return
         if (queue := self._queues.get(connection.phase)) is not None:
             queue.pop(connection, None)
-        self._of_address[connection.address] -= 1
-        if not self._of_address[connection.address]:
-            del self._of_address[connection.address]
+        self._per_address[connection.address] -= 1
+        if not self._per_address[connection.address]:
+            del self._per_address[connection.address]
 
-    def refused(self, reason: str) -> None:
-        """Count a refusal. All are logged in one line a minute: a line for each would help a flood."""
+    def count_refusal(self, reason: str) -> None:
+        """Count a refusal. One line a minute logs them all, so that a flood doesn't fill the log."""
         self._count_refused(reason)
         self._unlogged[reason] += 1
         if (now := time.monotonic()) > self._logged_at + _LOG_SECONDS:
@@ -233,38 +238,38 @@ class ConnectionPool:
                 self._evict(queue.first, "made_way")
                 return True
         now = time.monotonic()
-        if now < self._looked_at + _LOOK_SECONDS:
+        if now < self._searched_at + _SEARCH_SECONDS:
             return False
         stuck = next((connection for connection in self._open if connection.is_stuck()), None)
         if stuck is None:
-            self._looked_at = now
+            self._searched_at = now
             return False
         self._evict(stuck, "made_way")
         return True
 
-    def _evict(self, connection: Pooled, reason: str) -> None:
+    def _evict(self, connection: PooledConnection, reason: str) -> None:
         self.remove(connection)
-        self.refused(reason)
+        self.count_refusal(reason)
         connection.evict()
 
-    def _append(self, queue: _Queue, connection: Pooled) -> None:
-        queue[connection] = ends = asyncio.get_running_loop().time() + queue.seconds
-        if self._timer is None or self._timer.when() > ends:
+    def _append(self, queue: _Queue, connection: PooledConnection) -> None:
+        queue[connection] = deadline = asyncio.get_running_loop().time() + queue.seconds
+        if self._timer is None or self._timer.when() > deadline:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the one timer to when the first connection of all has waited for too long."""
+        """Set the timer to the earliest deadline of all connections."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        first_ends = min(queue.first_ends for queue in self._timed)
-        if first_ends < inf:
-            self._timer = asyncio.get_running_loop().call_at(first_ends, self._expire)
+        deadline = min(queue.first_deadline for queue in self._timed)
+        if deadline < inf:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         now = asyncio.get_running_loop().time()
         for queue in self._timed:
-            while queue.first_ends <= now:
+            while queue.first_deadline <= now:
                 connection = queue.first
                 if queue is self._health_checks:
                     self.remove(connection)

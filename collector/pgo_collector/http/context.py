@@ -1,6 +1,7 @@
-"""The context of a request: who calls, for which service, and what came of it, in one object for all layers.
+"""The context of a request: its key, its service and its outcome, in one object for all layers.
 
-Authentication fills in the first two, the routes the rest; the access log and the metrics read it at the end.
+Authentication sets the key and the service, the routes set the rest, and the access log and the metrics read
+it at the end.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from pgo_collector.errors import KeyRefused
 from pgo_collector.http.keys import Key
 
 _NAME = "context"
-# The key of requests to routes that ask for none: it is for all services.
+# The key of requests to routes that need no key. It is for all services.
 NO_KEY = Key(b"")
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known of a request so far; None where it doesn't apply or isn't known yet.
+    """What is known about a request so far; None where it doesn't apply or isn't known yet.
 
-    `body_bytes` is the size of the body that was taken, `profile` the digest or ETag of the profile that was
-    stored or sent, `release` its number, and `problem` the name of the error that was answered.
+    `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
+    stored or sent, `release` the number of the release, and `problem` the class name of the error.
     """
 
     key: Key | None = None
@@ -37,7 +38,7 @@ class RequestContext:
 
     @property
     def caller(self) -> Key:
-        """Return the key of the caller. Raises KeyRefused before one was accepted."""
+        """Return the key of the caller. Raises KeyRefused if no key was accepted."""
         if self.key is None:
             raise KeyRefused("no key came with the request")
         return self.key
@@ -57,7 +58,7 @@ class RequestContext:
 
 
 def context_of(request: Request | Scope) -> RequestContext:
-    """Return the context of a request; the first call for a request makes it."""
+    """Return the context of a request; the first call for a request creates it."""
     scope = request.scope if isinstance(request, Request) else request
     context: RequestContext = scope.setdefault("state", {}).setdefault(_NAME, RequestContext())
     return context

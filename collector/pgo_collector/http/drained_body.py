@@ -1,7 +1,7 @@
-"""Answers that come before the request's body has: the rest of that is read and dropped, for a while.
+"""Drain the body of a request that is answered early: the rest of the body is read and dropped, for a while.
 
-To close a connection with something unread resets it, and the answer may be lost on its way: nginx, which
-sends the whole body before it reads, makes a 502 of our 403.
+Closing a connection with unread data resets it, and the client may then lose the answer. nginx, for example,
+sends the whole body before it reads the answer, and would turn a 403 into a 502.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ _LONGEST_SECONDS = 10.0
 _MOST_BYTES = 64 << 20
 
 
-class Lingering:
-    """An ASGI layer. The answer isn't held back, only its end, after which the server may close."""
+class DrainBody:
+    """An ASGI layer. It delays only the end of the answer, after which the server may close."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and takes in what the application leaves of its body."""
+        """Pass a request on, and drain what the application leaves unread of its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        unread = _is_sent_unasked(scope)
+        is_unread = _has_body(scope)
 
-        async def receive_and_note() -> Message:
-            nonlocal unread
+        async def note_and_receive() -> Message:
+            nonlocal is_unread
             message = await receive()
-            unread = message.get("more_body", False)
+            is_unread = message.get("more_body", False)
             return message
 
-        async def linger_and_send(message: Message) -> None:
-            if unread and message["type"] == "http.response.body" and not message.get("more_body", False):
+        async def drain_and_send(message: Message) -> None:
+            if is_unread and message["type"] == "http.response.body" and not message.get("more_body", False):
                 await send({**message, "more_body": True})
                 await _drop_rest(receive)
                 message = {"type": "http.response.body"}
             await send(message)
 
-        await self._app(scope, receive_and_note, linger_and_send)
+        await self._app(scope, note_and_receive, drain_and_send)
 
 
-def _is_sent_unasked(scope: Scope) -> bool:
-    """Whether a body is on its way, which it isn't if the client waits for `100 Continue`."""
+def _has_body(scope: Scope) -> bool:
+    """Return whether a body is on its way. It isn't while the client waits for `100 Continue`."""
     headers = Headers(scope=scope)
-    announced = "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
-    return announced and headers.get("Expect", "").lower() != "100-continue"
+    is_announced = "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+    return is_announced and headers.get("Expect", "").lower() != "100-continue"
 
 
 async def _drop_rest(receive: Receive) -> None:

@@ -1,6 +1,6 @@
-"""Ingest: a submitted body becomes a stored profile, whichever API and in whatever size it came.
+"""Ingest: a submitted body becomes a stored profile, the same way for every API and every size.
 
-check the path and the quota → take the body → validate it in a worker → store it, durably → answer
+check the labels and the quota → read the body → validate it in a worker → store it durably → answer
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody
 from pgo_collector.errors import EmptyProfile
-from pgo_collector.http.body import Bodies
+from pgo_collector.http.body import BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
@@ -18,13 +18,13 @@ from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.workers.batcher import SubmitBatcher
 
-_BODY = "a profile, gzip or bare protobuf"
+_EXPECTED = "a profile, gzip or bare protobuf"
 
 
 class Ingest:
-    """Takes profiles into a store, within quotas and the limits of the settings."""
+    """Stores submitted profiles, within the quotas and the limits of the settings."""
 
-    def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: Bodies) -> None:
+    def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: BodyReader) -> None:
         self._store = store
         self._quotas = quotas
         self._batcher = SubmitBatcher(store.workers, settings.limits)
@@ -41,22 +41,23 @@ class Ingest:
     ) -> Submitted:
         """Store the body of a request in a series and return what was stored.
 
-        A profile that doesn't say when it was taken was at `created_nanos`, or else now. Raises LabelsInvalid
-        and QuotaUsedUp before the body is read, what `Bodies.take`, `SubmitBatcher.validate` and `Store.add`
-        raise, and EmptyProfile for one without samples that may not be empty; an OSError becomes NotStored.
+        A profile without a time of its own gets `created_nanos`, in ns since 1970, or else the time of now.
+        Raises LabelsInvalid and QuotaUsedUp before the body is read, what `BodyReader.read`,
+        `SubmitBatcher.validate` and `Store.add` raise, NotStored in place of an OSError, and EmptyProfile for
+        a profile without samples unless it `may_be_empty`.
         """
         context = context_of(request)
         series.check_path()
         await self._quotas.check(series.service)
         async with (
             self._store.submission_part() as part,
-            self._bodies.take(request, part, self._largest_body, _BODY) as body,
+            self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
         ):
             context.body_bytes = body.size
-            valid = await self._validate(SubmittedBody(body.held or part, series.type))
+            valid = await self._validate(SubmittedBody(body.content or part, series.type))
             if not valid.facts.samples and not may_be_empty:
                 raise EmptyProfile("the profile has no samples")
-            submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.held)
+            submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.content)
             submitted = await self._store.add(submission)
         if submitted.is_new:
             self._quotas.count(series.service, submitted.facts.size)

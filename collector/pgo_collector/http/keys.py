@@ -1,4 +1,4 @@
-"""A key: a line of a keys file. What is held of it is its digest, what it is called, and its scope."""
+"""Keys: the lines of a keys file. Only a key's digest, its name and its scope stay in memory."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ _DIGEST_PREFIX = b"sha256:"
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SERVICE = re.compile(SERVICE_PATTERN)
+_RELOAD_SECONDS = 1.0
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Patterns of the names of services, in which `*` is any text; that of a key that names none is `*`."""
+    """The services that a key is for: names, or patterns in which `*` matches any text. Default: all."""
 
     patterns: tuple[str, ...] = ("*",)
 
     @classmethod
     def parse(cls, text: str) -> Scope:
-        """Patterns with commas between them. Raises KeyMalformed, which doesn't quote the text."""
+        """Return the scope of comma-separated patterns. Raises KeyMalformed, which doesn't quote the text."""
         patterns = text.split(",")
         if not all(_SERVICE.fullmatch(pattern.replace("*", "a")) for pattern in patterns):
             raise KeyMalformed(
-                "service= takes names of services, or patterns with *, and commas between them"
+                "service= takes names of services, or patterns with *, with commas between them"
             )
         return cls(tuple(dict.fromkeys(patterns)))
 
@@ -46,23 +48,23 @@ class Scope:
         return ",".join(self.patterns)
 
     def includes(self, service: str) -> bool:
-        """Whether a pattern matches the name.
+        """Return whether a pattern matches the name of a service.
 
-        The service may be a pattern too, such as `*` for all of them: its `*` is matched only by another
-        `*`, so the answer is yes only if the scope has every service that the pattern has.
+        The service may itself be a pattern, such as `*` for all services. Only a `*` matches a `*`, so this
+        returns True only if the scope has every service that the pattern has.
         """
         return any(fnmatchcase(service, pattern) for pattern in self.patterns)
 
     @property
-    def only(self) -> str | None:
-        """The service, if the scope is the name of one."""
+    def only_service(self) -> str | None:
+        """The service if the scope is the name of just one, else None."""
         first, *others = self.patterns
         return None if others or "*" in first else first
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Who calls, and for which services."""
+    """A key: the SHA-256 of its text, its name in logs and answers, and the services it is for."""
 
     digest: bytes
     name: str | None = None
@@ -70,14 +72,14 @@ class Key:
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        """The key of a line that isn't blank. Raises KeyMalformed, which quotes nothing of the line.
+        """Return the key of a line that isn't blank. Raises KeyMalformed, which doesn't quote the line.
 
-        The line has fields if a word after the first begins with `name=` or `service=`: the key is then the
-        first word, and all others are fields. If not, the key is the whole line, as pgo-fleet has it.
+        If a word after the first begins with `name=` or `service=`, the key is the first word, and all others
+        must be fields. If not, the key is the whole line, as in pgo-fleet.
         """
         first, *others = line.split()
         if not any(word.startswith(_FIELDS) for word in others):
-            return cls(_digest_said(line.strip()))
+            return cls(_parse_digest(line.strip()))
         if first.startswith(_FIELDS):
             raise KeyMalformed("there is no key before the fields")
         fields: dict[bytes, str] = {}
@@ -86,19 +88,21 @@ class Key:
                 raise KeyMalformed(f"word {number} is neither name= nor service=")
             which, _, value = word.partition(b"=")
             if which in fields:
-                raise KeyMalformed(f"{which.decode()}= is there twice")
+                raise KeyMalformed(f"{which.decode()}= is given twice")
             fields[which] = value.decode("latin-1")
-        return cls.of(_digest_said(first), fields.get(b"name"), fields.get(b"service"))
+        return cls.of(_parse_digest(first), fields.get(b"name"), fields.get(b"service"))
 
     @classmethod
     def of(cls, digest: bytes, name: str | None, scope: str | None) -> Self:
-        """A key with what is in its fields, None for a field that isn't there. Raises KeyMalformed."""
+        """Return the key with these values of its fields, None for a missing field. Raises KeyMalformed."""
         if name is not None and not _NAME.fullmatch(name):
-            raise KeyMalformed("name= takes up to 63 letters, digits, '.', '_' and '-', none of these first")
+            raise KeyMalformed(
+                "name= takes up to 63 letters, digits, '.', '_' and '-', and begins with a letter or digit"
+            )
         return cls(digest, name, Scope() if scope is None else Scope.parse(scope))
 
     def line(self, key: str | None = None) -> str:
-        """The line of a keys file, with the key itself or, without it, its digest."""
+        """Return the line of a keys file, with the text of the key if it is given, else with its digest."""
         words = [key or f"{_DIGEST_PREFIX.decode()}{self.digest.hex()}"]
         if self.name is not None:
             words.append(f"name={self.name}")
@@ -108,48 +112,44 @@ class Key:
 
     @property
     def fingerprint(self) -> str:
-        """What logs say in place of the key: the first 12 hex digits of its sha256."""
+        """The first 12 hex digits of the key's SHA-256, which logs show in place of the key."""
         return self.digest.hex()[:12]
 
 
 def digest_of(key: bytes) -> bytes:
-    """What is held of a key. It is as long for every key, so no comparison tells a length."""
+    """Return the SHA-256 of a key. All digests have one length, so comparing them reveals no key's length."""
     return hashlib.sha256(key).digest()
 
 
 def new_key() -> str:
-    """A key of 256 random bits, without characters that a shell or a header would mind."""
+    """Return a new key of 256 random bits, with only characters that are safe in shells and headers."""
     return secrets.token_urlsafe(32)
 
 
-def _digest_said(text: bytes) -> bytes:
-    """The digest that stands in a line, or that of the key that does."""
+def _parse_digest(text: bytes) -> bytes:
+    """Return the digest that a line gives, or the digest of the key that it gives. Raises KeyMalformed."""
     if not text.lower().startswith(_DIGEST_PREFIX):
         return digest_of(text)
-    written = _DIGEST.fullmatch(text)
-    if written is None:
-        raise KeyMalformed("after sha256: there have to be 64 hex digits")
-    digest = bytes.fromhex(written[1].decode())
+    match = _DIGEST.fullmatch(text)
+    if match is None:
+        raise KeyMalformed("sha256: needs 64 hex digits after it")
+    digest = bytes.fromhex(match[1].decode())
     if digest == digest_of(b""):
-        raise KeyMalformed("this is the sha256 of nothing, which anybody could send")
+        raise KeyMalformed("this is the sha256 of an empty key, which anyone could send")
     return digest
-
-
-_RELOAD_SECONDS = 1.0
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """Keys, and what is to be said of the lines that they come from; lines are counted from 1."""
+    """The keys of a file, and the lines to log; line numbers begin at 1."""
 
     keys: tuple[Key, ...]
-    malformed: Mapping[int, str]  # the lines without a key in them, and why
-    with_blanks: tuple[int, ...]  # the lines whose key has blanks in it, maybe since a field is misspelled
+    malformed: Mapping[int, str]  # The lines that aren't used, and why.
+    with_blanks: tuple[int, ...]  # The lines whose key has blanks in it, which may be a misspelled field.
 
     @classmethod
     def parse(cls, text: bytes) -> KeySet:
-        """One key a line, see `Key.parse`; blank lines are dropped, and so is a key that is there again."""
+        """Return the keys in the text of a file, one for each line that isn't blank: see `Key.parse`."""
         keys: dict[bytes, Key] = {}
         malformed: dict[int, str] = {}
         with_blanks = []
@@ -168,34 +168,34 @@ class KeySet:
                 with_blanks.append(number)
         return cls(tuple(keys.values()), malformed, tuple(with_blanks))
 
-    def match(self, offered: bytes) -> Key | None:
-        """The key that was offered, if it is one of these.
+    def match(self, text: bytes) -> Key | None:
+        """Return the key with this text, or None.
 
-        Every key is compared, each in constant time, so the time taken doesn't say which one matched.
+        Every key is compared, each in constant time, so the time taken doesn't reveal which one matched.
         """
-        digest = digest_of(offered)
+        digest = digest_of(text)
         matching = [key for key in self.keys if hmac.compare_digest(key.digest, digest)]
         return matching[0] if matching else None
 
 
 class KeyFile:
-    """The keys of one file, as it is now or as it last could be used."""
+    """The keys of one file, as it is now or as it was when it last had usable keys."""
 
     def __init__(self, path: Path) -> None:
-        """Raises KeysUnreadable and KeyMalformed, which name the file, and the latter the lines."""
+        """Read the file. Raises KeysUnreadable and KeyMalformed, which name the file and its bad lines."""
         self._path = path
         try:
             self._text = path.read_bytes()
         except OSError as error:
             raise KeysUnreadable(f"keys file {path}: {error.strerror}") from error
-        self._readable = True
+        self._is_readable = True
         self.keys = KeySet.parse(self._text)
         if faults := [f"line {line}: {reason}" for line, reason in self.keys.malformed.items()]:
             raise KeyMalformed(f"keys file {path}: {'; '.join(faults)}")
         self._warn_of_blanks(self.keys)
 
     async def run(self) -> NoReturn:
-        """Takes over what the file says, about a second after it changed; runs until it is cancelled."""
+        """Read the file again about a second after each change; run until cancelled."""
         while True:
             await asyncio.sleep(_RELOAD_SECONDS)
             await asyncio.to_thread(self._reload)
@@ -204,16 +204,19 @@ class KeyFile:
         try:
             text = self._path.read_bytes()
         except OSError as error:
-            if self._readable:
+            if self._is_readable:
                 _log.error("keys unreadable, the last ones stay", file=str(self._path), reason=error.strerror)
-            self._readable = False
+            self._is_readable = False
             return
-        if text != self._text or not self._readable:
-            self._text, self._readable = text, True
-            self._take_over(KeySet.parse(text))
+        if text != self._text or not self._is_readable:
+            self._text, self._is_readable = text, True
+            self._replace_keys(KeySet.parse(text))
 
-    def _take_over(self, keys: KeySet) -> None:
-        """What is right counts, and if no line is, what was: a slip must not lock everybody out."""
+    def _replace_keys(self, keys: KeySet) -> None:
+        """Use the keys of all well-formed lines.
+
+        If all lines are malformed, the keys stay as they were, so that a slip doesn't lock everyone out.
+        """
         file = str(self._path)
         for line, reason in keys.malformed.items():
             _log.error("key malformed, its line is skipped", file=file, line=line, reason=reason)
@@ -230,15 +233,15 @@ class KeyFile:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line to a keys file, made with mode 0600 if it is missing. Raises KeysUnreadable."""
+    """Add a line to a keys file; create it with mode 0600 if it is missing. Raises KeysUnreadable."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
             end = file.seek(0, os.SEEK_END)
-            unfinished = False
+            is_unfinished = False
             if end:
                 file.seek(end - 1)
-                unfinished = file.read(1) != b"\n"
-            file.write(b"\n" * unfinished + line.encode() + b"\n")
+                is_unfinished = file.read(1) != b"\n"
+            file.write(b"\n" * is_unfinished + line.encode() + b"\n")
     except OSError as error:
         raise KeysUnreadable(f"keys file {path}: {error.strerror}") from error

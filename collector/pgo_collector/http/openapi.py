@@ -1,7 +1,7 @@
-"""OpenAPI: what the routes say of their parameters and problems, and the schema made of it.
+"""OpenAPI: how routes declare their parameters and problems, and the document made from that.
 
-Parameters are read from the query by `selections` and `parameters`, so that what is wrong with one is told
-as any problem is.
+FastAPI doesn't read the parameters: `selections` and `parameters` do, so that a wrong value is answered with
+problem details as any other error.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ METHODS = ["GET", "HEAD"]
 SELECTION = ("service", "type", "labels", "from", "to", "last")
 BASE = ("base_service", "base_labels", "base_from", "base_to", "base_last")
 
-# What a route adds to its entry that needs no key.
-OPEN: dict[str, Any] = {"security": []}
+# The `openapi_extra` of a route that needs no key.
+NO_KEY_NEEDED: dict[str, Any] = {"security": []}
 
 _DESCRIPTION = (
     "A collector of pprof profiles. Send a submit key or a merge key as `Authorization:"
@@ -35,7 +35,7 @@ _DESCRIPTION = (
 
 
 class ProblemDetails(BaseModel):
-    """A problem, as RFC 9457 has it."""
+    """Problem details, as RFC 9457 defines them."""
 
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=[HTTPStatus.NOT_FOUND.phrase])
@@ -44,7 +44,7 @@ class ProblemDetails(BaseModel):
 
 
 def parameters(*names: str, body: str | None = None) -> dict[str, Any]:
-    """What a route adds to its entry: parameters of the query, and a body of that media type."""
+    """Return the `openapi_extra` of a route: its query parameters, and its body if it takes a media type."""
     listed = [
         {"name": name, "in": "query", "required": False, "schema": schema, "description": meaning}
         for name, (schema, meaning) in ((name, PARAMETERS[name]) for name in names)
@@ -59,7 +59,7 @@ def parameters(*names: str, body: str | None = None) -> dict[str, Any]:
 
 
 def problems(*statuses: int) -> Responses:
-    """The problems that a route may answer with."""
+    """Return the entries of the problems that a route may answer with."""
     reference = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
     return {
         status: {
@@ -71,25 +71,26 @@ def problems(*statuses: int) -> Responses:
 
 
 def download(description: str, *media_types: str) -> Responses:
-    """The answer of a route that gives a file, in one of these media types."""
+    """Return the entry of a 200 answer with a file, in one of these media types."""
     schema = {"type": "string", "format": "binary"}
     content = {media_type: {"schema": schema} for media_type in dict.fromkeys(media_types)}
     return {200: {"description": description, "content": content}}
 
 
 def success(status: HTTPStatus, description: str) -> Responses:
-    """An answer besides the one that the route is declared with."""
+    """Return the entry of an answer besides the one that the route is declared with."""
     return {status.value: {"description": description}}
 
 
 def schema_of(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document. Takes a while; HEAD isn't in it, since it goes wherever GET does."""
+    """Return the OpenAPI document; this takes a while. HEAD isn't listed: every GET route takes it."""
     schema = get_openapi(
         title="pgo-collector", version=version("pgo-collector"), description=_DESCRIPTION, routes=app.routes
     )
     schemas = schema["components"]["schemas"]
     schemas[ProblemDetails.__name__] = ProblemDetails.model_json_schema()
-    for unused in ("HTTPValidationError", "ValidationError"):  # the framework's, which we never answer with
+    # FastAPI's own errors, which no route answers with.
+    for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     schema["security"] = [{"key": []}]
@@ -104,7 +105,7 @@ _PLAIN = str.maketrans({"/": "_", "{": None, "}": None, ".": "_"})
 
 
 def _operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, method and entry of each operation but HEAD, which goes."""
+    """Yield the path, method and entry of each operation; remove the entries of HEAD."""
     for path, methods in schema["paths"].items():
         methods.pop("head", None)
         for method, operation in methods.items():

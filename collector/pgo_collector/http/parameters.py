@@ -1,4 +1,4 @@
-"""Parameters of a query: what there are, and how those besides the selection are read."""
+"""Query parameters: the table of all of them, and how to read those outside the selection."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pprof_merge import FORMATS, GROUPINGS, WEIGHTS
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
-from pgo_collector.http.selections import first
+from pgo_collector.http.selections import first_value
 from pgo_collector.model.profile_types import CPU, TYPES
 
 _TEXT = {"type": "string"}
-# It may be there several times, and all of its values count.
+# A parameter that may be given several times; all values count.
 _TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
 _LONGEST_CURSOR = 400
+_LONGEST_UNKNOWN = 50
 
 
 def _choice(*words: str) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def _number(default: int, most: int) -> dict[str, Any]:
     return {"type": "integer", "minimum": 1, "maximum": most, "default": default}
 
 
-# Of every parameter its schema, and what it means.
+# Each parameter's JSON schema, and its description.
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
         "service": (_TEXT, (
@@ -66,70 +67,75 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
 
 
 def whole_number(request: Request, parameter: str) -> int:
-    """A number within its bounds. Raises ParameterInvalid."""
+    """Return the value of a parameter that is a number, or its default. Raises ParameterInvalid."""
     schema, _ = PARAMETERS[parameter]
-    text = first(request, parameter)
+    text = first_value(request, parameter)
     if not text:
         return int(schema["default"])
     most = schema["maximum"]
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-        raise ParameterInvalid(f"{parameter}={text[:50]}: a whole number from 1 to {most:,}")
+        raise ParameterInvalid(f"{parameter}={text[:50]}: give a whole number from 1 to {most:,}")
     return int(text)
 
 
 def one_of(request: Request, parameter: str) -> str:
-    """One of the words that there are, the first if none is given. Raises ParameterInvalid."""
+    """Return the value of a parameter that is one word of several, or its default.
+
+    Raises ParameterInvalid.
+    """
     schema, _ = PARAMETERS[parameter]
-    text = first(request, parameter) or str(schema["default"])
+    text = first_value(request, parameter) or str(schema["default"])
     if text not in schema["enum"]:
-        raise ParameterInvalid(
-            f"{parameter}={text[:50]}: there is none; there are {', '.join(schema['enum'])}"
-        )
+        raise ParameterInvalid(f"unknown {parameter} {text[:50]!r}; give one of {', '.join(schema['enum'])}")
     return text
 
 
-def name_in(request: Request, choices: Iterable[str]) -> tuple[str, str]:
-    """The one of these parameters that is there, and its value. Raises ParameterInvalid."""
+def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str]:
+    """Return the one of these parameters that is given, and its value.
+
+    Raises ParameterInvalid if none or several are given, or if the value is too long.
+    """
     choices = list(choices)
-    given = [(choice, text) for choice in choices if (text := first(request, choice))]
+    given = [(choice, text) for choice in choices if (text := first_value(request, choice))]
     if len(given) != 1:
-        raise ParameterInvalid(f"give one of {', '.join(choices)}")
+        raise ParameterInvalid(f"give exactly one of {', '.join(choices)}")
     if len(given[0][1]) > _LONGEST_NAME:
-        raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} letters")
+        raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} characters")
     return given[0]
 
 
-def cursor_of(*parts: int | str) -> str:
-    """The text by which a client asks for the next page."""
-    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+def encode_cursor(*position: int | str) -> str:
+    """Return the cursor of the page after this position, as text for clients."""
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
 
 
-def parts_of_cursor(request: Request, *kinds: type) -> list[Any] | None:
-    """The parts, of these kinds, of the cursor; None if there is none. Raises ParameterInvalid."""
-    text = first(request, "cursor")
+def decode_cursor(request: Request, *types: type) -> list[Any] | None:
+    """Return the position in the request's cursor, as values of these types, or None if there is no cursor.
+
+    Raises ParameterInvalid.
+    """
+    text = first_value(request, "cursor")
     if not text:
         return None
     try:
-        parts = json.loads(base64.urlsafe_b64decode(text[:_LONGEST_CURSOR] + "=" * (-len(text) % 4)))
+        position = json.loads(base64.urlsafe_b64decode(text[:_LONGEST_CURSOR] + "=" * (-len(text) % 4)))
     except ValueError:
-        parts = None
-    if not isinstance(parts, list) or [type(part) for part in parts] != [*kinds] or not _fit(parts):
-        raise ParameterInvalid("cursor: give the one that the page before came with, as it is")
-    return parts
+        position = None
+    if not isinstance(position, list) or [*map(type, position)] != [*types] or not all(map(_fits, position)):
+        raise ParameterInvalid("cursor: give the value of `next` on the previous page, unchanged")
+    return position
 
 
-def _fit(parts: list[Any]) -> bool:
-    """Whether the catalog's columns hold such numbers and texts."""
-    return all(part.isascii() if isinstance(part, str) else -(1 << 63) <= part < 1 << 63 for part in parts)
-
-
-_LONGEST_UNKNOWN = 50
+def _fits(value: int | str) -> bool:
+    """Return whether a column of the catalog can hold this value."""
+    return value.isascii() if isinstance(value, str) else -(1 << 63) <= value < 1 << 63
 
 
 async def check_parameters(request: Request) -> None:
-    """A dependency. Raises ParameterUnknown, and ParameterInvalid where only the first value would count.
+    """Refuse unknown parameters, and repeated ones that take a single value. A dependency.
 
-    What is ignored is often a selection that is misspelled, and without it everything is selected.
+    An unknown parameter is often a misspelled `labels` or `from`: if it were ignored, the request would
+    select everything. Raises ParameterUnknown and ParameterInvalid.
     """
     extra = request.scope["route"].openapi_extra
     schemas = {parameter["name"]: parameter["schema"] for parameter in extra.get("parameters", ())}
@@ -137,13 +143,13 @@ async def check_parameters(request: Request) -> None:
         if name not in schemas:
             raise ParameterUnknown(_unknown(name[:_LONGEST_UNKNOWN], [*schemas]))
         if times > 1 and schemas[name]["type"] != "array":
-            raise ParameterInvalid(f"{name}: give it once, and not {times:,} times")
+            raise ParameterInvalid(f"{name}: give it once, not {times:,} times")
 
 
-def _unknown(name: str, declared: list[str]) -> str:
-    near = get_close_matches(name.lower(), declared, n=1)
-    if near:
-        hint = f"maybe {near[0]} is meant"
+def _unknown(name: str, known: list[str]) -> str:
+    close = get_close_matches(name.lower(), known, n=1)
+    if close:
+        hint = f"did you mean {close[0]!r}?"
     else:
-        hint = f"there are {', '.join(declared)}" if declared else "there are none"
-    return f"{name!r} is no parameter of this route; {hint}"
+        hint = f"this route takes {', '.join(known)}" if known else "this route takes none"
+    return f"unknown parameter {name!r}; {hint}"

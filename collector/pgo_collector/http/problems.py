@@ -1,5 +1,5 @@
-"""Errors as RFC 9457 problem details, or as profefe's clients know them, whoever raised them: the last step
-of a request that failed.
+"""Problems: every error becomes problem details (RFC 9457), or below /api/0 the error that profefe's clients
+expect. This is the last step of a request that failed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
 from pgo_collector.store.store import catalog_fails
 
-# nginx's code for a client that went away; nobody receives it, the log line shows it.
+# nginx's code for a client that has gone. No client receives it; it is for the access log.
 CLIENT_CLOSED_REQUEST = 499
 _LONGEST_DETAIL = 500
-# The limits on a profile that are settings.
+# The settings that set limits on a profile.
 _SETTINGS = {
     "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
     "inflated_bytes": "PGOF_MAX_INFLATED_BYTES",
@@ -34,7 +34,7 @@ _SETTINGS = {
 
 
 class Problem(JSONResponse):
-    """One problem; `about:blank` says that the status is all there is to its type."""
+    """An answer with problem details. The type `about:blank` says that the status is the type."""
 
     media_type = "application/problem+json"
 
@@ -43,8 +43,8 @@ class Problem(JSONResponse):
         super().__init__(content, status.value, headers)
 
 
-def install(app: FastAPI) -> None:
-    """Every error that leaves a route of `app` becomes a Problem, or below /api/0 an ErrorEnvelope."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every error that leaves a route of `app` with a Problem, or below /api/0 an ErrorEnvelope."""
     for kind in (Refusal, SQLAlchemyError, ProfileError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _answer)
 
@@ -57,23 +57,23 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def error_answer(request: Request, error: Exception) -> Response:
-    """Return what a client is told of an error, in the form that clients of its path know."""
-    status, detail, headers = explained(request, error)
+    """Return the answer to an error, in the form that clients of the path expect."""
+    status, detail, headers = describe_error(request, error)
     if is_profefe(request.url.path):
         return ErrorEnvelope(error, status, detail, headers)
     return Problem(status, detail, headers)
 
 
-def explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
-    """What is said of an error: its status, a text that isn't long, and headers."""
-    status, detail, headers = _explained(request, _refusal_of(error))
+def describe_error(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
+    """Return the status of the answer to an error, a text of at most 501 characters, and headers."""
+    status, detail, headers = _describe(request, _refusal_of(error))
     if len(detail) > _LONGEST_DETAIL:
         detail = detail[:_LONGEST_DETAIL] + "…"
     return status, detail, headers
 
 
 def _refusal_of(error: Exception) -> Exception:
-    """Return the refusal that tells a client of an error of a library; any other error as it is."""
+    """Return the refusal that stands for an error of a library, or any other error as it is."""
     match error:
         case SQLAlchemyError():
             return catalog_fails(error)
@@ -82,13 +82,13 @@ def _refusal_of(error: Exception) -> Exception:
     return error
 
 
-def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
+def _describe(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:
     match error:
         case Refusal():
             return error.status, str(error), error.headers
         case LimitExceeded():
             setting = _SETTINGS.get(error.limit, "")
-            detail = f"too large a profile: {error}" + (f" ({setting})" if setting else "")
+            detail = f"the profile is too large: {error}" + (f" ({setting})" if setting else "")
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, None
         case ProfileError():
             return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
@@ -96,12 +96,12 @@ def _explained(request: Request, error: Exception) -> tuple[HTTPStatus, str, Map
             status = HTTPStatus(error.status_code)
             headers = _allowed(request) if status == HTTPStatus.METHOD_NOT_ALLOWED else None
             return status, f"{status.phrase}: {request.method} {request.url.path}", headers
-    # The log has the traceback; the client learns nothing of our insides.
-    return HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; the server's log has more", None
+    # The log has the traceback; the client isn't told about the server's internals.
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error; see the server's log", None
 
 
 def _allowed(request: Request) -> Mapping[str, str]:
-    """Allow, with the methods of all routes of the path; the router's own names those of the first."""
+    """Return the header Allow for all routes of the path; the router names only the first route's methods."""
     methods = {
         method
         for route in iter_route_contexts(request.app.routes)

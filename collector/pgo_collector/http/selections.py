@@ -1,4 +1,4 @@
-"""The parameters of a query that say which profiles are meant: service, type, labels and time."""
+"""Selections: the query parameters that select profiles, by service, type, labels and time."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, un
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 _MOST_MATCHERS = 32
-# What of a second's fraction `datetime` has no room for.
+# The digits of a second's fraction that `datetime` drops.
 _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _BASE = "base_"
 _MICROSECONDS = 10**6
-# What Starlette makes of bytes that aren't UTF-8: different labels would become the same.
+# Starlette decodes bytes that aren't UTF-8 to this, so different labels would become the same.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
-def first(request: Request, parameter: str) -> str | None:
-    """The first value of a parameter of the query."""
+def first_value(request: Request, parameter: str) -> str | None:
+    """Return the first value of a query parameter, None if it isn't given."""
     return next(iter(request.query_params.getlist(parameter)), None)
 
 
 def service_of(request: Request) -> str:
-    """The service that a request is about, as `auth` found. Raises ParameterInvalid."""
+    """Return the service that a request is about, which `auth` has found. Raises ParameterInvalid."""
     return _service(context_of(request).service)
 
 
 def fleet_service_of(request: Request) -> str:
-    """As `service_of`, where EVERY_SERVICE is one too. Raises ParameterInvalid."""
+    """Return the service that a request is about, or EVERY_SERVICE. Raises ParameterInvalid."""
     is_every = context_of(request).service == EVERY_SERVICE
     return EVERY_SERVICE if is_every else service_of(request)
 
 
 def type_of(request: Request) -> str:
-    """The type that a request is about, CPU if it names none. Raises ParameterInvalid."""
-    type_ = first(request, "type") or CPU
+    """Return the type that a request is about, CPU if it names none. Raises ParameterInvalid."""
+    type_ = first_value(request, "type") or CPU
     if type_ not in TYPES:
-        raise ParameterInvalid(f"type={type_[:50]}: there is none; there are {', '.join(TYPES)}")
+        raise ParameterInvalid(f"unknown type {type_[:50]!r}; give one of {', '.join(TYPES)}")
     return type_
 
 
 def series_of(request: Request) -> Series:
-    """The series that a profile is sent to: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
+    """Return the series of a submit: `service`, `type`, `labels=k=v,…`. Raises ParameterInvalid."""
     return Series(service_of(request), type_of(request), parse_labels(",".join(labels_in(request))))
 
 
 def labels_in(request: Request, prefix: str = "") -> list[str]:
-    """The values of the parameter `labels`. Raises ParameterInvalid."""
+    """Return the values of the parameter `labels`. Raises ParameterInvalid."""
     texts = request.query_params.getlist(f"{prefix}labels")
     if any(_REPLACED in text for text in texts):
         raise ParameterInvalid(f"{prefix}labels: not UTF-8")
@@ -65,7 +65,7 @@ def labels_in(request: Request, prefix: str = "") -> list[str]:
 
 
 def selection_of(request: Request) -> Selection:
-    """What a request asks for: `service`, `type`, `labels`, and `from`, `to` or `last`.
+    """Return the selection of a request: `service`, `type`, `labels`, and `from`, `to` or `last`.
 
     Raises ParameterInvalid.
     """
@@ -73,20 +73,21 @@ def selection_of(request: Request) -> Selection:
 
 
 def fleet_selection_of(request: Request) -> Selection:
-    """As `selection_of`, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
+    """Return the selection of a request, of one service or of EVERY_SERVICE. Raises ParameterInvalid."""
     return _selection(request, fleet_service_of(request))
 
 
 def base_of(request: Request, selection: Selection) -> Selection:
-    """What a selection is to be compared with: `base_service`, `base_labels`, and `base_from`, `base_to` or
-    `base_last`, where what isn't given is as in the selection.
+    """Return the base that a selection is compared with: `base_service`, `base_labels`, and `base_from`,
+    `base_to` or `base_last`.
 
-    Raises ParameterInvalid, also where nothing is given.
+    Parameters that aren't given are those of the selection. Raises ParameterInvalid, also if the base is the
+    selection itself.
     """
     given = {name for name in request.query_params if name.startswith(_BASE)}
     base = selection
     if f"{_BASE}service" in given:
-        base = replace(base, service=_service(first(request, f"{_BASE}service") or ""))
+        base = replace(base, service=_service(first_value(request, f"{_BASE}service") or ""))
     if f"{_BASE}labels" in given:
         base = replace(base, matchers=_matchers(request, _BASE))
     if given & {f"{_BASE}{name}" for name in ("from", "to", "last")}:
@@ -94,22 +95,23 @@ def base_of(request: Request, selection: Selection) -> Selection:
         base = replace(base, begin=begin, end=end)
     if base == selection:
         raise ParameterInvalid(
-            "the base is the selection itself; give base_service, base_labels, base_from, base_to, base_last"
+            "the base is the selection itself; give base_service, base_labels, base_from, base_to"
+            " or base_last"
         )
     return base
 
 
 def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None]:
-    """The time from which on, and the one before which, in ns since 1970; None for no bound.
+    """Return the begin and the end (not included) of a selection, in ns since 1970; None for no bound.
 
     Raises ParameterInvalid.
     """
-    begin, end, last = (first(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
+    begin, end, last = (first_value(request, f"{prefix}{parameter}") for parameter in ("from", "to", "last"))
     end_nanos = parse_time(end, f"{prefix}to") if end else None
     if not last:
         return (parse_time(begin, f"{prefix}from") if begin else None), end_nanos
     if begin:
-        raise ParameterInvalid(f"{prefix}last: give it, or {prefix}from, and not both")
+        raise ParameterInvalid(f"give {prefix}last or {prefix}from, not both")
     try:
         nanos = parse_half_life(last)
     except WeightingInvalid as error:
@@ -118,9 +120,9 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
 
 
 def parse_time(text: str, parameter: str) -> int:
-    """A time in ns since 1970: a date, or RFC 3339; without its zone in UTC. Raises ParameterInvalid.
+    """Return a time in ns since 1970, from a date or an RFC 3339 time; without a zone it is in UTC.
 
-    What is finer than a nanosecond is left out.
+    Digits below a nanosecond are dropped. Raises ParameterInvalid.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -133,7 +135,7 @@ def parse_time(text: str, parameter: str) -> int:
     if finer := _NANOS.search(text):
         nanos += int(finer[0].ljust(3, "0"))
     if not -(1 << 63) <= nanos < 1 << 63:
-        raise ParameterInvalid(f"{parameter}={text[:50]}: profiles have times from 1678 to 2261")
+        raise ParameterInvalid(f"{parameter}={text[:50]}: give a time from 1678 to 2261")
     return nanos
 
 
@@ -145,7 +147,7 @@ def _selection(request: Request, service: str) -> Selection:
 def _service(service: str) -> str:
     if not _SERVICE.fullmatch(service):
         raise ParameterInvalid(
-            f"service={service[:50]}: a name has letters, digits, '.', '_' and '-', 200 of them at most"
+            f"service={service[:50]}: a name has up to 200 letters, digits, '.', '_' and '-'"
         )
     return service
 
@@ -153,14 +155,14 @@ def _service(service: str) -> str:
 def _matchers(request: Request, prefix: str = "") -> tuple[Matcher, ...]:
     texts = [text for listed in labels_in(request, prefix) for text in listed.split(",") if text]
     if len(texts) > _MOST_MATCHERS:
-        raise ParameterInvalid(f"{prefix}labels: there are more than {_MOST_MATCHERS}")
+        raise ParameterInvalid(f"{prefix}labels: give no more than {_MOST_MATCHERS}")
     return tuple(map(_matcher, texts))
 
 
 def _matcher(text: str) -> Matcher:
-    """`key=value`, `key!=value`, and either with several values, `a|b`; parts are percent-encoded."""
+    """Parse percent-encoded `key=value` or `key!=value`, or either with several values, `a|b`."""
     match = _MATCHER.fullmatch(text)
     if match is None:
-        raise ParameterInvalid(f"labels: {text[:50]!r} isn't key=value, key!=value or key=one|another")
+        raise ParameterInvalid(f"labels: {text[:50]!r}: write key=value, key!=value or key=one|another")
     values = frozenset(map(unquote_part, match["values"].split("|")))
     return Matcher(unquote_part(match["key"]), values, match["operator"] == "!=")

@@ -1,6 +1,6 @@
-"""Merges: one profile made of a selection, kept while nothing changes, and combined on request.
+"""Merges: one profile made from a selection, kept on disk until the selection changes, combined on request.
 
-`merges.Merges` is the door. `inputs` chooses the blobs, `making` has a worker merge them, `combining` puts a
-merge in the place of its inputs, `rules_folder` reads which functions to drop, and `warming` has workers read
-what is stored before anyone asks.
+Start with `merges.Merges`. `inputs` describes the blobs of a merge to the engine, `making` has a worker merge
+them, `combining` replaces blobs by their merge, `rules_folder` reads the rules that say which functions to
+drop, and `warming` has the workers read stored profiles after a start.
 """

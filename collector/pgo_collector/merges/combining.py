@@ -1,4 +1,4 @@
-"""Combining: blobs are replaced by their merge, which counts all that they counted."""
+"""Combine blobs: replace them by their merge, which then counts every profile that they counted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _log = structlog.get_logger()
 
 
 async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collection[str] = ()) -> None:
-    """Puts the merge of some live blobs in their place, as far as they can be read.
+    """Replace live blobs by their merge; blobs that can't be read stay as they are.
 
-    They are of one series, or become so with what a roll-up leaves of them: see `Series.rolled_up`. To be
-    called with the lock of the service and type. What was replaced is retired, and still to be deleted.
-    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
+    The blobs must be of one series, or of series that a roll-up makes one: see `Series.rolled_up`. Call this
+    with the lock of the service and type. The replaced blobs don't count any more, but their files stay until
+    `collect_garbage`. Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
@@ -40,31 +40,29 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
             left_out = {left.blob for left in merged.left_out}
             taken = [blob for blob in blobs if str(blob.name) not in left_out]
             if len(taken) > 1 and merged.facts is not None:
-                every = [blob.name.series.rolled_up(kept_labels) for blob in taken]
-                series = reduce(Series.merged_with, every)
+                rolled_up = [blob.name.series.rolled_up(kept_labels) for blob in taken]
+                series = reduce(Series.merged_with, rolled_up)
                 await store.write(_replace, store, series, taken, merged.facts, part)
 
 
 def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, part: Path) -> None:
-    """Puts the merge in the place of the blobs that are in it, unless its name is taken meanwhile.
+    """Replace the blobs in `taken` by their merge, in the file `part`, unless its name was taken meanwhile.
 
-    If this fails in the middle, what it wrote stays: it isn't known to the catalog, or the catalog
-    goes by it alone, and the next start sees which and finishes or removes it.
+    If this fails in the middle, its files stay. The next start finds out whether the catalog counts the
+    merge, and finishes the replacement or removes the files.
     """
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
     counted = store.catalog.profiles_counted_by(ids)
     inputs = {name, *chain.from_iterable(counted.values())}
-    if any(blob.name == name for blob in taken):  # the others added nothing to it
+    if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
         inputs_size = store.blobs.write_inputs(name, inputs)
-    elif (
-        store.catalog.counting_blob(name) is not None
-    ):  # someone submitted this very merge: the next combine takes it in
-        return
+    elif store.catalog.counting_blob(name) is not None:
+        return  # this very merge was submitted as a profile; the next combine includes it
     else:
-        store.blobs.discard(name)  # what may be there of a combine that failed
+        store.blobs.discard(name)  # the file of a combine that failed may be there
         inputs_size = store.blobs.keep(part, name, inputs)
-    size = store.blobs.size(name)  # with the seal
+    size = store.blobs.size(name)  # of the file with its seal
     store.catalog.replace(name, dataclasses.replace(facts, size=size), inputs_size, inputs, ids)
     _log.info("combined", blob=str(name), blobs=len(taken))

@@ -1,4 +1,4 @@
-"""The making of a merge: the call of the engine, and what is said of it."""
+"""Make merges: the task for a worker, the open file of a merge, and the locks that keep merges apart."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ _log = structlog.get_logger()
 
 
 async def make_merge(
-    store: Store, chosen: ChosenBlobs, form: Rendition, part: Path, budget: Budget = UNBOUNDED
+    store: Store, chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: Budget = UNBOUNDED
 ) -> MergeResult:
-    """Writes the merge of some blobs to the file `part`.
+    """Write the merge of blobs to the file `part`, and return what the worker says about it.
 
-    Raises NothingToMerge where none can be taken, NotOfThisProfile, AnswerTooLarge, WorkerUnavailable or
-    OSError.
+    Raises NothingToMerge if none of the blobs can be merged, NotOfThisProfile, AnswerTooLarge,
+    WorkerUnavailable or OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
-    merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, form, part, budget)
+    merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, rendition, part, budget)
     ms = round((time.perf_counter() - start) * 1000, 1)
-    _log.info("merged", service=chosen.service, type=chosen.type, blobs=count, format=form.format.name, ms=ms)
+    format_ = rendition.format.name
+    _log.info("merged", service=chosen.service, type=chosen.type, blobs=count, format=format_, ms=ms)
     for left in merged.left_out:
         _log.warning("left out of the merge", blob=left.blob, reason=left.reason)
     if merged.facts is None:
-        raise NothingToMerge(f"none of the {count} stored profiles can be taken: {merged.left_out[0].reason}")
+        raise NothingToMerge(
+            f"none of the {count} stored profiles can be merged: {merged.left_out[0].reason}"
+        )
     return merged
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMerge:
-    """A merge with its open file, and what its answer's headers say; all of it is of one moment.
+    """A merge with its open file, and what its answer's headers say, all of one moment.
 
     `etag` is the SHA-256 of the bare protobuf, in hex, for the merge itself; for another rendition it is the
     SHA-256 of the file, and the format's name. `size` is that of the file, in bytes. `coarse` says where the
@@ -66,11 +69,11 @@ class OpenMerge:
 
 
 class Locks:
-    """A lock for each service and type, as long as anybody has it."""
+    """A lock for each service and type, which exists while anyone uses it."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def of(self, service: str, type_: str) -> asyncio.Lock:
-        """The lock of a service and type."""
+        """Return the lock of a service and type."""
         return self._locks.setdefault((service, type_), asyncio.Lock())

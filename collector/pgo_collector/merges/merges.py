@@ -1,4 +1,4 @@
-"""Merges of selections: made when what they merge has changed, kept in merged/, and combined on request."""
+"""Merges of selections: made when the selected blobs have changed, kept in merged/, combined on request."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import chosen_of, fingerprint_of, live_blobs
+from pgo_collector.merges.inputs import chosen_of, fingerprint_of
 from pgo_collector.merges.making import Locks, OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store, not_stored
 
-# For so long a file that was found to be whole is taken to be so, as long as it is the same.
+# How long a file counts as whole after a check, as long as it is the same file.
 _TRUSTED_SECONDS = 600.0
 _CHUNK_BYTES = 1 << 20
 _log = structlog.get_logger()
 
-# Inode, size in bytes, and times of its last changes in ns.
+# Inode, size in bytes, and the times of its last modification and change, in ns.
 _FileIdentity = tuple[int, int, int, int]
 
 
 class _Resolved(NamedTuple):
-    """What a selection was at one moment: what its merge is kept as, and the blobs that are to be merged."""
+    """A selection at one moment: the fingerprint of its merge, and the blobs to merge."""
 
     fingerprint: str
     coarse: Coarse
@@ -47,12 +47,12 @@ class _Resolved(NamedTuple):
 
 
 class Merges:
-    """The merges of all that is stored.
+    """Makes the merges of a store, keeps the newest `kept` of them, and combines.
 
-    An answer is within a `budget`; what a combine stores is no larger than what it was made from, and isn't
-    bounded by it. Of a service and type, one is made at a time. A request that has to wait looks again when
-    it has its turn: most often the merge that it wants is there by then, and if profiles came in meanwhile, a
-    single merge serves all that waited.
+    `budget` bounds answers; the merge that a combine stores isn't bounded, since it is no larger than its
+    inputs. One merge at a time is made for a service and type. A request that had to wait looks again when
+    its turn comes: usually the merge is there by then, and if profiles came in meanwhile, one merge serves
+    all requests that waited.
     """
 
     def __init__(self, store: Store, locks: Locks, kept: int, budget: Budget = UNBOUNDED) -> None:
@@ -63,7 +63,7 @@ class Merges:
         self._checked = _Checked(kept)
 
     async def current(self, selection: Selection, rendition: Rendition) -> OpenMerge:
-        """Return the merge as of now, which holds every profile that was answered for before the call.
+        """Return the current merge, which has every profile that was stored before the call.
 
         Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
@@ -74,12 +74,12 @@ class Merges:
             lock = self._locks.of(selection.service, selection.type)
             has_to_wait = lock.locked()
             async with lock:
-                if has_to_wait:  # by now there may be a merge, or more to merge
+                if has_to_wait:  # the merge may be there by now, or there may be more to merge
                     return await self._find_or_make(selection, rendition)
                 return await self._make(found, rendition)
 
     async def of(self, blobs: Sequence[Blob], rendition: Rendition, coarse: Coarse = EXACT) -> OpenMerge:
-        """Return the merge of just these blobs, which are of one service and type. It isn't kept.
+        """Return the merge of exactly these blobs, which must be of one service and type. It isn't kept.
 
         Raises as `current` does.
         """
@@ -103,14 +103,16 @@ class Merges:
         return await self.of(blobs, rendition, coarse)
 
     async def combine(self, selection: Selection, rendition: Rendition) -> OpenMerge:
-        """Combine each series of a selection into one stored profile, and return the merge as of then.
+        """Combine each series of a selection into one stored profile, and return the merge afterwards.
 
-        Blobs that couldn't be read stay as they are, and so does what came in meanwhile. What is stored are
-        the merges themselves, whatever the rendition that is returned. Raises as `current` does.
+        Blobs that can't be read stay as they are, and so do profiles that come in meanwhile. The combined
+        profiles are plain merges; only the answer is in the rendition. Raises as `current` does.
         """
         with _storage_errors():
             async with self._locks.of(selection.service, selection.type):
-                blobs = await asyncio.to_thread(live_blobs, self.store, selection)
+                blobs = await asyncio.to_thread(self.store.catalog.live, selection)
+                if not blobs:
+                    raise NothingSelected
                 ordered = sorted(blobs, key=lambda blob: blob.name.series)
                 for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
@@ -124,10 +126,10 @@ class Merges:
         return found if isinstance(found, OpenMerge) else await self._make(found, rendition)
 
     def _find(self, selection: Selection, rendition: Rendition) -> OpenMerge | _Resolved:
-        """Return the merge that is kept of a selection, or what there is to merge; reads the catalog once.
+        """Return the kept merge of a selection, or what there is to merge, from one read of the catalog.
 
-        A kept merge that lacks what was damaged is made again, since that may be mended; so is one that is
-        damaged itself. Raises NothingSelected.
+        A kept merge that left out damaged blobs is made again, since they may be repaired by now; so is one
+        whose own file is damaged. Raises NothingSelected.
         """
         catalog = self.store.catalog
 
@@ -154,7 +156,7 @@ class Merges:
         return _Resolved(kept_as(state.fingerprint), state.coarse, chosen)
 
     def _opened(self, merge: Merge, coarse: Coarse) -> OpenMerge | None:
-        """Return a kept merge, None where it has to be made again."""
+        """Return the open file of a kept merge, or None if it has to be made again."""
         if any(left.is_damaged for left in merge.left_out):
             return None
         with suppress(FileNotFoundError):
@@ -172,7 +174,7 @@ class Merges:
             return await self.store.write(self._keep, merge, resolved.coarse, part)
 
     def _keep(self, merge: Merge, coarse: Coarse, part: Path) -> OpenMerge:
-        """Put the file `part` into merged/, in the place of the oldest there."""
+        """Move the file `part` to merged/, and delete the oldest merges beyond the bound."""
         folder = self.store.folder
         part.replace(folder.merged_file(merge.fingerprint))
         for fingerprint in self.store.catalog.keep_merge(merge, self._kept):
@@ -186,7 +188,7 @@ class Merges:
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Tell a client of a failure of disk or catalog."""
+    """Turn failures of the disk or the catalog into refusals."""
     try:
         yield
     except (OSError, SQLAlchemyError) as error:
@@ -194,11 +196,11 @@ def _storage_errors() -> Iterator[None]:
 
 
 class _Checked:
-    """Which files of merged/ were found to be whole, and when.
+    """The files of merged/ that were found to be whole, and when.
 
-    The SHA-256 takes CPU that grows with the size of a merge. So it is looked at when
-    the file is first served by this process, when it isn't the same file any more, and again after a while:
-    what the kernel still has in memory doesn't change on its own.
+    Checking the SHA-256 costs CPU time in proportion to the size. So a file is checked when this process
+    first serves it, when it isn't the same file any more, and again after a while: its pages in the kernel's
+    memory don't change on their own.
     """
 
     def __init__(self, most: int) -> None:
@@ -206,7 +208,7 @@ class _Checked:
         self._known: dict[str, tuple[_FileIdentity, float]] = {}
 
     def is_whole(self, merge: Merge, file: BinaryIO) -> bool:
-        """Whether the file, which is at its begin, is as it was written. Raises OSError."""
+        """Return whether a file, opened at its beginning, is as it was written. Raises OSError."""
         found = os.fstat(file.fileno())
         identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known, at = self._known.get(merge.fingerprint, (None, 0.0))

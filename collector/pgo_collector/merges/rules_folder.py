@@ -1,4 +1,4 @@
-"""The folder of rules: a file for each service that has any, read for every merge that is served."""
+"""The folder of rules files: one for each service that has rules, read for every merge."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ _log = structlog.get_logger()
 
 
 class RulesFolder:
-    """Rules by service. Profiles are stored as they come: rules change what is served, and can be undone.
+    """The rules of each service. Rules change merges, not stored profiles, so they can be undone.
 
-    So a file that is broken costs no profile. Merges are refused until it is mended, rather than served
-    without the rules: nobody would notice.
+    A malformed file costs no profile. Merges are refused until it is corrected: if they were served without
+    the rules, nobody would notice.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def of(self, service: str) -> Rules:
-        """The rules of a service, none if it has no file. Raises RulesUnreadable: which file, which line."""
+        """Return the rules of a service, empty if it has no file.
+
+        Raises RulesUnreadable, which names the file and the line.
+        """
         path = self._path / f"{service}{_SUFFIX}"
         try:
             return self.read(path)
@@ -35,11 +38,14 @@ class RulesFolder:
             raise
 
     def files(self) -> list[Path]:
-        """The files that there are."""
+        """Return the rules files, sorted by name."""
         return sorted(self._path.glob(f"*{_SUFFIX}"))
 
     def read(self, path: Path) -> Rules:
-        """The rules of a file, none if it isn't there. Raises RulesUnreadable: which file, which line."""
+        """Return the rules of a file, empty if it is missing.
+
+        Raises RulesUnreadable, which names the file and the line.
+        """
         try:
             return parse_rules(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -50,7 +56,7 @@ class RulesFolder:
             raise RulesUnreadable(f"rules file {path.name}: {error}") from error
 
     def check(self) -> None:
-        """Logs of each file that it is taken, or that it is broken: at a start, before anyone needs it."""
+        """Log for each file whether it can be read. Called at a start, before a merge needs the rules."""
         for path in self.files():
             with suppress(RulesUnreadable):
                 rules = self.of(path.name.removesuffix(_SUFFIX))

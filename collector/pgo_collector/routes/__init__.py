@@ -1,1 +1,6 @@
-"""Routes: the URLs of the API, a file for each group. `profefe/` has those below `/api/0`."""
+"""Routes: the URLs of the API, a file for each group of them.
+
+`submit`, `merge`, `report`, `release` and `releases`, `queries` and `inventory` have the routes below `/v1`,
+`openapi` describes them, and `monitoring` has `/healthz`, `/readyz` and `/metrics`. `profefe/` has profefe's
+API below `/api/0`. Each function returns a router that `serve.app` adds to the application.
+"""

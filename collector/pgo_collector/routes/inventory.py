@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/services and /v1/profiles: what is stored."""
+"""GET and HEAD /v1/services and /v1/profiles: lists of what is stored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from pgo_collector.catalog.inventory import Inventory, Position
 from pgo_collector.http.answers import json_answer
-from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
-from pgo_collector.http.parameters import cursor_of, parts_of_cursor, whole_number
+from pgo_collector.http.parameters import decode_cursor, encode_cursor, whole_number
 from pgo_collector.http.selections import fleet_selection_of, fleet_service_of
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Services, StoredProfiles
@@ -22,14 +22,14 @@ from pgo_collector.store.store import Store
 
 
 def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRouter:
-    """The routes."""
+    """Return the routes."""
     router = APIRouter(tags=["questions"])
     inventory = Inventory(store.catalog)
 
     @router.api_route(
         "/v1/services",
         methods=METHODS,
-        dependencies=[Depends(bearer_of(keys, EVERY_SERVICE))],
+        dependencies=[Depends(require_service_key(keys, EVERY_SERVICE))],
         summary="List the services and what is stored for each",
         response_description="The services",
         response_model=Services,
@@ -38,15 +38,15 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
     )
     async def services(request: Request) -> Response:
         limit = whole_number(request, "limit")
-        (after,) = parts_of_cursor(request, str) or [""]
+        (after,) = decode_cursor(request, str) or [""]
         page = await asyncio.to_thread(inventory.services, fleet_service_of(request), limit + 1, after)
-        following = cursor_of(page[limit - 1].service) if len(page) > limit else None
+        following = encode_cursor(page[limit - 1].service) if len(page) > limit else None
         return await json_answer(services_of(page[:limit], following))
 
     @router.api_route(
         "/v1/profiles",
         methods=METHODS,
-        dependencies=[Depends(bearer_of(keys, default_service))],
+        dependencies=[Depends(require_service_key(keys, default_service))],
         summary="List the stored profiles of a selection, latest first",
         response_description="The stored profiles",
         response_model=StoredProfiles,
@@ -56,10 +56,10 @@ def inventory_routes(store: Store, keys: KeyFile, default_service: str) -> APIRo
     async def profiles(request: Request) -> Response:
         selection = fleet_selection_of(request)
         limit = whole_number(request, "limit")
-        parts = parts_of_cursor(request, int, str, int)
+        parts = decode_cursor(request, int, str, int)
         after = None if parts is None else Position(*parts)
         page = await asyncio.to_thread(inventory.profiles, selection, limit + 1, after)
-        following = cursor_of(*page[limit - 1].position) if len(page) > limit else None
+        following = encode_cursor(*page[limit - 1].position) if len(page) > limit else None
         return await json_answer(profiles_of(page[:limit], following))
 
     return router

@@ -1,4 +1,4 @@
-"""GET, HEAD and POST /v1/merge: one profile made of all that are selected, and the combine of them."""
+"""GET, HEAD and POST /v1/merge: the merge of the selected profiles; POST can also combine them."""
 
 import asyncio
 
@@ -10,16 +10,16 @@ from starlette.responses import Response
 from pgo_collector.engine.renditions import Rendition, format_named, weighting_named
 from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.answers import merge_download
-from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, download, parameters, problems
-from pgo_collector.http.selections import first, selection_of
+from pgo_collector.http.selections import first_value, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 
 
 def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_service: str) -> APIRouter:
-    """The route."""
+    """Return the route."""
     router = APIRouter()
 
     @router.api_route(
@@ -30,27 +30,29 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 503),
         openapi_extra=parameters(*SELECTION, "format", "weight", "half_life", "and_combine"),
-        dependencies=[Depends(_check_method), Depends(bearer_of(keys, default_service))],
+        dependencies=[Depends(_check_method), Depends(require_service_key(keys, default_service))],
     )
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*request.query_params.getlist("format")[:1])
-        weighting = weighting_named(first(request, "weight"), first(request, "half_life"))
+        weighting = weighting_named(first_value(request, "weight"), first_value(request, "half_life"))
         if _combines(request) and not weighting.is_plain:
-            raise CombineWeighted("a combine stores the sum; combine, or weigh, without the other")
-        form = Rendition(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
+            raise CombineWeighted(
+                "a combine can't be weighted; leave out and_combine, or weight and half_life"
+            )
+        rendition = Rendition(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
         make = merges.combine if _combines(request) else merges.current
-        made = await make(selection, form)
+        made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return router
 
 
 def _combines(request: Request) -> bool:
-    """Whether the first value of the parameter is exactly `true`, as pgo-fleet reads it."""
-    return first(request, "and_combine") == "true"
+    """Return whether the first `and_combine` is exactly `true`, as pgo-fleet reads it."""
+    return first_value(request, "and_combine") == "true"
 
 
 async def _check_method(request: Request) -> None:
     if _combines(request) and request.method != "POST":
-        raise CombineNeedsPost(f"{request.method} changes nothing; combine with POST")
+        raise CombineNeedsPost(f"{request.method} must not change anything; combine with POST")

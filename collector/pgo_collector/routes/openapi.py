@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/openapi.json: what the routes take and give, for programs. It has no secrets: no key."""
+"""GET and HEAD /v1/openapi.json: the OpenAPI document. It needs no key, since it has no secrets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS, OPEN, problems, schema_of
+from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, problems, schema_of
 from pgo_collector.http.parameters import check_parameters
 
 
 def openapi_routes() -> APIRouter:
-    """The route."""
+    """Return the route."""
     router = APIRouter()
 
     @router.api_route(
@@ -28,7 +28,7 @@ def openapi_routes() -> APIRouter:
             200: {"content": {"application/json": {}}, "description": "OpenAPI 3.1"},
             **problems(400),
         },
-        openapi_extra=OPEN,
+        openapi_extra=NO_KEY_NEEDED,
     )
     async def openapi(request: Request) -> Response:
         return Response(await asyncio.to_thread(_document, request.app), media_type="application/json")
@@ -39,6 +39,6 @@ def openapi_routes() -> APIRouter:
 @lru_cache(maxsize=1)
 def _document(app: FastAPI) -> bytes:
     with warnings.catch_warnings():
-        # A route that answers several methods; `schema_of` gives each operation an id of its own.
+        # FastAPI warns about routes with several methods; `schema_of` gives each operation its own id.
         warnings.filterwarnings("ignore", "Duplicate Operation ID")
         return json.dumps(schema_of(app)).encode()

@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/top, /v1/series and /v1/diff: what the fleet spends its time on."""
+"""GET and HEAD /v1/top, /v1/series and /v1/diff: where the fleet spends its time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.answers import check_names, json_answer
-from pgo_collector.http.auth import bearer_of, check_scope
+from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import BASE, METHODS, SELECTION, parameters, problems
-from pgo_collector.http.parameters import name_in, one_of, whole_number
+from pgo_collector.http.parameters import one_of, single_parameter, whole_number
 from pgo_collector.http.selections import base_of, fleet_selection_of
 from pgo_collector.queries.answers import Diff, TimeSeries, Top
 from pgo_collector.queries.diffs import diff_of
@@ -26,9 +26,9 @@ from pgo_collector.queries.tops import top_of
 _SUBJECTS = ("function", "package")
 
 
-def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
-    """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))], tags=["questions"])
+def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
 
     @router.api_route(
         "/v1/top",
@@ -41,7 +41,7 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
-        by, sort, most = _table_asked(request)
+        by, sort, most = _table_parameters(request)
         table = await fleet_table(fleet, selection, by)
         answer = await asyncio.to_thread(top_of, table, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
@@ -58,7 +58,7 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     )
     async def series(request: Request) -> Response:
         selection = fleet_selection_of(request)
-        by, name = name_in(request, _SUBJECTS)
+        by, name = single_parameter(request, _SUBJECTS)
         step = one_of(request, "step")
         found, left_out = await time_series(fleet, selection, cast("Subject", by), name, cast("Step", step))
         return await json_answer(found, left_out)
@@ -76,7 +76,7 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
         selection = fleet_selection_of(request)
         base = base_of(request, selection)
         check_scope(request, base.service)
-        by, sort, most = _table_asked(request)
+        by, sort, most = _table_parameters(request)
         now = await fleet_table(fleet, selection, by)
         before = await fleet_table(fleet, base, by)
         answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
@@ -86,8 +86,8 @@ def question_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRou
     return router
 
 
-def _table_asked(request: Request) -> tuple[Grouping, TopOrder, int]:
-    """By what, in which order, and how many rows. Raises ParameterInvalid."""
+def _table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
+    """Return the grouping, the order and the number of rows. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
     return by, sort, whole_number(request, "n")

@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/release and /v1/releases/{number}/profile: what pipelines build with."""
+"""GET and HEAD /v1/release and /v1/releases/{number}/profile: the profiles that pipelines build with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.renditions import format_named
-from pgo_collector.http.answers import Download, matches, quoted
-from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.answers import Download, etag_matches, quote_etag
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, download, parameters, problems
@@ -25,8 +25,8 @@ _PROFILE = download("The profile", *(known.media_type for known in FORMATS.value
 
 
 def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
-    """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))])
+    """Return the routes."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))])
 
     @router.api_route(
         "/v1/release",
@@ -64,8 +64,12 @@ def _format(request: Request) -> Format:
 def _answer(request: Request, opened: OpenRelease, wanted: Format, filename: str) -> Response:
     context = context_of(request)
     context.profile, context.release = opened.etag, opened.number
-    headers = {"ETag": quoted(opened.etag), "Cache-Control": "private, no-cache", _HEADER: str(opened.number)}
-    if matches(request.headers.get("If-None-Match", ""), opened.etag):
+    headers = {
+        "ETag": quote_etag(opened.etag),
+        "Cache-Control": "private, no-cache",
+        _HEADER: str(opened.number),
+    }
+    if etag_matches(request.headers.get("If-None-Match", ""), opened.etag):
         opened.file.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     headers["Content-Disposition"] = f'attachment; filename="{filename}"'

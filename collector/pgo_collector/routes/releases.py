@@ -1,4 +1,4 @@
-"""/v1/releases: the list of releases, and how people have a say in which one pipelines get."""
+"""/v1/releases: list releases, make one, and pin the one that pipelines get."""
 
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, parameters, problems, success
 from pgo_collector.http.selections import service_of
@@ -20,16 +20,16 @@ _OF_SERVICE = parameters("service")
 
 
 def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> APIRouter:
-    """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys, default_service))])
+    """Return the routes."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))])
 
     async def releases_of(request: Request) -> ServiceReleases:
         return await every.of(service_of(request))
 
     Releases = Annotated[ServiceReleases, Depends(releases_of)]  # noqa: N806 - a type
 
-    async def described(releases: ServiceReleases, release: Release) -> dict[str, Any]:
-        return _described(release, await releases.choice())
+    async def current_entry(releases: ServiceReleases, release: Release) -> dict[str, Any]:
+        return _release_entry(release, await releases.choice())
 
     @router.api_route(
         "/v1/releases",
@@ -41,8 +41,8 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
     )
     async def listed(releases: Releases) -> Response:
         choice = await releases.choice()
-        kept = [_described(release, choice) for release in await releases.all()]
-        return JSONResponse({"releases": [_without_report(release) for release in kept]})
+        entries = [_release_entry(release, choice) for release in await releases.all()]
+        return JSONResponse({"releases": [_without_report(entry) for entry in entries]})
 
     @router.post(
         "/v1/releases",
@@ -55,7 +55,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         release, is_new = await releases.make()
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         location = str(URL(f"/v1/releases/{release.number}").replace(query=request.url.query))
-        return JSONResponse(await described(releases, release), status, {"Location": location})
+        return JSONResponse(await current_entry(releases, release), status, {"Location": location})
 
     @router.api_route(
         "/v1/releases/{number}",
@@ -66,7 +66,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def one(number: str, releases: Releases) -> Response:
-        return JSONResponse(await described(releases, await releases.release(number_of(number))))
+        return JSONResponse(await current_entry(releases, await releases.release(number_of(number))))
 
     @router.put(
         "/v1/releases/{number}/pin",
@@ -76,7 +76,7 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def pin(number: str, releases: Releases) -> Response:
-        return JSONResponse(await described(releases, await releases.pin(number_of(number))))
+        return JSONResponse(await current_entry(releases, await releases.pin(number_of(number))))
 
     @router.delete(
         "/v1/releases/{number}/pin",
@@ -86,17 +86,17 @@ def releases_routes(every: AllReleases, keys: KeyFile, default_service: str) -> 
         openapi_extra=_OF_SERVICE,
     )
     async def unpin(number: str, releases: Releases) -> Response:
-        return JSONResponse(await described(releases, await releases.unpin(number_of(number))))
+        return JSONResponse(await current_entry(releases, await releases.unpin(number_of(number))))
 
     return router
 
 
-def _described(release: Release, choice: Choice | None) -> dict[str, Any]:
-    """A release as clients see it."""
+def _release_entry(release: Release, choice: Choice | None) -> dict[str, Any]:
+    """Return a release as clients see it."""
     is_current = choice is not None and choice.number == release.number
     is_pinned = is_current and choice is not None and choice.pinned
     return {"current": is_current, "pinned": is_pinned, **release.model_dump(mode="json")}
 
 
-def _without_report(release: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in release.items() if name != "report"}
+def _without_report(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != "report"}

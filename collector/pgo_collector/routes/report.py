@@ -1,4 +1,4 @@
-"""GET and POST /v1/report: whether the merge is fit to build with; with a program's symbols as the body."""
+"""GET, HEAD and POST /v1/report: whether the merge is fit to build with; POST sends the program's symbols."""
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
-from pgo_collector.http.auth import bearer_of
-from pgo_collector.http.body import Bodies
+from pgo_collector.http.auth import require_service_key
+from pgo_collector.http.body import BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
@@ -16,12 +16,12 @@ from pgo_collector.model.selection import Coarse
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
 
-_BODY = "what `go tool nm` prints, or a list of functions"
+_EXPECTED = "the output of `go tool nm`, or a list of functions"
 
 
-def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Settings) -> APIRouter:
-    """The routes."""
-    router = APIRouter(dependencies=[Depends(bearer_of(keys, settings.default_service))])
+def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings: Settings) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, settings.default_service))])
 
     @router.api_route(
         "/v1/report",
@@ -45,8 +45,8 @@ def report_routes(reports: Reports, bodies: Bodies, keys: KeyFile, settings: Set
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:
-            context_of(request).body_bytes = await bodies.write(
-                request, part, settings.max_inflated_bytes, _BODY
+            context_of(request).body_bytes = await bodies.read_to_file(
+                request, part, settings.max_inflated_bytes, _EXPECTED
             )
             return _answer(*await reports.make(selection, part))
 

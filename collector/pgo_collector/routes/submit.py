@@ -1,10 +1,10 @@
-"""POST /v1/submit: a body becomes a stored profile."""
+"""POST /v1/submit: store a profile."""
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.auth import bearer_of
+from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
@@ -12,12 +12,12 @@ from pgo_collector.http.selections import series_of
 
 
 def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
-    """The route."""
+    """Return the route."""
     router = APIRouter()
 
     @router.post(
         "/v1/submit",
-        dependencies=[Depends(bearer_of(keys, default_service))],
+        dependencies=[Depends(require_service_key(keys, default_service))],
         summary="Store a profile",
         status_code=204,
         response_description="The profile is stored durably, or already was",

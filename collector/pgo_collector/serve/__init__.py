@@ -1,5 +1,5 @@
-"""Serve: one process from its settings to a clean stop.
+"""Serve: the server process, from its settings to a clean stop.
 
-`server` starts and stops everything, `listener` opens the sockets, `start_gate` answers while the store is
-opening, and `app` builds the routes.
+`server` starts and stops everything, `listener` opens the socket, `start_gate` answers while the store is
+opening, and `app` builds the application from the routes.
 """

@@ -1,4 +1,4 @@
-"""The application: the routes over a store, as one ASGI callable."""
+"""The application: all routes over one store, with the ASGI layers around them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from starlette.types import ASGIApp
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
-from pgo_collector.http import problems
 from pgo_collector.http.abandoned import CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
-from pgo_collector.http.body import Bodies
-from pgo_collector.http.drained_body import Lingering
+from pgo_collector.http.body import BodyReader
+from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.merges.making import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -25,14 +25,12 @@ from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
-from pgo_collector.routes.health import health_route, ready_routes
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
-from pgo_collector.routes.metrics import metrics_routes
+from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
 from pgo_collector.routes.openapi import openapi_routes
-from pgo_collector.routes.pages import pages_route
 from pgo_collector.routes.profefe.api import profefe_routes
-from pgo_collector.routes.queries import question_routes
+from pgo_collector.routes.queries import query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
@@ -43,21 +41,21 @@ from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.store import Store
 from pgo_collector.ui.rendering import Rendering, has_speedscope
 from pgo_collector.ui.sessions import Sessions, session_secret
-from pgo_collector.ui.site import site_of
+from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
 
 
 class Keys(NamedTuple):
-    """The keys of those who submit, of those who merge, and of those who scrape metrics."""
+    """The keys files: keys that may submit, keys that may merge, and keys that may scrape metrics."""
 
     submit: KeyFile
     merge: KeyFile
     metrics: KeyFile
 
 
-class Parts(NamedTuple):
-    """The parts of a running server that its routes use."""
+class AppDependencies(NamedTuple):
+    """The running objects that the routes use."""
 
     store: Store
     locks: Locks
@@ -67,21 +65,21 @@ class Parts(NamedTuple):
     metrics: Metrics = OFF
 
 
-def create_app(settings: Settings, parts: Parts) -> ASGIApp:
-    """The whole of the HTTP interface. Paths are exact."""
+def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
+    """Return the application. It doesn't redirect a path with a trailing slash to one without."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    store, (submit_keys, merge_keys, metrics_keys) = parts.store, parts.keys
+    store, (submit_keys, merge_keys, metrics_keys) = dependencies.store, dependencies.keys
     app.router.routes.append(health_route())
-    readiness = Readiness(store, parts.background, settings.min_free_megabytes)
-    app.include_router(ready_routes(readiness, store.workers, parts.warming))
-    app.include_router(metrics_routes(parts.metrics, metrics_keys, is_open=settings.metrics_open))
+    readiness = Readiness(store, dependencies.background, settings.min_free_megabytes)
+    app.include_router(ready_routes(readiness, store.workers, dependencies.warming))
+    app.include_router(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
-    bodies = Bodies(settings)
+    bodies = BodyReader(settings)
     ingest = Ingest(store, quotas, settings, bodies)
     app.include_router(submit_routes(ingest, submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
     budget = settings.output_budget
-    merges = Merges(store, parts.locks, settings.merges_kept, budget)
+    merges = Merges(store, dependencies.locks, settings.merges_kept, budget)
     reports = Reports(store, budget)
     app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
     app.include_router(report_routes(reports, bodies, merge_keys, settings))
@@ -91,7 +89,7 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
-    app.include_router(question_routes(fleet, merge_keys, settings.default_service))
+    app.include_router(query_routes(fleet, merge_keys, settings.default_service))
     app.include_router(openapi_routes())
     sources = Sources(
         sessions=Sessions(
@@ -107,7 +105,6 @@ def create_app(settings: Settings, parts: Parts) -> ASGIApp:
         rules=rules,
         has_speedscope=has_speedscope(),
     )
-    app.router.routes.append(pages_route())
-    app.mount("/ui", site_of(sources))
-    problems.install(app)
-    return parts.metrics.around(AccessLog(Lingering(CancelAbandoned(app))), app)
+    mount_site(app, sources)
+    install_error_handlers(app)
+    return dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app)

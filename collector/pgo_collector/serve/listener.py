@@ -1,4 +1,4 @@
-"""The socket that the server listens on: its own, or one that systemd holds over restarts."""
+"""The socket that the server listens on: its own, or one that systemd keeps open over restarts."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from pgo_collector.errors import AddressUnusable
 from pgo_collector.settings import split_address
 
 BACKLOG = 2048
-# As sd_listen_fds(3) has it.
+# The first file descriptor that systemd passes: see sd_listen_fds(3).
 _FIRST_INHERITED = 3
 _VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 def listen(address: str) -> socket.socket:
-    """The socket that systemd hands over, if it does, else one at the address. Raises AddressUnusable."""
+    """Return the socket that systemd passes, else a new one at the address. Raises AddressUnusable."""
     inherited = _inherited()
     return _bound(address) if inherited is None else inherited
 
 
 def _inherited() -> socket.socket | None:
-    """Connections wait in it while no process has it, so that a restart refuses none."""
+    """Return the socket that systemd passes, None if it passes none. Raises AddressUnusable.
+
+    Connections wait in it while no server runs, so a restart refuses none.
+    """
     pid, count, _ = (os.environ.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()):
         return None
     if count != "1":
-        raise AddressUnusable(f"{count} sockets were handed over (LISTEN_FDS); it has to be one")
+        raise AddressUnusable(f"systemd passed {count} sockets (LISTEN_FDS); pass exactly one")
     os.set_inheritable(_FIRST_INHERITED, False)
     inherited = socket.socket(fileno=_FIRST_INHERITED)
     listens = inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if not listens or inherited.family not in {socket.AF_INET, socket.AF_INET6}:
-        raise AddressUnusable("the socket that was handed over (LISTEN_FDS) doesn't listen for TCP")
+        raise AddressUnusable(
+            "the socket that systemd passed (LISTEN_FDS) doesn't listen for TCP; set ListenStream to a port"
+        )
     return inherited
 
 
 def _bound(address: str) -> socket.socket:
-    """Every interface, of IPv6 too where there is any, if the host is empty."""
+    """Return a new socket at the address. An empty host means every interface, IPv6 too if there is any."""
     host, port = split_address(address)
     if not host:
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The server process: everything it holds is opened in order, served, and closed in reverse."""
+"""The server process: it opens everything in order, serves, and closes everything in reverse order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pgo_collector.model.facts import unannounced
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
-from pgo_collector.serve.app import Keys, Parts, create_app
+from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.listener import BACKLOG, listen
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.settings import Settings
@@ -48,19 +48,19 @@ from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
 
-# To decode and store what has arrived.
+# Time to decode and store bodies that have arrived, when the server stops.
 _GRACE_SECONDS = 15
 _log = structlog.get_logger()
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT. Raises CannotStart."""
+    """Serve until SIGTERM or SIGINT. Raises CannotStart."""
     share_heap()
     uvloop.run(_serve(settings))
 
 
 def reindex(settings: Settings) -> int:
-    """Makes the catalog anew from the blobs; the number of live blobs. Raises CannotStart."""
+    """Rebuild the catalog from the blobs, and return the number of live blobs. Raises CannotStart."""
     return uvloop.run(_reindex(settings))
 
 
@@ -68,7 +68,7 @@ def reindex(settings: Settings) -> int:
 async def open_store(
     settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
 ) -> AsyncIterator[Store]:
-    """Open the store of a locked data folder, in line with what is on disk."""
+    """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk."""
     bounds = Bounds(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
         task_bytes=settings.worker_megabytes << 20,
@@ -78,7 +78,9 @@ async def open_store(
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
         with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
             await reconcile(store, progress)
-            trim_heap()  # that takes a kilobyte for each blob of the largest folder, and after a loss of all
+            # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
+            # no catalog.
+            trim_heap()
             await asyncio.to_thread(sweep_releases, folder)
             await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
             yield store
@@ -89,7 +91,7 @@ async def _serve(settings: Settings) -> None:
     keys = Keys(
         submit=KeyFile(settings.submit_auth_keys_file),
         merge=KeyFile(settings.merge_auth_keys_file),
-        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # a file without a key
+        metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
     )
     endpoint = _endpoint(settings)
     with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
@@ -99,10 +101,10 @@ async def _serve(settings: Settings) -> None:
         metrics.register_connections(connections)
         server = _Server(_server_config(gate, settings), connections)
         serving = asyncio.create_task(server.serve([listener]))
-        opened = _opened(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
-        working = asyncio.create_task(_work(opened, gate, serving))
+        app = _opened_app(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
+        working = asyncio.create_task(_run_app(app, gate, serving))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
-        if not gate.is_open:  # stopped before it was ready, or it can't be
+        if not gate.is_open:  # it stops before it is ready, or can't start
             working.cancel()
         gate.give_up()
         server.should_exit = True
@@ -112,10 +114,10 @@ async def _serve(settings: Settings) -> None:
             working.result()
 
 
-async def _work(
+async def _run_app(
     opened: AbstractAsyncContextManager[ASGIApp], gate: StartGate, serving: asyncio.Task[None]
 ) -> None:
-    """Open the application, and have requests go to it until the server has stopped. Raises CannotStart."""
+    """Open the application, and pass requests to it until the server has stopped. Raises CannotStart."""
     async with opened as app:
         gate.open(app)
         _log.info("serving")
@@ -123,7 +125,7 @@ async def _work(
 
 
 @asynccontextmanager
-async def _opened(
+async def _opened_app(
     settings: Settings,
     folder: DataFolder,
     keys: Keys,
@@ -149,9 +151,9 @@ async def _opened(
             }
         )
         metrics.register_gauges(Gauges(store, warming, upkeep, background))
-        parts = Parts(store, locks, warming, background, keys, metrics)
+        dependencies = AppDependencies(store, locks, warming, background, keys, metrics)
         async with background.running():
-            yield create_app(settings, parts)
+            yield create_app(settings, dependencies)
 
 
 def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
@@ -163,7 +165,7 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here asks whence or by which scheme a request came
+        proxy_headers=False,  # no route uses the client's address or scheme from a proxy
         backlog=BACKLOG,
         timeout_keep_alive=ceil(settings.idle_timeout),
         timeout_graceful_shutdown=ceil(settings.body_timeout) + _GRACE_SECONDS,
@@ -184,7 +186,7 @@ async def _reindex(settings: Settings) -> int:
 
 
 def _endpoint(settings: Settings) -> Endpoint | None:
-    """Where events go. Raises SecretUnusable."""
+    """Return the endpoint of events, None if there is no webhook. Raises SecretUnusable."""
     if settings.webhook_url is None:
         return None
     return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
@@ -201,7 +203,7 @@ def _deliveries(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which says where it listens, and leaves a signal at having stopped for it."""
+    """uvicorn's server, except that it logs its address, and that a signal only stops it."""
 
     def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
         super().__init__(config)
@@ -219,7 +221,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Uvicorn's raises the signal again at the end; the store would then not be closed in good order."""
+        """Stop at SIGTERM and SIGINT. uvicorn's would raise the signal again, before the store is closed."""
         loop = asyncio.get_running_loop()
         stop = (signal.SIGTERM, signal.SIGINT)
         for name in stop:

@@ -1,4 +1,4 @@
-"""The start: the server answers from the first moment, and each request as soon as it can be right."""
+"""The start gate: the server listens from the first moment, and requests wait while the store is opening."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgo_collector.errors import NotReady
 from pgo_collector.http.problems import error_answer
-from pgo_collector.routes.health import ready_answer
+from pgo_collector.routes.monitoring import ready_answer
 from pgo_collector.store.reconcile import Progress
 
-# Most starts take less, and a client without retries would lose its submit.
-_PATIENCE_SECONDS = 20.0
+# How long a request waits. Most starts take less, and a client without retries would lose its submit.
+_WAIT_SECONDS = 20.0
 
 
 class StartGate:
-    """An ASGI application that becomes another one: that of a store, when it is open.
+    """An ASGI application that passes requests on to another one, once the store is open.
 
-    Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait; one that
-    has waited for 20 s is answered 503.
+    Until then `/healthz` is answered, `/readyz` says how far the start is, and other requests wait. One that
+    has waited for 20 s is answered with 503.
     """
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class StartGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests get through."""
+        """Whether requests are passed on."""
         return self._app is not None
 
     def open(self, app: ASGIApp) -> None:
-        """Pass all requests on to an application, those that wait first."""
+        """Pass requests on to an application, the waiting ones too."""
         self._app = app
         self._is_decided.set()
 
     def give_up(self) -> None:
-        """Refuse those that wait, since the start failed or the server stops."""
+        """Refuse the requests that wait: the start failed, or the server stops."""
         self._is_decided.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,18 +50,18 @@ class StartGate:
             if answer is not None:
                 await answer(scope, receive, send)
                 return
-        assert self._app is not None  # noqa: S101 - or there would be an answer
+        assert self._app is not None  # noqa: S101 - else there is an answer
         await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope) -> Response | None:
-        """Return the answer to a request, None where the application has come meanwhile."""
+        """Return the answer to a request, or None if the application has opened meanwhile."""
         match scope["path"]:
             case "/healthz":
                 return PlainTextResponse("OK")
             case "/readyz":
                 return ready_answer({"start": str(self.progress)})
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_WAIT_SECONDS):
                 await self._is_decided.wait()
         except TimeoutError:
             pass

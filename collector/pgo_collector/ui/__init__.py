@@ -1,4 +1,4 @@
-"""The web pages below /ui: `site.site_of` is the application, `pages/` has a module for each page.
+"""The web pages below /ui: `site.mount_site` adds them, and `pages/` has a module for each page.
 
 The pages show the results of `queries`, `releases` and `merges`; `templates/` and `static/` have their HTML,
 CSS and JavaScript.

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import BASE, SELECTION
-from pgo_collector.http.selections import first
+from pgo_collector.http.selections import first_value
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
@@ -44,7 +44,7 @@ class Links:
             raise ParameterInvalid(
                 f"labels: the selection is longer than {_MAX_QUERY:,} characters; use fewer labels"
             )
-        given = {name: first(request, name) or "" for name in own if name in request.query_params}
+        given = {name: first_value(request, name) or "" for name in own if name in request.query_params}
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
         return cls(context_of(request).service, page, selected, kept)

@@ -1,4 +1,4 @@
-"""The site: all pages as one ASGI application, which the server mounts at /ui."""
+"""The site: all pages as one ASGI application, mounted at /ui."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from fastapi import FastAPI
 from pprof_merge import ProfileError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from pgo_collector.errors import KeyRefused, Refusal
-from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, explained
+from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, describe_error
 from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.diff import diff_routes
@@ -26,7 +27,19 @@ from pgo_collector.ui.sources import Sources
 _PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes, build_routes, merge_routes)
 
 
-def site_of(sources: Sources) -> ASGIApp:
+def mount_site(app: FastAPI, sources: Sources) -> None:
+    """Serve the site below /ui; /ui itself redirects to it."""
+    app.router.routes.append(
+        Route("/ui", _redirect_to_site, methods=["GET", "HEAD"], include_in_schema=False)
+    )
+    app.mount("/ui", _site(sources))
+
+
+async def _redirect_to_site(_: Request) -> Response:
+    return RedirectResponse("/ui/")
+
+
+def _site(sources: Sources) -> ASGIApp:
     """Return the application: the pages, their files, and speedscope if it was built."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.include_router(visitor_routes(sources.sessions, sources.throttle, sources.rendering))
@@ -41,7 +54,7 @@ def site_of(sources: Sources) -> ASGIApp:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         if isinstance(error, KeyRefused):
             return redirect_to_sign_in(request)
-        status, detail, headers = explained(request, error)
+        status, detail, headers = describe_error(request, error)
         return await sources.rendering.page(
             request, "problem.html", status, headers, title=status.phrase, detail=detail
         )

@@ -1,1 +1,1 @@
-"""What is done on a schedule: old profiles are rolled up, and those that have had their time are deleted."""
+"""Upkeep: on a schedule, `rollup` combines old profiles and `retention` deletes expired ones."""

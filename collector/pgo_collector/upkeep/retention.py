@@ -1,4 +1,4 @@
-"""Retention: profiles are deleted by age and by total size; single ones and combined ones apart."""
+"""Retention: delete profiles by age and by total size, with separate bounds for single and combined ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20
-# So many are deleted at a time, and then submits have their turn.
+# Blobs deleted in one call; between two calls, submits have their turn.
 _BATCH = 128
 _log = structlog.get_logger()
 
@@ -26,7 +26,7 @@ Reason = Literal["age", "size"]
 
 
 class Bounds(NamedTuple):
-    """How old profiles get, and how large all of them together; inf for no bound."""
+    """The bounds of profiles: their age in days, and their total size in MiB; inf for no bound."""
 
     days: float
     megabytes: float
@@ -41,13 +41,13 @@ class Expired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept of single profiles, and of combined ones."""
+    """The bounds of single profiles, and of combined ones."""
 
     single: Bounds
     combined: Bounds
 
     def expired(self, catalog: Catalog, now_nanos: int) -> list[Expired]:
-        """What is to be deleted, the oldest first."""
+        """Return the blobs to delete, single ones first, the oldest first in each kind."""
         found: list[Expired] = []
         for is_combined, bounds in ((False, self.single), (True, self.combined)):
             before = now_nanos - bounds.days * DAY_NANOS
@@ -58,23 +58,23 @@ class Retention:
         return found
 
     async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
-        """Deletes it. Raises OSError, SQLAlchemyError or WorkerUnavailable."""
+        """Delete the expired blobs. Raises OSError, SQLAlchemyError or WorkerUnavailable."""
         expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
         ordered = sorted(expired, key=lambda each: _owner(each.blob))
         for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
-            gone = [*of_owner]
+            blobs = [each.blob for each in of_owner]
             async with locks.of(service, type_):
-                for start in range(0, len(gone), _BATCH):
-                    some = [each.blob for each in gone[start : start + _BATCH]]
-                    await store.write(_delete, store, some)
+                for start in range(0, len(blobs), _BATCH):
+                    await store.write(_delete, store, blobs[start : start + _BATCH])
                 await collect_garbage(store, service, type_)
-            _log.info("deleted by age or size", service=service, type=type_, blobs=len(gone))
+            _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))
 
 
 def _delete(store: Store, blobs: Sequence[Blob]) -> None:
-    """Row before file: killed in between, the next start counts the profile again, and it expires again.
+    """Delete blobs, the row before the file.
 
-    The other way round a row would be left without its profile.
+    If the process is killed in between, the next start counts the profile again, and it expires again. In the
+    other order, a row would be left without its file.
     """
     store.catalog.drop(blobs)
     for blob in blobs:

@@ -1,6 +1,6 @@
-"""Roll-ups: old profiles of a series and day become one, so that disk doesn't grow with the fleet.
+"""Roll-ups: the old profiles of a series and day become one, so that disk doesn't grow with the fleet.
 
-Where not all labels stay, those of several series do, which differ by no label that stays.
+If roll-ups keep only some labels, series that differ in no kept label become one too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 
 async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Collection[str]) -> None:
-    """Combines, day by day (in UTC), what was taken before a time; all labels stay if none are named.
+    """Combine profiles of each UTC day that was over at `before_nanos`; keep all labels if none are named.
 
     Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
@@ -40,22 +40,25 @@ async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Co
 
 
 def _crowded(catalog: Catalog, before_nanos: int, kept_labels: Collection[str]) -> list[list[Day]]:
-    """Days of several live blobs together, by service and type: the same day of what becomes one series."""
+    """Return groups of days to combine, sorted by service and type.
+
+    A group is one day of all series that become one series. It has more than one live blob in all.
+    """
     counts = dict(catalog.days(before_nanos))
 
-    def place(day: Day) -> tuple[Series, int]:
+    def target(day: Day) -> tuple[Series, int]:
         return day.series.rolled_up(kept_labels)._replace(dropped=()), day.number
 
     return [
         days
-        for _, of_place in groupby(sorted(counts, key=place), key=place)
-        for days in _within_a_path([*of_place], kept_labels)
+        for _, of_target in groupby(sorted(counts, key=target), key=target)
+        for days in _split_by_path_length([*of_target], kept_labels)
         if sum(counts[day] for day in days) > 1
     ]
 
 
-def _within_a_path(days: list[Day], kept_labels: Collection[str]) -> Iterator[list[Day]]:
-    """All of them, as far as the series that they become has a path."""
+def _split_by_path_length(days: list[Day], kept_labels: Collection[str]) -> Iterator[list[Day]]:
+    """Yield the days in groups, each of which becomes a series whose path isn't too long."""
     together: list[Day] = []
     joined = days[0].series.rolled_up(kept_labels)
     for day in days:
@@ -69,6 +72,6 @@ def _within_a_path(days: list[Day], kept_labels: Collection[str]) -> Iterator[li
 
 
 def _live_on(catalog: Catalog, days: list[Day]) -> list[Blob]:
-    """The live blobs of these days, in canonical order."""
+    """Return the live blobs of days, in canonical order."""
     blobs = [blob for day in days for blob in catalog.live_on(day)]
     return sorted(blobs, key=lambda blob: (blob.name.identity, blob.name.series))

@@ -1,4 +1,4 @@
-"""Upkeep: roll-ups and retention, from the start on and again and again."""
+"""Upkeep: runs retention and roll-ups at the start, and again after each pause."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pgo_collector.store.store import Store
 from pgo_collector.upkeep.retention import Bounds, Retention
 from pgo_collector.upkeep.rollup import roll_up
 
-# Before this no profile can have been taken.
+# The earliest time that a profile can have, in ns since 1970.
 _FIRST_NANOS = -(1 << 63)
 _log = structlog.get_logger()
 
 
 def retention_of(settings: Settings) -> Retention:
-    """The retention that the settings ask for."""
+    """Return the retention that the settings ask for."""
     return Retention(
         Bounds(settings.keep_days, settings.keep_megabytes),
         Bounds(settings.keep_combined_days, settings.keep_combined_megabytes),
@@ -31,10 +31,10 @@ def retention_of(settings: Settings) -> Retention:
 
 
 class Upkeep:
-    """What one run does, and when the next one is: `pause` seconds after it.
+    """Runs upkeep, with `pause` seconds between two runs.
 
-    The last one that went well ended at `done_at`, in seconds since 1970; before the first, that is when this
-    was made.
+    `done_at` is when the last run without a failure ended, in seconds since 1970; before the first, it is
+    when this object was created.
     """
 
     def __init__(self, store: Store, locks: Locks, settings: Settings) -> None:
@@ -47,7 +47,7 @@ class Upkeep:
         self.done_at = time.time()
 
     async def run(self) -> NoReturn:
-        """Does all of it, and again after each pause; runs until it is cancelled."""
+        """Run upkeep now and after each pause, until cancelled."""
         while True:
             try:
                 await self._run_once(time.time_ns())
@@ -58,7 +58,7 @@ class Upkeep:
             await asyncio.sleep(self.pause)
 
     async def _run_once(self, now_nanos: int) -> None:
-        """Deletes what has had its time, rolls up, and saves what workers have read.
+        """Delete expired profiles, roll up, and have the workers save the rows that they have read.
 
         Raises Refusal, OSError or SQLAlchemyError.
         """

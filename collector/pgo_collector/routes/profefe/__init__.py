@@ -1,1 +1,3 @@
-"""The routes of profefe's API, below /api/0, a file each."""
+"""profefe's API, below /api/0. `api` assembles its routes and `profiles` has those of profiles. `parameters`
+reads the query string as profefe does.
+"""

@@ -1,4 +1,4 @@
-"""/api/0/profiles: POST stores a profile, GET and HEAD list what is stored of a service."""
+"""/api/0/profiles: POST stores a profile; GET and HEAD list profiles, return them by id, or merge them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,35 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.errors import NothingSelected
+from pgo_collector.engine.renditions import PLAIN_RENDITION
+from pgo_collector.errors import NoSuchProfile, NothingSelected, ParameterInvalid
+from pgo_collector.http.answers import merge_download
+from pgo_collector.http.auth import check_scope
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.profefe import Envelope, described
+from pgo_collector.http.profefe import FILENAME, Envelope, parse_profile_id, profile_entry, profile_id
+from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
-from pgo_collector.model.selection import Selection
-from pgo_collector.routes.profefe.queries import created_nanos_of, limit_of, selections_of, series_of
+from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.selection import EXACT, Selection
+from pgo_collector.routes.profefe.parameters import (
+    created_nanos_of,
+    limit_of,
+    selection_of,
+    selections_of,
+    series_of,
+)
+from pgo_collector.store.store import Store
 
 _PATH = "/profiles"
-# What an entry of a list has besides the service, the labels and the id, about.
+# The approximate size of a list's entry, in bytes, besides the service, the labels and the id.
 _ENTRY_BYTES = 100
 
 
 def submit_routes(ingest: Ingest) -> APIRouter:
-    """The route that stores."""
+    """Return the route that stores a profile."""
     router = APIRouter()
 
     @router.post(
@@ -36,13 +49,16 @@ def submit_routes(ingest: Ingest) -> APIRouter:
     async def submit(request: Request) -> Response:
         series, created_nanos = series_of(request), created_nanos_of(request)
         submitted = await ingest.submit(request, series, created_nanos, may_be_empty=False)
-        return Envelope(described(submitted.name))
+        return Envelope(profile_entry(submitted.name))
 
     return router
 
 
-def profiles_routes(merges: Merges) -> APIRouter:
-    """The route that lists."""
+def profile_routes(merges: Merges) -> APIRouter:
+    """Return the routes that read profiles.
+
+    Merges don't use the rules of a service: rules are for compilers, and this API is for people.
+    """
     router = APIRouter()
 
     @router.api_route(
@@ -54,13 +70,48 @@ def profiles_routes(merges: Merges) -> APIRouter:
     @router.api_route(f"{_PATH}/", methods=METHODS, include_in_schema=False)
     async def profiles(request: Request) -> Response:
         selections, newest = selections_of(request), limit_of(request)
-        return await asyncio.to_thread(_listed, merges, selections, newest)
+        return await asyncio.to_thread(_list_profiles, merges, selections, newest)
+
+    # Before the route of ids, since `merge` isn't an id.
+    @router.api_route(
+        f"{_PATH}/merge",
+        methods=METHODS,
+        summary="Return the merge of the listed profiles",
+        response_description="The merge",
+    )
+    @router.api_route(f"{_PATH}/merge/", methods=METHODS, include_in_schema=False)
+    async def merge(request: Request) -> Response:
+        selection, newest = selection_of(request), limit_of(request)
+        if newest is None:
+            made = await merges.current(selection, PLAIN_RENDITION)
+        else:
+            made = await merges.of_newest(selection, newest, PLAIN_RENDITION)
+        return merge_download(request, made, FILENAME)
+
+    @router.api_route(
+        f"{_PATH}/{{ids}}",
+        methods=METHODS,
+        summary="Return a stored profile, or the merge of several",
+        response_description="The profile",
+    )
+    @router.api_route(f"{_PATH}/{{ids}}/", methods=METHODS, include_in_schema=False)
+    async def profile(request: Request, ids: str) -> Response:
+        names = list(dict.fromkeys(map(parse_profile_id, ids.split("+"))))
+        for name in names:
+            check_scope(request, name.series.service)
+        if len({(name.series.service, name.series.type) for name in names}) > 1:
+            raise ParameterInvalid("ids: profiles of several services or types can't be merged")
+        if len(names) == 1:
+            made = await asyncio.to_thread(_open_profile, merges.store, names[0])
+        else:
+            made = await merges.of(await asyncio.to_thread(_find_blobs, merges.store, names), PLAIN_RENDITION)
+        return merge_download(request, made, FILENAME)
 
     return router
 
 
-def _listed(merges: Merges, selections: Sequence[Selection], newest: int | None) -> Response:
-    """Return the list of all, or of so many of the `newest`, in ascending order of time whatever their type.
+def _list_profiles(merges: Merges, selections: Sequence[Selection], newest: int | None) -> Response:
+    """Return the list of all profiles, or of so many of the `newest`, in ascending order of time.
 
     Raises NothingSelected or AnswerTooLarge.
     """
@@ -72,4 +123,27 @@ def _listed(merges: Merges, selections: Sequence[Selection], newest: int | None)
         merges.budget.check(sum(_ENTRY_BYTES + len(str(name)) for name in names), "ask for fewer with limit")
     names.sort(key=lambda name: (name.identity, name.series))
     wanted = names if newest is None else names[-newest:]
-    return Envelope([described(name) for name in wanted])
+    return Envelope([profile_entry(name) for name in wanted])
+
+
+def _open_profile(store: Store, name: BlobName) -> OpenMerge:
+    """Return the open file of a stored profile. Raises NoSuchProfile."""
+    _find_blobs(store, [name])
+    try:
+        return OpenMerge.at(store.blobs.path(name), name.identity.digest, (), EXACT)
+    except FileNotFoundError:
+        _find_blobs(store, [name])  # it may have been combined just now
+        raise NoSuchProfile("the profile's file is missing") from None
+
+
+def _find_blobs(store: Store, names: Sequence[BlobName]) -> list[Blob]:
+    """Return the live blobs with these names. Raises NoSuchProfile if one is missing or was combined."""
+    blobs = []
+    for name in names:
+        blob = store.catalog.counting_blob(name)
+        if blob is None:
+            raise NoSuchProfile("nothing found")
+        if blob.name != name:
+            raise NoSuchProfile(f"the profile was combined into another, whose id is {profile_id(blob.name)}")
+        blobs.append(blob)
+    return blobs

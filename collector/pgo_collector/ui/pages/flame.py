@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first
+from pgo_collector.http.selections import first_value
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -52,7 +52,7 @@ def flame_routes(sources: Sources) -> APIRouter:
 
 def view_of(request: Request) -> FlameView:
     """Return the view that the parameters `root` and `search` ask for. Raises ParameterInvalid."""
-    key, search = first(request, "root") or "0", first(request, "search") or ""
+    key, search = first_value(request, "root") or "0", first_value(request, "search") or ""
     if not _KEY.fullmatch(key):
         raise ParameterInvalid(f"root={key[:50]}: not the key of a call, which is 0 or 16 hex digits")
     return FlameView(root=int(key, 16), search=search[:_MAX_SEARCH])

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first, selection_of
+from pgo_collector.http.selections import first_value, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
@@ -23,7 +23,7 @@ def merge_routes(sources: Sources) -> APIRouter:
     @router.api_route("/services/{service}/merge", methods=METHODS)
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
-        wanted = format_named(*filter(None, [first(request, "format")]))
+        wanted = format_named(*filter(None, [first_value(request, "format")]))
         rendition = Rendition(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
         made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)

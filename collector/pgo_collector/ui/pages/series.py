@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.parameters import name_in, one_of
-from pgo_collector.http.selections import first
+from pgo_collector.http.parameters import one_of, single_parameter
+from pgo_collector.http.selections import first_value
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
@@ -45,8 +45,8 @@ def series_routes(sources: Sources) -> APIRouter:
             top = await asyncio.to_thread(top_of, table, cast("Grouping", by), "cum", _MAX_SUGGESTED)
             suggested[by] = [row.name for row in top.rows]
         found = plot = None
-        if any(first(request, name) for name in _SUBJECTS):
-            by, name = name_in(request, _SUBJECTS)
+        if any(first_value(request, name) for name in _SUBJECTS):
+            by, name = single_parameter(request, _SUBJECTS)
             found, _ = await time_series(sources.fleet, selected.selection, cast("Subject", by), name, step)
             plot = plot_of(found.points)
         return await service_page(
@@ -58,6 +58,6 @@ def series_routes(sources: Sources) -> APIRouter:
 
 def _step(request: Request, summary: Summary) -> Step:
     """Return the step that a request asks for, or one that fits its time. Raises ParameterInvalid."""
-    if first(request, "step"):
+    if first_value(request, "step"):
         return cast("Step", one_of(request, "step"))
     return "hour" if summary.end_nanos - summary.begin_nanos < _SHORT_NANOS else "day"

@@ -15,7 +15,7 @@ from pgo_collector.catalog.summaries import INSTANCE, VERSION
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import Scope
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.parameters import cursor_of, parts_of_cursor
+from pgo_collector.http.parameters import decode_cursor, encode_cursor
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.ui.links import SERVICES
@@ -46,7 +46,7 @@ def services_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/", methods=METHODS)
     async def services(request: Request) -> Response:
-        (after,) = parts_of_cursor(request, str) or [""]
+        (after,) = decode_cursor(request, str) or [""]
         scope = context_of(request).caller.scope
         found = await asyncio.to_thread(_services, sources.inventory, scope, after)
         page, now = found[:_PAGE_SIZE], time.time_ns()
@@ -54,7 +54,7 @@ def services_routes(sources: Sources) -> APIRouter:
         names = [stored.service for stored in page]
         days = await asyncio.to_thread(sources.summaries.days, names, today - _DAYS + 1)
         rows = [_row(stored, days.get(stored.service, {}), today) for stored in page]
-        following = cursor_of(page[-1].service) if len(found) > _PAGE_SIZE else None
+        following = encode_cursor(page[-1].service) if len(found) > _PAGE_SIZE else None
         return await sources.rendering.page(
             request,
             "services.html",
@@ -73,7 +73,7 @@ def _services(inventory: Inventory, scope: Scope, after: str) -> list[StoredServ
     """Return the services in the scope after a name: one more than fits a page, if there are as many."""
     found: list[StoredService] = []
     while len(found) <= _PAGE_SIZE:
-        page = inventory.services(scope.only or EVERY_SERVICE, _PAGE_SIZE + 1, after)
+        page = inventory.services(scope.only_service or EVERY_SERVICE, _PAGE_SIZE + 1, after)
         found += (stored for stored in page if scope.includes(stored.service))
         if len(page) <= _PAGE_SIZE:
             break

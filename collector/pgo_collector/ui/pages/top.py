@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first
+from pgo_collector.http.selections import first_value
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -52,4 +52,4 @@ def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     """Return the grouping, the order and the number of rows of a request. Raises ParameterInvalid."""
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
-    return by, sort, whole_number(request, "n") if first(request, "n") else DEFAULT_ROWS
+    return by, sort, whole_number(request, "n") if first_value(request, "n") else DEFAULT_ROWS

@@ -1,4 +1,4 @@
-"""The parameters of profefe's API: service, type, labels, from, to, last, limit and created_at."""
+"""The query parameters of profefe's API: service, type, labels, from, to, last, limit and created_at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.context import context_of
-from pgo_collector.http.selections import first, labels_in, parse_time, service_of, times_of, type_of
+from pgo_collector.http.selections import first_value, labels_in, parse_time, service_of, times_of, type_of
 from pgo_collector.model.profile_types import TYPES
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.series import Series, parse_label_values, parse_labels
@@ -18,7 +18,7 @@ _LIMIT = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def series_of(request: Request) -> Series:
-    """The series that a profile is sent to; neither service nor type has a default.
+    """Return the series of a submit; neither service nor type has a default.
 
     Raises ParameterInvalid or KeyOutOfScope.
     """
@@ -26,19 +26,22 @@ def series_of(request: Request) -> Series:
 
 
 def created_nanos_of(request: Request) -> int | None:
-    """`created_at` in ns since 1970, if it is given. Raises ParameterInvalid."""
-    text = first(request, "created_at")
+    """Return `created_at` in ns since 1970, None if it isn't given. Raises ParameterInvalid."""
+    text = first_value(request, "created_at")
     return parse_time(text, "created_at") if text else None
 
 
 def selection_of(request: Request) -> Selection:
-    """The profiles of a type that are asked for. Raises ParameterInvalid or KeyOutOfScope."""
+    """Return the selection of a request that must name a type. Raises ParameterInvalid or KeyOutOfScope."""
     return _selection(request, _type_of(request))
 
 
 def selections_of(request: Request) -> list[Selection]:
-    """As `selection_of`, one for each type if the request names none."""
-    types = [type_of(request)] if first(request, "type") else TYPES
+    """Return the selection of a request, or one for each type if it names none.
+
+    Raises ParameterInvalid or KeyOutOfScope.
+    """
+    types = [type_of(request)] if first_value(request, "type") else TYPES
     return [_selection(request, type_) for type_ in types]
 
 
@@ -47,43 +50,43 @@ def limit_of(request: Request) -> int | None:
 
     Raises ParameterInvalid.
     """
-    text = first(request, "limit") or "0"
+    text = first_value(request, "limit") or "0"
     if not _LIMIT.fullmatch(text):
         raise ParameterInvalid(f"limit={text[:50]}: not a whole number")
     return max(int(text), 0) or None
 
 
 def _selection(request: Request, type_: str) -> Selection:
-    """Unlike elsewhere `to` belongs to the time that is meant, and labels have one value each."""
+    """Return a selection as profefe reads it: `to` is included, and each label has one value."""
     service = _service_of(request)
     labels = sorted(parse_label_values(_labels_text(request)).items())
     begin, end = times_of(request)
     if begin is not None and end is not None and begin > end:
-        raise ParameterInvalid("from: it is after to")
+        raise ParameterInvalid("from is after to")
     matchers = tuple(Matcher(key, frozenset([value])) for key, value in labels)
     selection = Selection(service, type_, matchers, begin)
     return selection if end is None else selection.up_to(end)
 
 
 def _service_of(request: Request) -> str:
-    service = first(request, "service")
+    service = first_value(request, "service")
     if not service:
-        raise ParameterInvalid("service: it is missing")
+        raise ParameterInvalid("service is missing")
     check_scope(request, service)
     context_of(request).service = service
     return service_of(request)
 
 
 def _type_of(request: Request) -> str:
-    if not first(request, "type"):
-        raise ParameterInvalid("type: it is missing")
+    if not first_value(request, "type"):
+        raise ParameterInvalid("type is missing")
     return type_of(request)
 
 
 def _labels_text(request: Request) -> str:
     """Return the labels as `k=v,k2=v2`; a part without a key is left out, one without `=` has an empty value.
 
-    Agents encode keys and values as a query's, in which a space is a plus.
+    Agents encode keys and values as in a query string, where a plus is a space.
     """
     text = next(iter(labels_in(request)), "").replace("+", " ")
     parts = (part.partition("=") for part in text.split(","))

@@ -1,0 +1,81 @@
+"""GET and HEAD /healthz, /readyz and /metrics: what load balancers, Kubernetes and Prometheus ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from pgo_collector.http.auth import allow_anyone, require_key
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, download, problems, success
+from pgo_collector.merges.warming import Warming
+from pgo_collector.metrics.metrics import Metrics
+from pgo_collector.metrics.prometheus import CONTENT_TYPE
+from pgo_collector.store.readiness import Readiness
+from pgo_collector.workers.pool import Workers
+
+
+def health_route() -> Route:
+    """Return the route of /healthz, which answers every method, without a key."""
+    return Route("/healthz", _Health())
+
+
+class _Health:
+    """An ASGI application, since Starlette restricts the methods of routes that are functions."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("OK")(scope, receive, send)
+
+
+def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> APIRouter:
+    """Return the route of /readyz, which needs no key."""
+    router = APIRouter()
+
+    @router.api_route(
+        "/readyz",
+        methods=METHODS,
+        summary="Say whether requests can be served, and how many stored profiles the workers have read",
+        response_description="Requests can be served",
+        responses=success(HTTPStatus.SERVICE_UNAVAILABLE, "Something fails; `fails` says what"),
+        openapi_extra=NO_KEY_NEEDED,
+    )
+    async def ready() -> Response:
+        tasks = {"oldest_seconds": round(workers.oldest_task_seconds, 1), "waiting": workers.queued}
+        faults = await readiness.faults()
+        rows = {"read": warming.read, "of": warming.total}
+        return ready_answer(faults, tasks=tasks, rows=rows)
+
+    return router
+
+
+def ready_answer(faults: Mapping[str, str], **details: object) -> Response:
+    """Return 200 with the details, or 503 with the faults too if there are any."""
+    return JSONResponse(
+        {"ready": not faults, "fails": faults, **details},
+        HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK,
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def metrics_routes(metrics: Metrics, keys: KeyFile, *, is_open: bool) -> APIRouter:
+    """Return the route of /metrics, which needs one of the keys, or none if it is open."""
+    router = APIRouter()
+
+    @router.api_route(
+        "/metrics",
+        methods=METHODS,
+        dependencies=[Depends(allow_anyone if is_open else require_key(keys))],
+        summary="Return metrics for Prometheus",
+        response_class=Response,
+        responses=download("Text format 0.0.4", CONTENT_TYPE) | problems(403),
+    )
+    async def scrape() -> Response:
+        return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE)
+
+    return router
