@@ -1,4 +1,4 @@
-"""Settings for all tests: how hypothesis runs, what is drawn, and which signals programs get."""
+"""Settings for all tests: how hypothesis runs, which kill points are drawn, which signals programs get."""
 
 from __future__ import annotations
 

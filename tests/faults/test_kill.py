@@ -1,4 +1,4 @@
-"""Kill the server at disk operations, one after another: no profile is lost or counted twice."""
+"""Kill the server at its disk operations: no profile is lost or counted twice."""
 
 from __future__ import annotations
 
