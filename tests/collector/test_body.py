@@ -1,0 +1,71 @@
+"""Bodies that outgrow memory are in their files as they were sent, however many arrive at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pgo_collector.errors import NotStored
+from pgo_collector.http import body as bodies
+from pgo_collector.http.body import BodyReader
+from pgo_collector.settings import Settings
+from starlette.requests import Request
+from starlette.types import Message
+
+_PIECE = 200 << 10
+
+
+def request_with(pieces: list[bytes]) -> Request:
+    """Return a request whose body arrives in these pieces, other requests' pieces in between."""
+    left: Iterator[bytes] = iter(pieces)
+
+    async def receive() -> Message:
+        await asyncio.sleep(0)
+        piece = next(left, None)
+        return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("open_files", [0, 1, 3])
+def test_large_bodies_are_whole_in_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int
+) -> None:
+    monkeypatch.setattr(bodies, "_MOST_OPEN_FILES", open_files)
+    sent = [[os.urandom(_PIECE) for _ in range(7)] for _ in range(3)]
+
+    async def run() -> None:
+        reader = BodyReader(Settings())
+
+        async def read(number: int) -> None:
+            path = tmp_path / str(number)
+            async with reader.read(request_with(sent[number]), path, 1 << 30, "a profile") as body:
+                assert (body.size, body.content) == (7 * _PIECE, None)
+                assert path.read_bytes() == b"".join(sent[number])
+
+        for _ in range(2):  # what the first round opened is closed, and doesn't count in the second
+            await asyncio.gather(*map(read, range(3)))
+            for number in range(3):
+                (tmp_path / str(number)).unlink()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("open_files", [0, 1])
+def test_a_file_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_files: int
+) -> None:
+    monkeypatch.setattr(bodies, "_MOST_OPEN_FILES", open_files)
+
+    async def run() -> None:
+        reader = BodyReader(Settings())
+        for _ in range(2):
+            request = request_with([bytes(_PIECE)] * 7)
+            with pytest.raises(NotStored):
+                async with reader.read(request, tmp_path / "missing" / "part", 1 << 30, "a profile"):
+                    pass
+
+    asyncio.run(run())
