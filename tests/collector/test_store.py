@@ -9,17 +9,21 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.validation import SubmittedBody
 from pgo_collector.errors import NotStored
-from pgo_collector.merges.making import Locks
+from pgo_collector.merges.combining import combine_blobs
+from pgo_collector.merges.making import Locks, make_merge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import EXACT, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
@@ -213,3 +217,44 @@ def test_a_cancelled_write_is_waited_for_if_it_has_begun(tmp_path: Path) -> None
         return done
 
     assert asyncio.run(play()) == ["begun"]
+
+
+def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the merge is made, a combine makes one profile of what is in the selection and what is not."""
+    plain = Rendition(format_named(), Rules())
+
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            for number, name in enumerate("ab"):
+                await submit(store, profile_of(name, time_nanos=EPOCH + number * DAY))
+            selection = replace(SELECTION, begin=EPOCH + DAY)
+            merges = Merges(store, Locks(), kept=10)
+            reads = 0
+            resolve = store.catalog.resolve_merge
+
+            def counted(*args: Any) -> Any:
+                nonlocal reads
+                reads += 1
+                return resolve(*args)
+
+            async def overtaken(*args: Any) -> Any:
+                made = await make_merge(*args)
+                await combine_blobs(store, store.catalog.live(SELECTION))
+                return made
+
+            monkeypatch.setattr(store.catalog, "resolve_merge", counted)
+            monkeypatch.setattr("pgo_collector.merges.merges.make_merge", overtaken)
+            made = await merges.current(selection, plain)
+            with made.file:
+                assert tally(made.file.read()) == {"b": 1}
+            assert made.coarse == EXACT
+            assert reads == 1
+            monkeypatch.undo()
+            later = await merges.current(selection, plain)
+            with later.file:
+                assert tally(later.file.read()) == {"a": 1, "b": 1}
+            assert later.coarse.blobs
+
+    asyncio.run(play())
