@@ -64,6 +64,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
     assert text.count("| SIG") == 2
 
 
+@pytest.mark.exhaustive
 def test_floods_are_measured(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     run("--scale", "100", "--report", written, "floods").check_returncode()
@@ -72,6 +73,7 @@ def test_floods_are_measured(tmp_path: Path) -> None:
     assert all(row.endswith(" 0 |") or " 0 of " in row for row in text.splitlines() if "half-sent" in row)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)
 def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) -> None:
     """Takes a minute: it starts each profiler and each bare tool on a PostgreSQL, and some compile first."""

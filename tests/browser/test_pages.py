@@ -39,7 +39,7 @@ def choose(page: Page, name: str) -> None:
     page.locator(f'{CALLS}[aria-label^="{name}\\a "]').first.click()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.exhaustive)])
 def test_every_page_is_without_faults_for_eyes_and_screen_readers(
     browser: Browser, server: Server, theme: Theme
 ) -> None:
@@ -62,7 +62,7 @@ def test_every_page_fits_the_window(browser: Browser, server: Server, width: str
         assert not person.faults
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.exhaustive)])
 def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server, theme: Theme) -> None:
     with Person.of(browser, server, theme=theme, key=None) as person:
         person.page.goto("/ui")

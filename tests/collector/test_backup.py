@@ -109,6 +109,7 @@ def test_the_second_backup_copies_only_what_is_new(filled: Server) -> None:
         assert contents(other) == contents(filled)
 
 
+@pytest.mark.exhaustive
 def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> None:
     """While clients submit, the profiles of one are combined, and those of the other expire.
 

@@ -193,7 +193,7 @@ def test_with_nothing_that_can_be_read_it_is_404(server: Server) -> None:
     server.blobs()[0].write_bytes(b"")
     answer = server.merge()
     assert answer.status_code == 404
-    assert answer.json()["detail"] == "none of the 1 stored profiles can be taken: the input is empty"
+    assert answer.json()["detail"] == "none of the 1 stored profiles can be merged: the input is empty"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, Protocol, TypeVar
 
 Point = TypeVar("Point")
-DRAWN: Final = 5
+DRAWN: Final = 2
 _LONGEST_STRIDE: Final = 7
 
 

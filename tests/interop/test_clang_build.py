@@ -137,7 +137,8 @@ def test_clang_builds_another_program_with_the_merge(folder: Path, plain: Path, 
         )
         if int(line) == first + int(offset)
     }
-    assert len(applied & counts) > len(counts) / 2
+    # Lines that were sampled once or twice may be gone from the optimised code.
+    assert len(applied & counts) >= len(counts) / 3
 
 
 def test_llvm_indexes_the_merge(folder: Path, sample_profile: Path) -> None:
