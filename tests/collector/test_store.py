@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.engine.validation import SubmittedBody
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.combining import combine_blobs
@@ -256,5 +258,34 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
             with later.file:
                 assert tally(later.file.read()) == {"a": 1, "b": 1}
             assert later.coarse.blobs
+
+    asyncio.run(play())
+
+
+def test_a_merge_is_of_what_counts_when_its_turn_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the read of the catalog and the merge, a combine replaces the blobs and deletes their files."""
+
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            for name in "ab":
+                await submit(store, profile_of(name))
+            merges = Merges(store, Locks(), kept=10)
+            resolve, loop = store.catalog.resolve_merge, asyncio.get_running_loop()
+
+            def overtaken(*args: Any) -> Any:
+                resolved = resolve(*args)
+                monkeypatch.undo()
+                asyncio.run_coroutine_threadsafe(combine_and_forget(), loop).result()
+                return resolved
+
+            async def combine_and_forget() -> None:
+                await merged(merges, combine=True)
+                owner = rows_owner("default", CPU)
+                await store.workers.run_for(owner, drop_rows, owner, 0)  # or the worker still had the rows
+
+            monkeypatch.setattr(store.catalog, "resolve_merge", overtaken)
+            assert tally(await merged(merges)) == {"a": 1, "b": 1}
 
     asyncio.run(play())

@@ -18,6 +18,7 @@ from pprof_merge import UNBOUNDED, Budget
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Merge
+from pgo_collector.catalog.fingerprint_cache import SelectionState
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
@@ -39,10 +40,10 @@ _FileIdentity = tuple[int, int, int, int]
 
 
 class _Resolved(NamedTuple):
-    """A selection at one moment: the fingerprint of its merge, and the blobs to merge."""
+    """A selection at one moment: its state, the fingerprint of its merge, and the blobs to merge."""
 
+    state: SelectionState
     fingerprint: str
-    coarse: Coarse
     chosen: ChosenBlobs
 
 
@@ -74,7 +75,9 @@ class Merges:
             lock = self._locks.of(selection.service, selection.type)
             has_to_wait = lock.locked()
             async with lock:
-                if has_to_wait:  # the merge may be there by now, or there may be more to merge
+                # While it waited, the merge may have been made. If blobs came or went since the catalog was
+                # read, the files of some may be gone; as long as it has the lock, none are deleted.
+                if has_to_wait or self.store.catalog.known_state(selection) != found.state:
                     return await self._find_or_make(selection, rendition)
                 return await self._make(found, rendition)
 
@@ -96,11 +99,12 @@ class Merges:
         Raises as `current` does.
         """
         with _storage_errors():
-            state, blobs = await asyncio.to_thread(self.store.catalog.resolve_newest, selection, most)
-        if not blobs:
-            raise NothingSelected
-        coarse = replace(state.coarse, blobs=state.coarse.blobs & {blob.id for blob in blobs})
-        return await self.of(blobs, rendition, coarse)
+            async with self._locks.of(selection.service, selection.type):
+                state, blobs = await asyncio.to_thread(self.store.catalog.resolve_newest, selection, most)
+                if not blobs:
+                    raise NothingSelected
+                coarse = replace(state.coarse, blobs=state.coarse.blobs & {blob.id for blob in blobs})
+                return await self.of(blobs, rendition, coarse)
 
     async def combine(self, selection: Selection, rendition: Rendition) -> OpenMerge:
         """Combine each series of a selection into one stored profile, and return the merge afterwards.
@@ -153,7 +157,7 @@ class Merges:
             state, chosen = catalog.resolve(selection, take)
         if not len(chosen.blobs):
             raise NothingSelected
-        return _Resolved(kept_as(state.fingerprint), state.coarse, chosen)
+        return _Resolved(state, kept_as(state.fingerprint), chosen)
 
     def _opened(self, merge: Merge, coarse: Coarse) -> OpenMerge | None:
         """Return the open file of a kept merge, or None if it has to be made again."""
@@ -171,7 +175,7 @@ class Merges:
         async with self.store.part() as part:
             made = await make_merge(self.store, resolved.chosen, rendition, part, self.budget)
             merge = Merge(resolved.fingerprint, made.etag, *made.written, made.left_out)
-            return await self.store.write(self._keep, merge, resolved.coarse, part)
+            return await self.store.write(self._keep, merge, resolved.state.coarse, part)
 
     def _keep(self, merge: Merge, coarse: Coarse, part: Path) -> OpenMerge:
         """Move the file `part` to merged/, and delete the oldest merges beyond the bound."""
