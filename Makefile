@@ -63,11 +63,11 @@ speedscope: ## Build speedscope into the pages; needs npm
 	cp collector/speedscope/node_modules/speedscope/LICENSE $(SPEEDSCOPE)
 
 .PHONY: quick
-quick: setup ## Run the tests of the merge, of HTTP in one process and of the docs, in a minute
+quick: setup ## Run the tests of the merge, of HTTP in one process and of the docs
 	$(PYTEST) --dist=worksteal $(QUICK) $(ARGS)
 
 .PHONY: test
-test: setup ## Run the tests of all behaviours, in ten minutes
+test: setup ## Run the tests of all behaviours, in parallel
 	$(PYTEST) --dist=worksteal --junitxml=.dev/test.xml $(ARGS)
 
 .PHONY: test-all
