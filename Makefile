@@ -72,8 +72,9 @@ test: setup ## Run the tests of all behaviours, in parallel
 
 .PHONY: test-all
 test-all: test ## Run these, and then each kill point, the images, all Go versions and long properties
-	$(PYTEST) --dist=loadgroup -m "exhaustive or hypothesis" --hypothesis-profile=long \
+	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
+	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest

@@ -28,7 +28,8 @@ def check_reads(server: Server, model: Model, query: Query, most: int) -> dict[S
     assert merged.headers.get("PGO-Coarse", "") == model.coarse(query)
     tallies = [tally(get(server, f"{PROFILES}/{entry['id']}").content) for entry in entries]
     assert Counter(map(_frozen, tallies)) == Counter(_frozen(blob.tally) for blob in blobs)
-    _check_first(server, query, entries[:most], sum(tallies[:most], Counter()))
+    oldest = max(0, len(entries) - most)
+    _check_newest(server, query, entries[oldest:], sum(tallies[oldest:], Counter()))
     ids = {(_place(entry), _frozen(of)): entry["id"] for entry, of in zip(entries, tallies, strict=True)}
     single = [blob for blob in blobs if not blob.is_combined]
     return {blob.profiles[0]: ids[_place_of(blob), _frozen(blob.tally)] for blob in single}
@@ -47,22 +48,23 @@ def check_id(server: Server, model: Model, sent: Sent, id_: str) -> None:
         assert tallied(answer) == blob.tally
 
 
-def _check_first(server: Server, query: Query, first: list[dict[str, Any]], expected: Counter[str]) -> None:
+def _check_newest(server: Server, query: Query, newest: list[dict[str, Any]], expected: Counter[str]) -> None:
     """Check a list with a `limit`, and the merge of its ids."""
-    if first:
-        limited = query.profefe | {"limit": f"{len(first)}"}
-        assert listed(server, **limited) == first
+    if newest:
+        limited = query.profefe | {"limit": f"{len(newest)}"}
+        assert listed(server, **limited) == newest
         merged = get(server, MERGE, **limited)
         assert tallied(merged) == expected
-        together = get(server, f"{PROFILES}/{'+'.join(entry['id'] for entry in first)}")
+        together = get(server, f"{PROFILES}/{'+'.join(entry['id'] for entry in newest)}")
         assert tallied(together) == expected
-        if len(first) > 1:
+        if len(newest) > 1:
             assert together.content == merged.content
 
 
 def _place(entry: dict[str, Any]) -> tuple[str, frozenset[str]]:
     """Return time and labels of a profile in a list."""
-    return entry["created_at"], frozenset(f"{label['key']}={label['value']}" for label in entry["labels"])
+    labels = entry.get("labels", [])  # left out when empty, as profefe does
+    return entry["created_at"], frozenset(f"{label['key']}={label['value']}" for label in labels)
 
 
 def _place_of(blob: Blob) -> tuple[str, frozenset[str]]:

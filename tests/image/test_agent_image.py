@@ -21,7 +21,7 @@ from tests.image.builder import Builder
 from tests.image.image import ROOT, USER, Image
 from tests.server import Server
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("images")]
+pytestmark = pytest.mark.exhaustive
 POD = yaml.safe_load((ROOT / "deploy/kubernetes/profiler/daemonset.yaml").read_text())["spec"]["template"][
     "spec"
 ]

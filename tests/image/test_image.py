@@ -14,7 +14,7 @@ from tests.interop.curl import total
 from tests.server import descendants
 
 # One worker builds, since the builds share layers.
-pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("images")]
+pytestmark = pytest.mark.exhaustive
 PROFILES = sorted((ROOT / "tests" / "testdata" / "profiles").glob("apisvc-v1-*.pb.gz"))[:3]
 
 
