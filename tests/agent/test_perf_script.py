@@ -191,7 +191,7 @@ def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: py
 def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
     # perf 6.1 dies of the events of BPF programs, which tests beside this one load.
-    record = ["perf", "record", "-q", "-B", "--no-bpf-event", "-e", "cpu-clock", "-o", file]
+    record: list[str | Path] = ["perf", "record", "-q", "-B", "--no-bpf-event", "-e", "cpu-clock", "-o", file]
     subprocess.run([*record, "ls", "-R", "/usr/bin"], check=True)
     with pytest.raises(NotReadable, match="record with -g"):
         read_samples(file)
