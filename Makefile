@@ -5,7 +5,7 @@ BIN := .venv/bin
 SERVED := proto merge collector
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Many tests wait for processes more than they compute.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
+WORKERS ?= $(shell expr 3 \* $$(nproc))
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 # The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
@@ -70,11 +70,21 @@ quick: setup ## Run the tests of the merge, of HTTP in one process and of the do
 test: setup ## Run the tests of all behaviours, in parallel
 	$(PYTEST) --dist=worksteal --junitxml=.dev/test.xml $(ARGS)
 
-.PHONY: test-all
-test-all: test ## Run these, and then each kill point, the images, all Go versions and long properties
+.PHONY: exhaustive
+exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go versions, long properties
 	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
-	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image
+
+.PHONY: images
+images: setup ## Build the images one after another, and run them
+	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image $(ARGS)
+
+.PHONY: again
+again: setup ## Run the tests that failed last once more, one after another
+	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
+
+.PHONY: test-all
+test-all: test exhaustive images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import signal
 
 import pytest
@@ -11,10 +13,16 @@ from hypothesis import HealthCheck, settings
 # Nothing is timed: a busy machine is no fault of the code's.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
-# What `make test-all` tries.
+# What `make exhaustive` tries.
 settings.register_profile("long", max_examples=400)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
 settings.register_profile("campaign", max_examples=4000)
+
+# Temporary files are in memory where there is room for them, since the tests sync thousands of files and
+# folders, and a disk that something else writes to makes each of them wait.
+_MEMORY, _MEMORY_BYTES = "/dev/shm", 4 << 30  # noqa: S108 - pytest makes folders in it that only its user reads
+if os.path.isdir(_MEMORY) and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES:  # noqa: PTH112
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
 
 # A shell has what it starts in the background ignore Ctrl-C, and the programs under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
