@@ -5,15 +5,18 @@ A start costs a fork and not an import of everything, for tests that start it hu
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from multiprocessing import util
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import pgo_collector.serve.server  # noqa: F401 - `main` imports it only to serve
 from pgo_collector.command.cli import main
@@ -22,6 +25,7 @@ from tests.server import Process, Server
 
 _MESSAGE_BYTES: Final = 1 << 16
 _PATIENCE_SECONDS: Final = 120.0
+_DESCRIPTORS: Final = 1 << 16
 # Not a file: the workers of the collector would import it again, as they do with any main module.
 _PROGRAM: Final = "from tests.faults.zygote import serve_forks; serve_forks()"
 _ROOT: Final = Path(__file__).parents[2]
@@ -100,8 +104,36 @@ class ForkedServer(Server):
         return self._zygote.fork(list(arguments), self.environment)
 
 
+def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Fork a process for the fork server of multiprocessing, or its resource tracker, and return its id.
+
+    `args` are those of an interpreter, of which the last is a program; only the file descriptors of
+    `passfds` stay open. The modules that it would import are there already.
+    """
+    del path
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for low, high in pairwise([2, *sorted(passfds), _DESCRIPTORS]):
+            os.closerange(low + 1, high)
+        exec(args[-1], {})  # noqa: S102 - the program that multiprocessing would have started
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        os._exit(code)
+
+
 def serve_forks() -> None:
     """Run the zygote: fork at one message, reap at the next."""
+    # A child that neither collects nor frees what was imported leaves those pages shared.
+    gc.collect()
+    gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
             order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 1)
@@ -116,6 +148,7 @@ def serve_forks() -> None:
                 for standard in (1, 2):
                     os.dup2(descriptors[0], standard)
                 os.close(descriptors[0])
+                util.spawnv_passfds = _fork_program
                 sys.exit(main(arguments))
             os.close(descriptors[0])
             orders.send(str(child).encode())

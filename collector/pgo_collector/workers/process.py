@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import resource
@@ -149,6 +150,7 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
 def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_used: c_int64) -> None:
     """Run tasks until the server closes the channel or ends. Ctrl-C is ignored: the server handles it."""
     keep_heap()
+    gc.freeze()  # what the fork server has loaded stays shared with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # There may be thousands of mapped files of rows, which all stay open.
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
