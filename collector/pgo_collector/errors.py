@@ -124,8 +124,8 @@ class NoSuchWeighting(Refusal):
 
 
 class CombineWeighted(Refusal):
-    """The request is for a combine with weights. A combine stores the plain sum, since a weighted one would
-    be weighted again in the next merge.
+    """The request is for a combine with weights, or of a part of the latencies. A combine stores the plain
+    sum of all samples, since a weighted one would be weighted again in the next merge.
     """
 
     status = HTTPStatus.BAD_REQUEST
@@ -201,7 +201,7 @@ class BodyTooLarge(Refusal):
 
 
 class NotOfThisProfile(Refusal):
-    """The merge lacks something that the format needs."""
+    """The merge lacks something that the format or the question needs."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 

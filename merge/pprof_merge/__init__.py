@@ -7,8 +7,8 @@
 
 The names in `__all__` are the public API; everything else may change. The folders, each of which imports
 only from those before it: `columns` (flat arrays), `codec` (bytes ↔ columns), `merging` (dictionary, sums,
-weights), `analysis` (top table, flame graph, diff, report, rules), `formats` (output formats) and `command`
-(the command `pprof-merge`).
+weights), `analysis` (top table, flame graph, diff, latencies, report, rules), `formats` (output formats) and
+`command` (the command `pprof-merge`).
 """
 
 from importlib import import_module
@@ -53,6 +53,15 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.grouping import GROUPINGS, Grouping, package_of
+    from pprof_merge.analysis.latency import (
+        ALL_LATENCIES,
+        N_BUCKETS,
+        LatencyHistogram,
+        LatencyRange,
+        LatencyTimeline,
+        bucket_bounds,
+        focus_latency,
+    )
     from pprof_merge.analysis.overlap import overlap
     from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
@@ -62,11 +71,16 @@ if TYPE_CHECKING:
 
 # Names that are imported on first use, with their modules in `analysis`: the command starts faster without.
 _ANALYSIS = {
+    "ALL_LATENCIES": "latency",
     "FlameGraph": "flame_graph",
     "FlameView": "flame_graph",
     "Frame": "stacks",
     "GROUPINGS": "grouping",
     "Grouping": "grouping",
+    "LatencyHistogram": "latency",
+    "LatencyRange": "latency",
+    "LatencyTimeline": "latency",
+    "N_BUCKETS": "latency",
     "ReportOptions": "report",
     "ReportedProfile": "report",
     "Rules": "rules",
@@ -77,8 +91,10 @@ _ANALYSIS = {
     "Usage": "diff",
     "WeighedStacks": "stacks",
     "apply_rules": "rules",
+    "bucket_bounds": "latency",
     "default_column": "stacks",
     "diff_tables": "diff",
+    "focus_latency": "latency",
     "overlap": "overlap",
     "package_of": "grouping",
     "parse_rules": "rules",
@@ -88,9 +104,11 @@ _ANALYSIS = {
 }
 
 __all__ = [
+    "ALL_LATENCIES",
     "FORMATS",
     "GROUPINGS",
     "GZIP_MAGIC",
+    "N_BUCKETS",
     "PLAIN_WEIGHTING",
     "UNBOUNDED",
     "WEIGHTS",
@@ -108,6 +126,9 @@ __all__ = [
     "Int32s",
     "Int64s",
     "Ints",
+    "LatencyHistogram",
+    "LatencyRange",
+    "LatencyTimeline",
     "LimitExceeded",
     "Limits",
     "MalformedProfile",
@@ -132,6 +153,7 @@ __all__ = [
     "Weighting",
     "WeightingInvalid",
     "apply_rules",
+    "bucket_bounds",
     "check_compatible",
     "compress",
     "decode",
@@ -140,6 +162,7 @@ __all__ = [
     "diff_tables",
     "encode",
     "first_appearance",
+    "focus_latency",
     "inflate",
     "keep_heap",
     "merge",

@@ -20,7 +20,7 @@ from pgo_agent.scrape.targets_file import read_targets
 from pgo_agent.serve import CaptureRequest
 from pgo_agent.serve import RequestRefused as AgentRefusal
 from pgo_agent.spool import unpack
-from pgo_collector.engine import queries, tasks
+from pgo_collector.engine import latencies, queries, tasks
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition, format_named
@@ -30,7 +30,7 @@ from pgo_collector.model.selection import Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.ui.flame_drawing import drawing_of
-from pprof_merge import ProfileError, Weighting
+from pprof_merge import ALL_LATENCIES, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols
 from pprof_merge.analysis.flame_graph import FlameView
 from pprof_merge.analysis.rules import Rules, parse_rules
@@ -125,7 +125,7 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     return sum(
-        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, engine.budget)))
+        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, ALL_LATENCIES, engine.budget)))
         for grouping in ("function", "package", "file")
     )
 
@@ -136,11 +136,25 @@ def _timeline(body: bytes, folder: Path) -> int:
     return len(pickle.dumps(queries.time_blobs(engine.chosen, steps, "function", "main.run", engine.budget)))
 
 
+def _latencies(body: bytes, folder: Path) -> int:
+    """Return the size of the merge of some latencies, of the histogram and of the heat map."""
+    engine = _Engine(body, folder)
+    size = engine.merged(Rendition(format_named(), Rules(), latencies=LatencyRange(0)))
+    steps = {engine.chosen.blobs.name(0): 999}
+    return size + sum(
+        len(pickle.dumps(found))
+        for found in (
+            latencies.histogram_blobs(engine.chosen, engine.budget),
+            latencies.heat_blobs(engine.chosen, steps, engine.budget),
+        )
+    )
+
+
 def _flame(body: bytes, folder: Path) -> int:
     """Return the size of the flame graph and of its drawing, with a search that matches everything."""
     engine = _Engine(body, folder)
     view = FlameView(least=0, search="1")
-    drawn = queries.draw_blobs(engine.chosen, view, None, engine.budget)
+    drawn = queries.draw_blobs(engine.chosen, ALL_LATENCIES, view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
         flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, Coarse(), drawn.left_out)  # type: ignore[arg-type]
@@ -279,6 +293,7 @@ TARGETS: Mapping[str, Target] = {
     "pprof, report": Target(PROFILE, _report),
     "pprof, tables": Target(PROFILE, _table),
     "pprof, timeline": Target(PROFILE, _timeline),
+    "pprof, latencies": Target(PROFILE, _latencies),
     "pprof, flame graph": Target(PROFILE, _flame),
     "legacy .pgo": Target(PROFILE, _legacy),
     "symbols": Target(_SYMBOLS, _report_with_symbols),

@@ -14,7 +14,20 @@ import pytest
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
-ALL = {"service", "type", "labels", "from", "to", "last", "format", "weight", "half_life", "and_combine"}
+ALL = {
+    "latency_from",
+    "latency_to",
+    "service",
+    "type",
+    "labels",
+    "from",
+    "to",
+    "last",
+    "format",
+    "weight",
+    "half_life",
+    "and_combine",
+}
 
 
 def refused(answer: httpx.Response) -> str:

@@ -211,9 +211,9 @@ def test_a_combine_is_never_weighted(shared: Server, query: dict[str, str]) -> N
     blobs = shared.blobs()
     answer = shared.combine(query=query)
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
-    assert (
-        answer.json()["detail"]
-        == "a combine can't be weighted; leave out and_combine, or weight and half_life"
+    assert answer.json()["detail"] == (
+        "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
+        " latency_from and latency_to"
     )
     assert shared.blobs() == blobs
     assert shared.merge("HEAD", query={"and_combine": "true", **query}).status_code == 405

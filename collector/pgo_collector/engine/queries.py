@@ -17,11 +17,13 @@ from pprof_merge import (
     Grouping,
     Header,
     Int64s,
+    LatencyRange,
     Timeline,
     TopTable,
     ValueType,
     WeighedStacks,
     default_column,
+    focus_latency,
     trim_after,
 )
 
@@ -83,10 +85,12 @@ class FlameGraphResult:
 
 
 @trim_after
-def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> TableResult:
-    """Return the top table of the merge of blobs, for the sample type that `go tool pprof` shows.
+def table_blobs(
+    chosen: ChosenBlobs, grouping: Grouping, latencies: LatencyRange, budget: Budget
+) -> TableResult:
+    """Return the top table of these latencies of the merge of blobs.
 
-    Raises AnswerTooLarge.
+    It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
@@ -95,6 +99,7 @@ def table_blobs(chosen: ChosenBlobs, grouping: Grouping, budget: Budget) -> Tabl
     column = _column(profile.header)
     if column is None:
         return TableResult(None, None, 0, inputs.left_out)
+    profile = focus_latency(profile, latencies)
     with refuse_too_large("the table: "):
         table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
@@ -129,14 +134,14 @@ def time_blobs(
 
 
 @trim_after
-def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult:
-    """Write the stacks of the merge of blobs to the file `part`, for the sample type of `go tool pprof`.
+def weigh_blobs(chosen: ChosenBlobs, latencies: LatencyRange, part: Path, budget: Budget) -> StacksResult:
+    """Write the stacks of these latencies of the merge of blobs to the file `part`.
 
     They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
-    process. Raises AnswerTooLarge or OSError.
+    process. Their values are of the sample type that `go tool pprof` shows. Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    sample_type, stacks = _weighed(inputs, budget)
+    sample_type, stacks = _weighed(inputs, latencies, budget)
     if stacks is None:
         return StacksResult(None, 0, inputs.left_out)
     write_pieces(part, map(bytes, pack(stacks)))
@@ -144,13 +149,16 @@ def weigh_blobs(chosen: ChosenBlobs, part: Path, budget: Budget) -> StacksResult
 
 
 @trim_after
-def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: Budget) -> FlameGraphResult:
-    """Return the flame graph of the merge of blobs, compared with the stacks in the file `base` if given.
+def draw_blobs(
+    chosen: ChosenBlobs, latencies: LatencyRange, view: FlameView, base: Path | None, budget: Budget
+) -> FlameGraphResult:
+    """Return the flame graph of these latencies of the merge of blobs.
 
-    `weigh_blobs` has written that file. Raises AnswerTooLarge or OSError.
+    It is compared with the stacks in the file `base` if one is given. `weigh_blobs` has written that file.
+    Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    sample_type, stacks = _weighed(inputs, budget)
+    sample_type, stacks = _weighed(inputs, latencies, budget)
     if stacks is None:
         return FlameGraphResult(None, None, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
@@ -161,15 +169,18 @@ def draw_blobs(chosen: ChosenBlobs, view: FlameView, base: Path | None, budget: 
     return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
 
 
-def _weighed(inputs: MergeInputs, budget: Budget) -> tuple[ValueType | None, WeighedStacks | None]:
+def _weighed(
+    inputs: MergeInputs, latencies: LatencyRange, budget: Budget
+) -> tuple[ValueType | None, WeighedStacks | None]:
     if not len(inputs.numbers):
         return None, None
     profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
         return None, None
+    focused = focus_latency(profile, latencies)
     with refuse_too_large(_FLAME_GRAPH):
-        return profile.header.sample_types[column], WeighedStacks.of(profile, column, budget)
+        return profile.header.sample_types[column], WeighedStacks.of(focused, column, budget)
 
 
 def _read_stacks(part: Path) -> WeighedStacks:

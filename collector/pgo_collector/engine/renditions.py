@@ -1,13 +1,15 @@
-"""Renditions: in which format, by which rules and with which weights a merge is served."""
+"""Renditions: in which format, by which rules, with which weights and latencies a merge is served."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pprof_merge import (
+    ALL_LATENCIES,
     FORMATS,
     PLAIN_WEIGHTING,
     Format,
+    LatencyRange,
     Rules,
     Weighting,
     WeightingInvalid,
@@ -22,16 +24,24 @@ _PLAIN = "pprof"
 
 @dataclass(frozen=True, slots=True)
 class Rendition:
-    """A format, the rules that are applied to the merge before, and the weights of its profiles."""
+    """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
+    samples outside a range of latencies are left out, and rules are applied.
+    """
 
     format: Format
     rules: Rules
     weighting: Weighting = PLAIN_WEIGHTING
+    latencies: LatencyRange = ALL_LATENCIES
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is the merge itself: as pprof, without rules or weights."""
-        return self.format.name == _PLAIN and not self.rules and self.weighting.is_plain
+        """Return whether it is the merge itself: as pprof, without rules or weights, with all latencies."""
+        return (
+            self.format.name == _PLAIN
+            and not self.rules
+            and self.weighting.is_plain
+            and self.latencies.is_everything
+        )
 
     @property
     def depth(self) -> int | None:

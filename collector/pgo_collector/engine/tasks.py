@@ -28,6 +28,7 @@ from pprof_merge import (
     decode,
     decode_all,
     encode,
+    focus_latency,
     overlap,
     parse_symbols,
     report,
@@ -232,9 +233,10 @@ def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: 
 
 
 def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget: Budget) -> WrittenFile:
-    """Apply a rendition's rules to a profile and write it in its format to the file `part`."""
+    """Write a profile to the file `part`: a rendition's latencies of it, by its rules and in its format."""
     try:
-        return write_pieces(part, rendition.format.pieces(apply_rules(profile, rendition.rules), budget))
+        ruled = apply_rules(focus_latency(profile, rendition.latencies), rendition.rules)
+        return write_pieces(part, rendition.format.pieces(ruled, budget))
     except OutputTooLarge as error:
         raise too_large(error, _format_prefix(rendition)) from error
     except ProfileError as error:

@@ -50,12 +50,17 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "base_from": (_TEXT, "The base's `from`. With none of the three, the base has the same time."),
         "base_to": (_TEXT, "The base's `to`."),
         "base_last": (_TEXT, "The base's `last`."),
+        "latency_from": (_TEXT, (
+            "Take only samples with this latency or a longer one: a whole number and `ns`, `us`, `ms` or `s`,"
+            " as in `5ms`."
+        )),
+        "latency_to": (_TEXT, "Take only samples with a shorter latency than this."),
         "by": (_choice(*GROUPINGS), "What each row stands for."),
         "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
         "n": (_number(10, 1000), "The number of rows."),
         "function": (_TEXT, "The full name of a function. Give this or `package`."),
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
-        "step": (_choice("hour", "day"), "The length of a step, in UTC."),
+        "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
         "limit": (_number(100, 1000), "The number of entries on a page."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pprof_merge import WeightingInvalid, parse_half_life
+from pprof_merge import LatencyRange, WeightingInvalid, parse_half_life
 from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
@@ -21,6 +21,8 @@ _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTA
 _MOST_MATCHERS = 32
 # The digits of a second's fraction that `datetime` drops.
 _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
+_LATENCY = re.compile(r"(?P<number>[0-9]{1,19})(?P<unit>ns|us|µs|ms|s)")
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _BASE = "base_"
 _MICROSECONDS = 10**6
 # Starlette decodes bytes that aren't UTF-8 to this, so different labels would become the same.
@@ -120,6 +122,28 @@ def times_of(request: Request, prefix: str = "") -> tuple[int | None, int | None
             " s, m, h, d or w, as in 7d"
         ) from None
     return max((time.time_ns() if end_nanos is None else end_nanos) - nanos, -(1 << 63)), end_nanos
+
+
+def latencies_of(request: Request) -> LatencyRange:
+    """Return the latencies from `latency_from` on and below `latency_to`. Raises ParameterInvalid."""
+    begin, end = (_latency(request, parameter) for parameter in ("latency_from", "latency_to"))
+    if begin is not None and end is not None and begin >= end:
+        raise ParameterInvalid("latency_to: give a longer latency than in latency_from")
+    return LatencyRange(begin, end)
+
+
+def _latency(request: Request, parameter: str) -> int | None:
+    text = first_value(request, parameter)
+    if not text:
+        return None
+    match = _LATENCY.fullmatch(text)
+    nanos = int(match["number"]) * _UNITS[match["unit"]] if match else 1 << 63
+    if nanos >= 1 << 63:
+        raise ParameterInvalid(
+            f"{parameter}={text[:50]}: not a latency; write a whole number and a unit, ns, us, ms or s, as in"
+            " 5ms, below 2^63 ns"
+        )
+    return nanos
 
 
 def parse_time(text: str, parameter: str) -> int:

@@ -44,7 +44,7 @@ def choose_live(store: Store, selection: Selection) -> ChosenBlobs:
 def fingerprint_of(blobs: str, rendition: Rendition) -> str:
     """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
 
-    It changes with everything that the merge depends on: blobs, format, rules, weights and engine.
+    It changes with everything that the merge depends on: blobs, format, rules, weights, latencies and engine.
     """
     weighting = rendition.weighting
     parts = (
@@ -54,5 +54,6 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(rendition.rules),
         weighting.by,
         str(weighting.half_life),
+        str(tuple(rendition.latencies)),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

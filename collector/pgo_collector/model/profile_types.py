@@ -41,14 +41,17 @@ def _accept_any(_: Header) -> None:
     """Accept any header: profilers differ in what they measure for this type."""
 
 
+# The types of the agent's latency trackers. The tracker `block`, of disks, sends `blockio`: `block` is Go's
+# block profile, which has the same sample types and measures something else.
+LATENCY_TYPES = ("offcpu", "wakeup", "syscall", "blockio", "irq", "softirq", "network")
+
 # The check of each type, by name; it raises NotACPUProfile for a profile that isn't of the type.
 TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(
     {
         CPU: check_cpu,
         **dict.fromkeys(
             (
-                "heap", "allocs", "block", "mutex", "goroutine", "threadcreate",
-                "offcpu", "wakeup", "syscall", "blockio", "irq", "other",
+                "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES, "other",
             ),
             _accept_any,
         ),

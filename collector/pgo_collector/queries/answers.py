@@ -119,8 +119,11 @@ class ServiceTotal(_Answer):
     share: float
 
 
-class _OfProfiles(_Answer):
+class _Measured(_Answer):
     sample_type: SampleType
+
+
+class _FromProfiles(_Answer):
     others: dict[str, str] = Field(
         description=(
             "The services left out because they measure something else than most do, and what they measure."
@@ -135,6 +138,10 @@ class _OfProfiles(_Answer):
             " is wider."
         )
     )
+
+
+class _OfProfiles(_FromProfiles, _Measured):
+    pass
 
 
 class Top(_OfProfiles):
@@ -162,7 +169,7 @@ class TimeSeries(_OfProfiles):
 
     by: Literal["function", "package"]
     name: str
-    step: Literal["hour", "day"]
+    step: Literal["minute", "hour", "day"]
     points: list[SeriesPoint]
 
 
@@ -196,3 +203,76 @@ class Diff(_Answer):
     base: DiffSide
     names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[DiffRow]
+
+
+class _Bucket(_Answer):
+    from_ns: int = Field(description="The shortest latency in the bucket: 0 or a power of two.")
+    to_ns: int = Field(description="The end of the bucket, which isn't in it.")
+
+
+class HeatCell(_Bucket):
+    """The events in one bucket, in one step of time."""
+
+    count: int = Field(description="The number of events.")
+    delay_ns: int = Field(description="The sum of their delays.")
+
+
+class HistogramBucket(HeatCell):
+    """The events in one bucket."""
+
+    share: float = Field(description="Their share of all events with a latency, from 0 to 1.")
+
+
+class BucketDifference(_Bucket):
+    """How the share of a bucket differs from the base."""
+
+    difference: float = Field(description="The share of the events now minus the share in the base.")
+
+
+class LatencyStats(_Answer):
+    """Figures about the events that have a latency; null without any."""
+
+    count: int = Field(description="The number of events.")
+    delay_ns: int = Field(description="The sum of their delays.")
+    average_ns: float | None = Field(description="The average delay. It is exact.")
+    min_ns: int | None = Field(description="The lower bound of the first bucket with an event.")
+    max_ns: int | None = Field(description="The upper bound of the last bucket with an event.")
+    p50_ns: float | None = Field(description="The median, off by less than a factor of two.")
+    p90_ns: float | None = Field(description="The 90th percentile, as close.")
+    p99_ns: float | None = Field(description="The 99th percentile, as close.")
+    p999_ns: float | None = Field(description="The 99.9th percentile, as close.")
+
+
+class HistogramSide(_FromProfiles):
+    """The histogram of one selection."""
+
+    unlabelled: int = Field(description="The number of events without a latency, which are in no bucket.")
+    stats: LatencyStats
+    buckets: list[HistogramBucket] = Field(
+        description="The buckets from the first to the last one with an event."
+    )
+
+
+class Histogram(HistogramSide):
+    """The latencies of a selection, compared with a base if the request names one."""
+
+    base: HistogramSide | None = Field(description="The histogram of the base; null without one.")
+    differences: list[BucketDifference] | None = Field(
+        description="The differences of all buckets with an event in either; null without a base."
+    )
+
+
+class HeatPoint(_Answer):
+    """The latencies of one step of time."""
+
+    time: str = Field(description="When the step begins: RFC 3339, in UTC.")
+    unlabelled: int = Field(description="The number of events without a latency, which are in no bucket.")
+    stats: LatencyStats
+    buckets: list[HeatCell] = Field(description="The buckets with an event.")
+
+
+class HeatMap(_FromProfiles):
+    """The latencies of a selection over time."""
+
+    step: Literal["minute", "hour", "day"]
+    points: list[HeatPoint] = Field(description="The steps from the first to the last one with a profile.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pprof_merge import FlameGraph, FlameView, ValueType
+from pprof_merge import ALL_LATENCIES, FlameGraph, FlameView, LatencyRange, ValueType
 
 from pgo_collector.engine.queries import StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
@@ -31,17 +31,22 @@ class Flame:
 
 
 async def flame_of(
-    fleet: Fleet, selection: Selection, view: FlameView, base: Selection | None = None
+    fleet: Fleet,
+    selection: Selection,
+    view: FlameView,
+    base: Selection | None = None,
+    latencies: LatencyRange = ALL_LATENCIES,
 ) -> Flame:
-    """Return the flame graph of a selection of one service, compared with a base if one is given.
+    """Return the flame graph of these latencies of one service's selection, compared with a base if given.
 
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
     try:
         async with fleet.part() as part:
-            weighed = None if base is None else await _weighed_base(fleet, base, part)
+            weighed = None if base is None else await _weighed_base(fleet, base, latencies, part)
             found = await fleet.find(selection)
-            drawn = await _only_result(fleet, found, draw_blobs, view, None if weighed is None else part)
+            written = None if weighed is None else part
+            drawn = await _only_result(fleet, found, draw_blobs, latencies, view, written)
     except OSError as error:
         raise not_stored("base of the flame graph", error) from error
     if drawn.graph is None or drawn.sample_type is None:
@@ -52,10 +57,10 @@ async def flame_of(
     return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
 
 
-async def _weighed_base(fleet: Fleet, base: Selection, part: Path) -> StacksResult:
+async def _weighed_base(fleet: Fleet, base: Selection, latencies: LatencyRange, part: Path) -> StacksResult:
     """Write the stacks of the base to the file `part`. Return what they measure."""
     found = await fleet.find(base)
-    weighed = await _only_result(fleet, found, weigh_blobs, part)
+    weighed = await _only_result(fleet, found, weigh_blobs, latencies, part)
     if weighed.sample_type is None:
         raise nothing_readable(found, [left.reason for left in weighed.left_out])
     return weighed

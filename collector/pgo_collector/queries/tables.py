@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
+from pprof_merge import ALL_LATENCIES, Grouping, Int64s, LatencyRange, TopSum, TopTable, ValueType
 
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import TableResult, table_blobs
@@ -53,8 +53,13 @@ class FleetTable:
         return sum(part.profiles for part in self.parts)
 
 
-async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) -> FleetTable:
-    """Return the table of a selection. Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable."""
+async def fleet_table(
+    fleet: Fleet, selection: Selection, grouping: Grouping, latencies: LatencyRange = ALL_LATENCIES
+) -> FleetTable:
+    """Return the table of these latencies of a selection.
+
+    Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable.
+    """
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}
@@ -75,7 +80,7 @@ async def fleet_table(fleet: Fleet, selection: Selection, grouping: Grouping) ->
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping,)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, latencies)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])

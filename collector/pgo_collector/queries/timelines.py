@@ -1,4 +1,4 @@
-"""Timelines: the share of a function or package in each hour or day, in one service or in all."""
+"""Timelines: steps of time, and the share of a function or package in each, in one service or in all."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from pgo_collector.model.times import format_time
 from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries
 from pgo_collector.queries.fleet import Fleet, Found, most_common, nothing_readable, others
 
-Step = Literal["hour", "day"]
+Step = Literal["minute", "hour", "day"]
 Subject = Literal["function", "package"]
 
-STEPS: Mapping[Step, int] = MappingProxyType({"hour": 3600 * 10**9, "day": 86400 * 10**9})
+STEPS: Mapping[Step, int] = MappingProxyType(
+    {"minute": 60 * 10**9, "hour": 3600 * 10**9, "day": 86400 * 10**9}
+)
 MAX_STEPS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
-    """Steps of time: `width` ns from a whole hour or day on. `begin` is that of the selection (Unix, ns).
+class Steps:
+    """Steps of time: `width` ns from a whole minute, hour or day on.
 
-    Steps are counted from 1970; `first` is the one that has number 0 in an answer.
+    `begin` is that of the selection (Unix, ns). Steps are counted from 1970; `first` is the one that has
+    number 0 in an answer.
     """
 
     width: int
@@ -45,6 +48,10 @@ class _Steps:
         """Return whether all profiles in a blob are in one step."""
         return self.step_of(blob.name.identity.time_nanos) == self.step_of(blob.end_nanos)
 
+    def begin_of(self, number: int) -> int:
+        """Return when the step with this number in an answer begins, in ns since 1970."""
+        return (self.first + number) * self.width
+
     def step_of(self, time_nanos: int) -> int:
         """Return the step of a time, counted from 1970; a time before the selection is in its first step."""
         return max(time_nanos, self.begin) // self.width
@@ -58,7 +65,7 @@ async def time_series(
     Raises ParameterInvalid if there are more than MAX_STEPS steps, NothingToMerge or WorkerUnavailable.
     """
     found = await fleet.find(selection)
-    steps, count = _steps(found, step)
+    steps, count = steps_of(found, step)
     coarse: list[int] = []
     sums: dict[ValueType, Int64s] = {}
     measured: dict[str, tuple[ValueType, int]] = {}
@@ -93,7 +100,7 @@ async def time_series(
         coarse_labels=list(found.coarse.labels),
         points=[
             SeriesPoint(
-                time=format_time((steps.first + number) * steps.width),
+                time=format_time(steps.begin_of(number)),
                 total=total,
                 flat=flat,
                 cum=cum,
@@ -105,9 +112,9 @@ async def time_series(
     ), left_out
 
 
-def _steps(found: Found, step: Step) -> tuple[_Steps, int]:
+def steps_of(found: Found, step: Step) -> tuple[Steps, int]:
     """Return the steps and their number. Raises ParameterInvalid if there are more than MAX_STEPS."""
-    steps = _Steps(STEPS[step], found.begin)
+    steps = Steps(STEPS[step], found.begin)
     first = steps.step_of(found.begin)
     count = steps.step_of(found.last) - first + 1
     if count > MAX_STEPS:

@@ -12,8 +12,8 @@ from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import METHODS, SELECTION, download, parameters, problems
-from pgo_collector.http.selections import first_value, selection_of
+from pgo_collector.http.openapi import LATENCIES, METHODS, SELECTION, download, parameters, problems
+from pgo_collector.http.selections import first_value, latencies_of, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 
@@ -29,18 +29,21 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 503),
-        openapi_extra=parameters(*SELECTION, "format", "weight", "half_life", "and_combine"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, "format", "weight", "half_life", "and_combine"),
         dependencies=[Depends(_check_method), Depends(require_service_key(keys, default_service))],
     )
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*request.query_params.getlist("format")[:1])
         weighting = weighting_named(first_value(request, "weight"), first_value(request, "half_life"))
-        if _combines(request) and not weighting.is_plain:
+        latencies = latencies_of(request)
+        if _combines(request) and not (weighting.is_plain and latencies.is_everything):
             raise CombineWeighted(
-                "a combine can't be weighted; leave out and_combine, or weight and half_life"
+                "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
+                " latency_from and latency_to"
             )
-        rendition = Rendition(wanted, await asyncio.to_thread(rules.of, selection.service), weighting)
+        ruled = await asyncio.to_thread(rules.of, selection.service)
+        rendition = Rendition(wanted, ruled, weighting, latencies)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)

@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/top, /v1/series and /v1/diff: where the fleet spends its time."""
+"""GET and HEAD /v1/top, series, diff, histogram and heatmap: where the fleet spends its time, and waits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from starlette.responses import Response
 from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import BASE, METHODS, SELECTION, parameters, problems
+from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, SELECTION, parameters, problems
 from pgo_collector.http.parameters import one_of, single_parameter, whole_number
-from pgo_collector.http.selections import base_of, fleet_selection_of
-from pgo_collector.queries.answers import Diff, TimeSeries, Top
+from pgo_collector.http.selections import base_of, fleet_selection_of, latencies_of
+from pgo_collector.queries.answers import Diff, HeatMap, Histogram, TimeSeries, Top
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogram_of
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
@@ -37,12 +38,12 @@ def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         response_description="The table",
         response_model=Top,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, "by", "sort", "n"),
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, sort, most = _table_parameters(request)
-        table = await fleet_table(fleet, selection, by)
+        table = await fleet_table(fleet, selection, by, latencies_of(request))
         answer = await asyncio.to_thread(top_of, table, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, table.left_out)
@@ -70,18 +71,52 @@ def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         response_description="The differences",
         response_model=Diff,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *BASE, *LATENCIES, "by", "sort", "n"),
     )
     async def diff(request: Request) -> Response:
         selection = fleet_selection_of(request)
         base = base_of(request, selection)
         check_scope(request, base.service)
         by, sort, most = _table_parameters(request)
-        now = await fleet_table(fleet, selection, by)
-        before = await fleet_table(fleet, base, by)
+        latencies = latencies_of(request)
+        now = await fleet_table(fleet, selection, by, latencies)
+        before = await fleet_table(fleet, base, by, latencies)
         answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, [*now.left_out, *before.left_out])
+
+    @router.api_route(
+        "/v1/histogram",
+        methods=METHODS,
+        summary="Return the histogram of latencies, compared with a base if one is given",
+        response_description="The histogram",
+        response_model=Histogram,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, *BASE),
+    )
+    async def histogram(request: Request) -> Response:
+        selection, base = fleet_selection_of(request), None
+        if any(name in BASE for name in request.query_params):
+            base_selection = base_of(request, selection)
+            check_scope(request, base_selection.service)
+            base = await fleet_histogram(fleet, base_selection)
+        now = await fleet_histogram(fleet, selection)
+        left_out = [*now.left_out, *(base.left_out if base else ())]
+        return await json_answer(histogram_of(now, base), left_out)
+
+    @router.api_route(
+        "/v1/heatmap",
+        methods=METHODS,
+        summary="Return the histogram of latencies of each step of time",
+        response_description="The histograms, step by step",
+        response_model=HeatMap,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, "step"),
+    )
+    async def heatmap(request: Request) -> Response:
+        step = cast("Step", one_of(request, "step"))
+        found, left_out = await heat_map(fleet, fleet_selection_of(request), step)
+        return await json_answer(found, left_out)
 
     return router
 

@@ -1,7 +1,7 @@
 """Analysis: pure functions from a merged profile to what a person or a build wants to know of it.
 
 `stacks` lists the frames of each sample, `grouping` names a frame's function, package or file; `top_table`,
-`diff`, `flame_graph` and `timeline` build on both. `call_edges` computes the weighted calls that Go's
-compiler reads; `overlap`, `coverage`, `outliers` and `report` build on it. `rules` removes functions from a
-profile.
+`diff`, `flame_graph` and `timeline` build on both. `latency` reads the histograms in the profiles of latency
+trackers. `call_edges` computes the weighted calls that Go's compiler reads; `overlap`, `coverage`, `outliers`
+and `report` build on it. `rules` removes functions from a profile.
 """

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value, selection_of
+from pgo_collector.http.selections import first_value, latencies_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
@@ -24,7 +24,8 @@ def merge_routes(sources: Sources) -> APIRouter:
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*filter(None, [first_value(request, "format")]))
-        rendition = Rendition(wanted, await asyncio.to_thread(sources.rules.of, selection.service))
+        rules = await asyncio.to_thread(sources.rules.of, selection.service)
+        rendition = Rendition(wanted, rules, latencies=latencies_of(request))
         made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
