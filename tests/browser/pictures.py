@@ -27,6 +27,7 @@ PICTURES: Pictures = {
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
     "series": ("light", "desktop", 720, 0, f"{SERVICE}/series?function=runtime.mallocgc"),
+    "latency": ("light", "desktop", 960, 0, "/ui/services/db/latency?type=offcpu"),
     "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),
     "phone": ("dark", "phone", 760, 0, SERVICE),
 }

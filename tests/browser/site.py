@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
+from random import Random
 
 from tests.collector.edits import taken_at
+from tests.merge.tracked import BELOW, MS, Events, tracked
+from tests.oracle.builder import seeded
 from tests.oracle.oracle import go_root
 from tests.server import Server
 
@@ -49,8 +54,37 @@ def fill(server: Server) -> None:
             )
             content = taken_at(paths[number % len(paths)].read_bytes(), now - hours * _HOUR)
             submit(server, content, deployment.service, labels)
+    fill_with_waits(server, now)
     merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     submit(server, taken_at(merged, now - _HOUR), "compiler", "version=go1.27")
+
+
+def fill_with_waits(server: Server, now: int) -> None:
+    """Submit a profile of a latency tracker for each of the last 60 hours of a database, with a storm."""
+    random = seeded(15)
+    for hour in range(60):
+        content = tracked(
+            _waits(random, is_storm=10 <= hour < 16), time_nanos=now - hour * _HOUR - _HOUR // 2
+        )
+        answer = server.submit(content, query={"service": "db", "type": "offcpu", "labels": "instance=db-1"})
+        assert answer.status_code == 204, answer.text
+
+
+def _waits(random: Random, *, is_storm: bool) -> list[Events]:
+    """Return waits of an hour: for clients, for the log's disk and, mostly in a storm, for a row's lock."""
+    found: Counter[tuple[str, int]] = Counter()
+    delays: Counter[tuple[str, int]] = Counter()
+    for stack, median, spread, count in (
+        ("main;ServerLoop;secure_read;epoll_wait", 2 * MS, 1.6, 900),
+        ("main;exec_simple_query;CommitTransaction;XLogFlush;fsync", 3 * MS, 0.5, 300),
+        ("main;exec_simple_query;ExecUpdate;XactLockTableWait;semop", 40 * MS, 0.7, 400 if is_storm else 4),
+    ):
+        for _ in range(count):
+            delay = int(random.lognormvariate(log(median), spread))
+            key = (stack if delay >= MS else BELOW, 1 << (delay.bit_length() - 1))
+            found[key] += 1
+            delays[key] += delay
+    return [Events(*key, waits, delays[key]) for key, waits in found.items()]
 
 
 def fill_with_postgres(server: Server) -> None:

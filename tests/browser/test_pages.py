@@ -14,6 +14,7 @@ from tests.browser.chromium import WIDTHS, Person, Theme
 from tests.server import Server
 
 SERVICE = "/ui/services/apisvc"
+WAITS = "/ui/services/db/latency?type=offcpu"
 PAGES = {
     "services": "/ui/",
     "flame": SERVICE,
@@ -25,6 +26,9 @@ PAGES = {
     "no function": f"{SERVICE}/series",
     "series": f"{SERVICE}/series?function=runtime.mallocgc&step=hour",
     "build": f"{SERVICE}/build",
+    "latencies": f"{WAITS}&from=2020-01-01",
+    "two windows": f"{WAITS}&base_labels=instance%3Ddb-1",
+    "some latencies": "/ui/services/db?type=offcpu&latency_from=16777216ns&latency_to=33554432ns",
     "compiler": "/ui/services/compiler",
 }
 CALLS = ".flame > svg > a"
@@ -229,6 +233,44 @@ def test_a_function_is_followed_over_time(person: Person) -> None:
     page.get_by_label("Package").fill("runtime")
     page.get_by_role("button", name="Show").last.click()
     expect(page.get_by_role("heading", level=2)).to_have_text("runtime")
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_a_cell_of_a_heat_map_leads_to_its_stacks(
+    browser: Browser, server: Server, *, has_scripts: bool
+) -> None:
+    with Person.of(browser, server, java_script_enabled=has_scripts) as person:
+        page = person.page
+        page.goto("/ui/services/db?type=offcpu")
+        page.get_by_role("link", name="Latencies", exact=True).click()
+        row = page.locator(".heat tr", has=page.get_by_role("link", name="33.6 ms", exact=True))
+        row.locator(".cells a").first.click()
+        expect(page.locator(".note")).to_contain_text(
+            "Only waits of 33.6 ms or more and of less than 67.1 ms."
+        )
+        assert query(page)["latency_from"] == ["33554432ns"]
+        expect(page.locator(CALLS).first).to_be_attached()
+        page.get_by_role("link", name="Top", exact=True).click()
+        expect(page.locator(".note")).to_contain_text("Only waits of 33.6 ms or more")
+        page.get_by_role("link", name="Show all").click()
+        expect(page.locator(".note")).to_have_count(0)
+        assert not person.faults
+
+
+def test_a_part_of_a_heat_map_is_chosen_and_compared(person: Person) -> None:
+    page = person.page
+    page.goto(WAITS)
+    page.get_by_label("Waits of", exact=True).select_option("16777216ns")
+    page.get_by_role("button", name="Flame graph").click()
+    page.wait_for_url("**latency_from=16777216ns**")
+    assert {"from", "to"} <= {*query(page)}
+    assert "latency_to" not in query(page)
+    page.go_back()
+    page.get_by_role("link", name="the later and the earlier half").click()
+    expect(page.locator(".pairs")).to_be_visible()
+    expect(page.locator(".figures tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="the difference of the flame graphs").click()
+    expect(page.locator(CALLS).first).to_be_attached()
 
 
 def test_a_merge_is_saved(person: Person) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, urlencode
@@ -10,11 +11,13 @@ from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
-from pgo_collector.http.openapi import BASE, SELECTION
+from pgo_collector.http.openapi import BASE, LATENCIES, SELECTION
 from pgo_collector.http.selections import first_value
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
+# The pages that can show some latencies only; links from one to another keep the range.
+_FOCUSED = ("", "top", "diff", "merge")
 # The length of the selection in a link; a page has up to a thousand links.
 _MAX_QUERY = 1000
 
@@ -49,22 +52,26 @@ class Links:
         kept = {name: text for name, text in given.items() if text or name in BASE}
         return cls(context_of(request).service, page, selected, kept)
 
-    def to(self, page: str, **parameters: str | int) -> str:
-        """Return a link to another page of the service, with the same selection."""
-        further = {name: str(value) for name, value in parameters.items()}
-        return self._path(page) + query_of(self.selected | further)
+    def to(self, page: str, **parameters: str | int | None) -> str:
+        """Return a link to another page of the service, with the same selection; None removes a parameter."""
+        focus = {name: self.own[name] for name in LATENCIES if name in self.own and page in _FOCUSED}
+        return self.path(page) + query_of(_given({**self.selected, **focus, **parameters}))
+
+    def path(self, page: str) -> str:
+        """Return the path of a page of the service, without a query."""
+        return f"{SERVICES}/{quote(self.service, safe='')}" + (f"/{page}" if page else "")
 
     def here(self, **changes: str | int | None) -> str:
         """Return a link to this page with other parameters; None removes a parameter."""
-        return self._path(self.page) + query_of(self.changed(**changes))
+        return self.path(self.page) + query_of(self.changed(**changes))
 
     def changed(self, **changes: str | int | None) -> dict[str, str]:
         """Return the parameters of the link that `here` returns."""
-        every: dict[str, str | int | None] = {**self.selected, **self.own, **changes}
-        return {name: str(value) for name, value in every.items() if value is not None}
+        return _given({**self.selected, **self.own, **changes})
 
-    def _path(self, page: str) -> str:
-        return f"{SERVICES}/{quote(self.service, safe='')}" + (f"/{page}" if page else "")
+
+def _given(parameters: Mapping[str, str | int | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in parameters.items() if value is not None}
 
 
 def _value_of(request: Request, name: str) -> str:

@@ -16,6 +16,7 @@ from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.flame import flame_routes
+from pgo_collector.ui.pages.latency import latency_routes
 from pgo_collector.ui.pages.merge import merge_routes
 from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
@@ -24,7 +25,16 @@ from pgo_collector.ui.pages.visitors import redirect_to_sign_in, visitor_routes
 from pgo_collector.ui.rendering import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.sources import Sources
 
-_PAGES = (services_routes, flame_routes, top_routes, diff_routes, series_routes, build_routes, merge_routes)
+_PAGES = (
+    services_routes,
+    flame_routes,
+    top_routes,
+    diff_routes,
+    series_routes,
+    latency_routes,
+    build_routes,
+    merge_routes,
+)
 
 
 def mount_site(app: FastAPI, sources: Sources) -> None:

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, METHODS
-from pgo_collector.http.selections import base_of
+from pgo_collector.http.openapi import BASE, LATENCIES, METHODS
+from pgo_collector.http.selections import base_of, latencies_of
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.diffs import diff_of
@@ -29,7 +29,7 @@ from pgo_collector.ui.pages.top import table_parameters
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-_OWN = (*BASE, "by", "sort", "n", "root", "search")
+_OWN = (*BASE, "by", "sort", "n", "root", "search", *LATENCIES)
 _MAX_VERSION = 20
 
 
@@ -47,6 +47,7 @@ def diff_routes(sources: Sources) -> APIRouter:
             "base": {name: selected.links.own.get(name, "") for name in BASE},
             "suggestions": suggestions,
             "groupings": [*GROUPINGS],
+            "latencies": latencies_of(request),
             **values,
         }
         return await service_page(request, sources, selected, "diff.html", status, **template_values)
@@ -55,6 +56,7 @@ def diff_routes(sources: Sources) -> APIRouter:
     async def diff(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "diff", *_OWN)
         (by, sort, most), view = table_parameters(request), view_of(request)
+        latencies = latencies_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         if not any(name in BASE for name in request.query_params):
@@ -68,10 +70,10 @@ def diff_routes(sources: Sources) -> APIRouter:
         if base_summary is None:
             problem = "No stored profile matches the base: change its times or labels."
             return await page(request, selected, HTTPStatus.NOT_FOUND, problem=problem)
-        now = await fleet_table(sources.fleet, selected.selection, by)
-        before = await fleet_table(sources.fleet, base, by)
+        now = await fleet_table(sources.fleet, selected.selection, by, latencies)
+        before = await fleet_table(sources.fleet, base, by, latencies)
         found = await asyncio.to_thread(diff_of, now, before, by, sort, most)
-        flame = await flame_of(sources.fleet, selected.selection, view, base)
+        flame = await flame_of(sources.fleet, selected.selection, view, base, latencies)
         drawing = await asyncio.to_thread(drawing_of, flame, view.search)
         return await page(
             request,

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.openapi import LATENCIES, METHODS
+from pgo_collector.http.selections import first_value, latencies_of
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-OWN = ("root", "search")
+OWN = ("root", "search", *LATENCIES)
 _KEY = re.compile(r"0|[0-9a-f]{16}")
 _MAX_SEARCH = 200
 
@@ -31,10 +31,10 @@ def flame_routes(sources: Sources) -> APIRouter:
     @router.api_route("/services/{service}", methods=METHODS)
     async def flame(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "", *OWN)
-        view = view_of(request)
+        view, latencies = view_of(request), latencies_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        found = await flame_of(sources.fleet, selected.selection, view)
+        found = await flame_of(sources.fleet, selected.selection, view, latencies=latencies)
         drawing = await asyncio.to_thread(drawing_of, found, view.search)
         return await service_page(
             request,
@@ -42,6 +42,7 @@ def flame_routes(sources: Sources) -> APIRouter:
             selected,
             "flame.html",
             flame=found,
+            latencies=latencies,
             drawing=drawing,
             search=view.search,
             row_height=ROW_HEIGHT,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from pgo_collector.catalog.inventory import StoredService
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.selections import selection_of
+from pgo_collector.model.profile_types import LATENCY_TYPES
 from pgo_collector.model.selection import Selection
 from pgo_collector.ui.links import Links
 from pgo_collector.ui.sources import Sources
@@ -63,9 +64,20 @@ async def service_page(
         stored=selected.stored,
         summary=selected.summary,
         has_speedscope=sources.has_speedscope,
+        tracked=_tracked_type(selected),
         now=time.time_ns(),
         **values,
     )
+
+
+def _tracked_type(selected: SelectedProfiles) -> str | None:
+    """Return the type that the link to the latencies is for: the selected one, or one that is stored.
+
+    It is None if the service has no profiles of latency trackers.
+    """
+    stored = {each.type for each in selected.stored.types} if selected.stored else set()
+    wanted = (selected.selection.type, *LATENCY_TYPES)
+    return next((type_ for type_ in wanted if type_ in stored & {*LATENCY_TYPES}), None)
 
 
 async def no_profiles_page(request: Request, sources: Sources, selected: SelectedProfiles) -> Response:

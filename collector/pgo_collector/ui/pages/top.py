@@ -10,9 +10,9 @@ from pprof_merge import GROUPINGS, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_value, latencies_of
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -29,11 +29,11 @@ def top_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/top", methods=METHODS)
     async def top(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "top", "by", "sort", "n")
-        by, sort, most = table_parameters(request)
+        selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *LATENCIES)
+        (by, sort, most), latencies = table_parameters(request), latencies_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        table = await fleet_table(sources.fleet, selected.selection, by)
+        table = await fleet_table(sources.fleet, selected.selection, by, latencies)
         found = await asyncio.to_thread(top_of, table, by, sort, most)
         return await service_page(
             request,
@@ -41,6 +41,7 @@ def top_routes(sources: Sources) -> APIRouter:
             selected,
             "top.html",
             top=found,
+            latencies=latencies,
             groupings=[*GROUPINGS],
             more=min(most * 4, MAX_ROWS) if most < min(found.names, MAX_ROWS) else None,
         )

@@ -122,7 +122,7 @@ function showTip(call, x, y) {
 }
 
 document.addEventListener("pointermove", (event) => {
-  const call = event.target.closest?.(".flame > svg > a");
+  const call = event.target.closest?.(".flame > svg > a, .heat svg > a");
   if (call) showTip(call, event.clientX, event.clientY);
   else hideTip();
 });
@@ -157,7 +157,7 @@ document.addEventListener("formdata", ({ formData }) => {
 // ---- Set up a page, after it is loaded and after each swap.
 
 function enhance() {
-  for (const box of document.querySelectorAll(".flame > svg > a > svg")) {
+  for (const box of document.querySelectorAll(".flame > svg > a > svg, .heat svg > a > svg")) {
     const title = box.querySelector("title");
     box.parentNode.setAttribute("aria-label", title.textContent);
     title.remove();
