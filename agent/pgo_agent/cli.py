@@ -15,6 +15,7 @@ from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_series, read_key
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
+from pgo_agent.commands.latency import add_latency
 from pgo_agent.commands.scrape import add_scrape
 from pgo_agent.commands.serve import add_serve
 from pgo_agent.errors import AgentError
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add_capture(commands.add_parser("capture", help="write a pprof profile of programs on this machine"))
     _add_convert(commands.add_parser("convert", help="convert a recording of perf to a pprof profile"))
     add_doctor(commands.add_parser("doctor", help="check what works on this machine"))
+    add_latency(commands.add_parser("latency", help="show where programs on this machine wait"))
     add_scrape(commands.add_parser("scrape", help="pull profiles from /debug/pprof, and submit them"))
     add_serve(commands.add_parser("serve", help="serve profiles of programs on this machine over HTTP"))
     _add_submit(commands.add_parser("submit", help="submit pprof profiles to a collector"))

@@ -1,38 +1,41 @@
-"""Build a pprof CPU profile message: its header, string table and functions.
+"""Build a pprof profile message: its header, string table and functions.
 
-`stack_sampler` (Python programs) and `native.pprof` (native programs) extend the builder here.
+`stack_sampler` (Python programs), `native.pprof` (native programs) and `latency.profile` (what programs wait
+for) extend the builder here.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pprof_proto.profile_pb2 import Profile
 
 
-class CpuProfileBuilder:
-    """A pprof profile with the sample types samples/count and cpu/nanoseconds, filled step by step.
+CPU_TYPES = (("samples", "count"), ("cpu", "nanoseconds"))
+DELAY_TYPES = (("contentions", "count"), ("delay", "nanoseconds"))
 
-    `text` and `function` add a string or function on first use, and return its id from then on.
+
+class ProfileBuilder:
+    """A pprof profile with these sample types, each a name and a unit, filled step by step.
+
+    The last one is also the type of the period. `text` and `function` add a string or function on first use,
+    and return its id from then on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, types: Sequence[tuple[str, str]]) -> None:
         from pprof_proto.profile_pb2 import Profile  # noqa: PLC0415 - programs that only submit don't need it
 
         self.profile: Profile = Profile(string_table=[b""])
         self._ids: dict[Hashable, int] = {"": 0}
-        self.profile.sample_type.add(type=self.text("samples"), unit=self.text("count"))
-        self.profile.sample_type.add(type=self.text("cpu"), unit=self.text("nanoseconds"))
-        self.profile.period_type.type, self.profile.period_type.unit = (
-            self.text("cpu"),
-            self.text("nanoseconds"),
-        )
+        for type_, unit in types:
+            self.profile.sample_type.add(type=self.text(type_), unit=self.text(unit))
+        self.profile.period_type.CopyFrom(self.profile.sample_type[-1])
 
     def set_times(self, began: int, duration: int, period: int) -> None:
-        """Set the start (ns since 1970), the duration (ns) and the CPU time between two samples (ns)."""
+        """Set the start (ns since 1970), the duration (ns) and the period: for CPU time, ns a sample."""
         self.profile.time_nanos, self.profile.duration_nanos = began, duration
         self.profile.period = period
 

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from pgo_agent.profile_builder import CpuProfileBuilder
+from pgo_agent.profile_builder import CPU_TYPES, ProfileBuilder
 
 _SECOND = 1_000_000_000
 # Each depth of a recursion is another stack, so the depth that is kept needs a bound.
@@ -132,7 +132,7 @@ def python_profile(samples: Mapping[Stack, int], began: int, duration: int, peri
     `began` is ns since 1970, `duration` is in ns, and `period` is the CPU time between two samples (ns).
     Locations have lines only, no addresses and no mappings.
     """
-    builder = _PythonProfileBuilder()
+    builder = PythonProfileBuilder(CPU_TYPES)
     builder.set_times(began, duration, period)
     for stack, count in samples.items():
         builder.profile.sample.add(
@@ -141,8 +141,11 @@ def python_profile(samples: Mapping[Stack, int], began: int, duration: int, peri
     return builder.gzipped()
 
 
-class _PythonProfileBuilder(CpuProfileBuilder):
+class PythonProfileBuilder(ProfileBuilder):
+    """Add locations of Python functions to a profile on first use."""
+
     def location(self, function: Function, line: int) -> int:
+        """Return the id of a line in a function."""
         key = function, line
         if key not in self._ids:
             id_ = self._ids[key] = len(self.profile.location) + 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pgo_agent.latency import TRACKERS
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.serving import AGENT
@@ -43,7 +44,7 @@ def findings(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def test_what_it_says_works_does(tmp_path: Path) -> None:
     with running(build(tmp_path)):
         found = findings(doctor("--json", "--executable", NAME))
-        assert {*PROFILERS, "symbols", "processes", "serve"} == {*found}
+        assert {*PROFILERS, "symbols", "processes", "serve", *TRACKERS} == {*found}
         assert found["processes"] == (True, f"{NAME}: 1")
         for profiler in PROFILERS:
             command = f"capture --profiler {profiler} --executable {NAME} --duration 1 -o {tmp_path / 'cpu'}"
@@ -61,6 +62,10 @@ def test_an_ordinary_user_is_told_which_rights_are_missing() -> None:
     assert "root" in found["bpftrace"][1]
     assert "kernel.perf_event_paranoid is" in found["perf"][1]
     assert found["symbols"][0]
+    for tracker in TRACKERS:
+        works, detail = found[tracker]
+        assert not works
+        assert "it works only as root" in detail
 
 
 def test_a_person_reads_it_line_by_line() -> None:

@@ -81,26 +81,38 @@ class ProfilerProcess:
         Writes `start` to the profiler first. Calls `before_end` last, while the profiler still samples.
         Returns when the process has ended and `on_line` has had all of its lines. Raises ToolFailed.
         """
-        assert self._process.stdin  # noqa: S101 - opened as a pipe
-        with suppress(BrokenPipeError):  # the process has ended; _check_alive raises the reason
-            self._process.stdin.write(start)
-            self._process.stdin.flush()
-        deadline = time.monotonic() + _START_SECONDS
-        while not (self._started.wait(_POLL_SECONDS) or until.is_set()):
-            self._check_alive()
-            if time.monotonic() > deadline:
-                raise ToolFailed(self._tool, f"it did not start within {_START_SECONDS:.0f} s")
+        self.begin(until, start)
         began, start_clock = time.time_ns(), time.monotonic_ns()
         deadline = time.monotonic() + duration
         while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):
-            self._check_alive()
+            self.check_alive()
         before_end()
         lasted = time.monotonic_ns() - start_clock
+        self.end()
+        return began, lasted
+
+    def begin(self, until: Event, start: bytes = b"") -> None:
+        """Write `start`, and wait until sampling has begun or `until` is set. Raises ToolFailed."""
+        self.send(start)
+        deadline = time.monotonic() + _START_SECONDS
+        while not (self._started.wait(_POLL_SECONDS) or until.is_set()):
+            self.check_alive()
+            if time.monotonic() > deadline:
+                raise ToolFailed(self._tool, f"it did not start within {_START_SECONDS:.0f} s")
+
+    def send(self, line: bytes) -> None:
+        """Write to the profiler's input. If the process has ended, `check_alive` raises the reason."""
+        assert self._process.stdin  # noqa: S101 - opened as a pipe
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Stop the profiler, and return when `on_line` has had all of its lines. Raises ToolFailed."""
         status = self._interrupt()
         self._listener.join()
         if status not in {0, -signal.SIGINT}:
             raise self._failed()
-        return began, lasted
 
     def _listen(self) -> None:
         assert self._process.stdout  # noqa: S101 - opened as a pipe
@@ -129,7 +141,8 @@ class ProfilerProcess:
         )
         return bool(caught and int(caught[1], 16) >> (signal.SIGINT - 1) & 1)
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raise ToolFailed if the process has ended."""
         if self._process.poll() is not None:
             raise self._failed()
 

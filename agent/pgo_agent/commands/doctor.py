@@ -15,6 +15,8 @@ from typing import NamedTuple
 from pgo_agent.backends import Backend, SamplingRequest, backends, probe
 from pgo_agent.commands.arguments import add_executables, sampled_names
 from pgo_agent.errors import AgentError, NoSamples, NotInstalled
+from pgo_agent.latency import TRACKERS, Tracker
+from pgo_agent.latency import probe as probe_tracker
 from pgo_agent.native import demangle, run_tool
 
 _FAILED = 2
@@ -32,7 +34,7 @@ class Finding(NamedTuple):
 def add_doctor(doctor: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to its parser."""
     doctor.description = (
-        "Check all that profiles of native programs need, and print a fix for what is missing."
+        "Check all that profiles and latency trackers need, and print a fix for what is missing."
     )
     add_executables(doctor)
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -47,6 +49,7 @@ def _doctor(options: argparse.Namespace) -> int:
         "symbols": _symbols,
         "processes": partial(_processes, names),
         "serve": _serve_extra,
+        **{name: partial(_tracker, tracker) for name, tracker in TRACKERS.items()},
     }
     findings = [*_run_checks(checks)]
     working = {finding.part for finding in findings if finding.works}
@@ -74,6 +77,11 @@ def _run_checks(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
 def _profiler(backend: Backend) -> str:
     probe(backend)
     return "gives samples, with stacks"
+
+
+def _tracker(tracker: Tracker) -> str:
+    probe_tracker(tracker)
+    return f"pgo-agent latency {tracker.name}: {tracker.measures}"
 
 
 def _symbols() -> str:

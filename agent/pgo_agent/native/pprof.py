@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf, candidate_paths
 from pgo_agent.native.external_tools import Line, demangle, symbolize
 from pgo_agent.native.recording import Frame, Mapping, Recording, Stack
-from pgo_agent.profile_builder import CpuProfileBuilder
+from pgo_agent.profile_builder import CPU_TYPES, ProfileBuilder
 
 _Lines = dict[Frame, tuple[Line, ...]]
 
@@ -24,15 +24,22 @@ def native_profile(recording: Recording) -> bytes:
     of another build, the profile has only addresses and the symbols that the frames have already.
     Raises ToolFailed if llvm-symbolizer or llvm-cxxfilt is missing or fails.
     """
-    builder = _NativeProfileBuilder(_source_lines(recording.stacks))
+    builder = NativeProfileBuilder(recording.stacks, CPU_TYPES)
     builder.set_times(recording.began, recording.duration, recording.period)
-    builder.set_main_binary(recording.stacks)
+    builder.set_main_binary((stack, count) for stack, (count, _) in recording.stacks.items())
     for stack, values in recording.stacks.items():
         sample = builder.profile.sample.add(value=values, location_id=map(builder.location, stack.frames))
         sample.label.add(key=builder.text("pid"), num=stack.pid)
         sample.label.add(key=builder.text("comm"), str=builder.text(stack.comm))
         sample.label.add(key=builder.text("thread"), num=stack.thread)
     return builder.gzipped()
+
+
+def function_names(stacks: Iterable[Stack]) -> dict[Frame, tuple[str, ...]]:
+    """Return the functions at each frame that is known, innermost inlined call first. Raises ToolFailed."""
+    lines = _source_lines(stacks)
+    names = demangle({line.function for frame in lines.values() for line in frame})
+    return {frame: tuple(names[line.function] for line in found) for frame, found in lines.items()}
 
 
 def _source_lines(stacks: Iterable[Stack]) -> _Lines:
@@ -70,18 +77,18 @@ def _file_offset(frame: Frame) -> int:
     return frame.address - frame.mapping.start + frame.mapping.offset
 
 
-class _NativeProfileBuilder(CpuProfileBuilder):
-    """Add locations and mappings to a profile on first use."""
+class NativeProfileBuilder(ProfileBuilder):
+    """Add locations and mappings of these stacks to a profile on first use. Raises ToolFailed."""
 
-    def __init__(self, lines: _Lines) -> None:
-        super().__init__()
-        self._lines = lines
-        self._demangled = demangle({line.function for frame in lines.values() for line in frame})
+    def __init__(self, stacks: Iterable[Stack], types: Sequence[tuple[str, str]]) -> None:
+        super().__init__(types)
+        self._lines = _source_lines(stacks)
+        self._demangled = demangle({line.function for frame in self._lines.values() for line in frame})
 
-    def set_main_binary(self, stacks: dict[Stack, tuple[int, int]]) -> None:
+    def set_main_binary(self, stacks: Iterable[tuple[Stack, int]]) -> None:
         """Add the binary with the most leaf samples first; pprof's tools take it for the program."""
         binaries: Counter[Mapping] = Counter()
-        for stack, (count, _) in stacks.items():
+        for stack, count in stacks:
             leaf = stack.frames[0].mapping if stack.frames else None
             if leaf and leaf.file.startswith("/"):
                 binaries[leaf] += count
@@ -89,6 +96,7 @@ class _NativeProfileBuilder(CpuProfileBuilder):
             self._mapping(mapping)
 
     def location(self, frame: Frame) -> int:
+        """Return the id of a frame."""
         if frame not in self._ids:
             id_ = self._ids[frame] = len(self.profile.location) + 1
             mapping = self._mapping(frame.mapping) if frame.mapping else 0

@@ -1,0 +1,209 @@
+"""Run `pgo-agent latency`: show where programs on this machine wait, and write a pprof profile of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from pgo_agent.commands.arguments import seconds
+from pgo_agent.latency import (
+    TRACKERS,
+    Histogram,
+    Recorder,
+    Session,
+    StackNamer,
+    TrackerSettings,
+    format_ns,
+    parse_ns,
+)
+
+_TICK_SECONDS = 1.0
+_BAR = 40
+_TOP = 5
+_FRAMES = 16
+_CLEAR = "\x1b[H\x1b[2J"
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"))
+
+
+def add_latency(latency: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    latency.description = (
+        "Track one kind of latency until Ctrl-C, or for --seconds. On a terminal, show the histogram and the "
+        "stacks with the most delay, once a second; at the end, print both."
+    )
+    measures = "; ".join(f"{tracker.name}: {tracker.measures}" for tracker in TRACKERS.values())
+    latency.add_argument("tracker", metavar="TRACKER", choices=[*TRACKERS], help=measures)
+    add_tracking(latency)
+    latency.add_argument(
+        "--seconds", metavar="SECONDS", type=seconds, help="how long to track (default: until Ctrl-C)"
+    )
+    latency.add_argument(
+        "-o", "--output", metavar="OUT", type=Path, help="a file for a gzipped pprof profile"
+    )
+    latency.add_argument("--json", action="store_true", help="print counts and histogram as JSON at the end")
+    latency.set_defaults(run=_latency)
+
+
+def add_tracking(command: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what is reported: the threshold, the timeout and the filters."""
+    command.add_argument(
+        "--threshold",
+        metavar="TIME",
+        type=duration,
+        default="1ms",
+        help="events of this length have a stack, shorter ones are only counted; such as 5ms, 100us, 0 "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=duration,
+        default="0",
+        help="report what is in flight for longer than this, before it ends; stacks are then taken when it "
+        "begins, which costs more (default: none)",
+    )
+    command.add_argument(
+        "--comm",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="only threads of this name; again for more",
+    )
+    command.add_argument(
+        "--executable",
+        metavar="PROGRAM",
+        action="append",
+        default=[],
+        help="only processes of this program, by path or file name; repeatable",
+    )
+    command.add_argument(
+        "--pid",
+        metavar="PID",
+        type=int,
+        action="append",
+        default=[],
+        help="only this process and those that it forks; repeatable",
+    )
+    command.add_argument(
+        "--cgroup",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="only processes in this cgroup, a path below /sys/fs/cgroup; repeatable",
+    )
+    command.add_argument(
+        "--wakers", action="store_true", help="offcpu: add the stack of who woke the thread to each stack"
+    )
+
+
+def duration(text: str) -> str:
+    """Check a duration such as 5ms, for argparse. Raises ArgumentTypeError."""
+    try:
+        return format_ns(parse_ns(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def tracking(options: argparse.Namespace) -> TrackerSettings:
+    """Return the settings in the arguments of `add_tracking`. Raises ValueError."""
+    given = {
+        "threshold": options.threshold,
+        "timeout": options.timeout,
+        "comms": options.comm,
+        "executables": options.executable,
+        "pids": options.pid,
+        "cgroups": options.cgroup,
+        "wakers": options.wakers,
+    }
+    return TrackerSettings.parse(given)
+
+
+def _latency(options: argparse.Namespace) -> int:
+    session = Session(TRACKERS[options.tracker], tracking(options))
+    recorder = Recorder(options.tracker)
+    view = _View(session, recorder)
+    session.listen(recorder)
+    session.start()
+    try:
+        deadline = time.monotonic() + (options.seconds or float("inf"))
+        while session.is_running and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, _TICK_SECONDS))
+            if sys.stdout.isatty() and not options.json:
+                print(_CLEAR + view.text(), flush=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        session.stop()
+    if session.failure:
+        raise session.failure
+    if options.output:
+        options.output.write_bytes(recorder.profile())
+    if options.json:
+        counts = recorder.counts.as_json()
+        print(json.dumps({"tracker": options.tracker, **counts, **recorder.histogram.as_json()}, indent=2))
+    else:
+        print((_CLEAR if sys.stdout.isatty() else "") + view.text())
+    return 0
+
+
+class _View:
+    """What a person sees of a tracker."""
+
+    def __init__(self, session: Session, recorder: Recorder) -> None:
+        self._session, self._recorder = session, recorder
+        self._namer = StackNamer()
+
+    def text(self) -> str:
+        """Return counts, histogram and the stacks with the most delay."""
+        counts = self._recorder.counts.as_json()
+        threshold = format_ns(self._session.settings.threshold)
+        head = (
+            f"{self._session.tracker.name} of at least {threshold}: "
+            f"{counts['seen']} seen = {counts['reported']} reported + {counts['below']} below the threshold "
+            f"+ {counts['dropped']} dropped; {counts['lost_stacks']} stacks lost"
+        )
+        return "\n".join((head, "", *_bars(self._recorder.histogram), "", *self._stacks()))
+
+    def _stacks(self) -> list[str]:
+        longest = self._recorder.longest(_TOP)
+        lines = []
+        names = self._namer.names([wait.stack for wait, _, _ in longest])
+        for (wait, count, total), functions in zip(longest, names, strict=True):
+            labels = " ".join(f"{key}={value}" for key, value in wait.labels)
+            lines.append(f"{_time(total)} in {count}: {wait.stack.comm} {wait.stack.pid} {labels}".rstrip())
+            lines.extend(f"    {function}" for function in functions[:_FRAMES])
+            if len(functions) > _FRAMES:
+                lines.append(f"    … {len(functions) - _FRAMES} more")
+        return lines
+
+
+def _bars(histogram: Histogram) -> list[str]:
+    """Return a line for each bucket from the first to the last that has any count, and the statistics."""
+    found = histogram.as_json()
+    if not found["count"]:
+        return ["no events"]
+    counts = histogram.counts
+    most = max(counts.values())
+    lines = []
+    for bucket in range(min(counts), max(counts) + 1):
+        count = counts.get(bucket, 0)
+        low, high = _time((1 << bucket) >> 1), _time(1 << bucket)
+        lines.append(f"{low:>8} - {high:<8} {count:>9} {'#' * -(-count * _BAR // most)}".rstrip())
+    shown = ("min", "average", "p50", "p90", "p99", "p99.9", "max", "total")
+    statistics = ", ".join(f"{name} {_time(found[name + '_ns'])}" for name in shown)
+    return [*lines, statistics]
+
+
+def _time(duration_ns: float) -> str:
+    """Return a duration with three digits, such as 1.05 ms."""
+    for size, unit in _UNITS:
+        if duration_ns >= size:
+            return (
+                f"{duration_ns / size:.3g} {unit}"
+                if duration_ns < 1000 * size
+                else f"{duration_ns / size:.0f} {unit}"
+            )
+    return f"{duration_ns:.0f} ns"

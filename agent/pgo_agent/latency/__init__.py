@@ -1,0 +1,32 @@
+"""Track where programs wait, by eBPF on the kernel's tracepoints: off-CPU time, system calls, disks and more.
+
+`TRACKERS` lists what can be tracked. A `Session` runs one with `TrackerSettings`, in a child process that
+compiles the tracker's C program of `bpf/` with bcc and reads its tables (`latency_program.py`). It tells each
+`Listener` what it counts: a `Recorder` makes a pprof profile of it, `Windows` keep its histograms over
+minutes and hours. `StackNamer` names the functions of stacks. `probe` tries a tracker here.
+"""
+
+from pgo_agent.latency.histogram import Histogram, Windows
+from pgo_agent.latency.recorder import Recorder, StackNamer
+from pgo_agent.latency.session import Listener, Session, probe
+from pgo_agent.latency.settings import TrackerSettings, format_ns, parse_ns
+from pgo_agent.latency.tick import Counts, Happening, Tick
+from pgo_agent.latency.trackers import TRACKERS, Tracker
+
+__all__ = [
+    "TRACKERS",
+    "Counts",
+    "Happening",
+    "Histogram",
+    "Listener",
+    "Recorder",
+    "Session",
+    "StackNamer",
+    "Tick",
+    "Tracker",
+    "TrackerSettings",
+    "Windows",
+    "format_ns",
+    "parse_ns",
+    "probe",
+]

@@ -1,0 +1,251 @@
+// What all trackers share: settings and filters, entries in flight, histograms, stacks and events.
+//
+// A tracker calls `begin` where something starts, and `end_here` where it ends, if the end is in the thread
+// that waited. Reads only tracepoint arguments and helpers, so it works with the headers of another kernel.
+
+#include <uapi/linux/ptrace.h>
+
+#define BY_PROCESS 1
+#define BY_COMM 2
+#define BY_CGROUP 4
+
+enum counter { SEEN, BELOW, REPORTED, TABLE_FULL, RING_FULL, LOST_STACKS, COUNTERS };
+
+struct settings {
+    u64 threshold;  // ns
+    u32 filters;
+    u32 at_entry;   // entries keep their stack, for those that take longer than the timeout
+    u32 wakers;     // reported waits have the waker's stack
+    u32 generation; // which of the two extremes are written
+    u32 own[2];     // the processes of the agent, which aren't tracked
+    u32 is_on;      // 0 before the first settings are written, and after the last event is counted
+    u32 unused;
+};
+
+struct key {
+    u64 id;
+    u64 part;
+};
+
+struct entry {
+    u64 start; // ns of CLOCK_MONOTONIC
+    u64 number;
+    u64 comm[2];
+    char name[16];
+    u32 pid;
+    u32 thread;
+    u32 operation;
+    u32 unused;
+};
+
+struct stack {
+    s64 kernel_bytes;
+    s64 user_bytes;
+    u64 comm[2];
+    u32 pid;
+    u32 unused;
+    u64 kernel[KERNEL_DEPTH];
+    u64 user[USER_DEPTH];
+};
+
+struct event {
+    u64 delay; // ns
+    struct entry entry;
+    struct stack stack;
+    struct stack waker;
+};
+
+struct bucket {
+    u64 count;
+    u64 total; // ns
+};
+
+struct extremes {
+    u64 min; // ns, plus 1; 0 if there is none
+    u64 max;
+};
+
+BPF_ARRAY(settings, struct settings, 1);
+BPF_HASH(processes, u32, u8, 16384);
+BPF_HASH(comms, struct key, u8, 64);
+BPF_HASH(cgroups, u64, u8, 4096);
+BPF_HASH(entries, struct key, struct entry, ENTRIES);
+BPF_HASH(stacks, struct key, struct stack, STACKS);
+BPF_PERCPU_ARRAY(counters, u64, COUNTERS);
+BPF_PERCPU_ARRAY(below, struct bucket, 65);
+BPF_PERCPU_ARRAY(dropped, struct bucket, 65);
+BPF_PERCPU_ARRAY(extremes, struct extremes, 2);
+BPF_PERCPU_ARRAY(scratch, struct event, 1);
+BPF_RINGBUF_OUTPUT(events, RING_PAGES);
+
+static inline void count(int which) {
+    counters.increment(which);
+}
+
+static inline void add_to(struct bucket *bucket, u64 delay) {
+    if (bucket) {
+        bucket->count++;
+        bucket->total += delay;
+    }
+}
+
+// Bucket 0 is for 0 ns; bucket i is for 2^(i-1) up to 2^i ns.
+static inline u32 bucket_of(u64 delay) {
+    return delay ? bpf_log2l(delay) : 0;
+}
+
+// Return the settings, or 0 while nothing is to be counted.
+static inline struct settings *get_settings(void) {
+    int zero = 0;
+    struct settings *s = settings.lookup(&zero);
+    return s && s->is_on ? s : 0;
+}
+
+// Return whether the current thread passes the filters.
+static inline int is_wanted(struct settings *s) {
+    u32 pid = bpf_get_current_pid_tgid() >> 32;
+    if (pid == s->own[0] || pid == s->own[1])
+        return 0;
+    if (s->filters & BY_PROCESS && !processes.lookup(&pid))
+        return 0;
+    if (s->filters & BY_COMM) {
+        struct key comm = {};
+        bpf_get_current_comm(&comm, sizeof(comm));
+        if (!comms.lookup(&comm))
+            return 0;
+    }
+    if (s->filters & BY_CGROUP) {
+        u64 cgroup = bpf_get_current_cgroup_id();
+        if (!cgroups.lookup(&cgroup))
+            return 0;
+    }
+    return 1;
+}
+
+static inline void set_current(struct entry *entry) {
+    u64 id = bpf_get_current_pid_tgid();
+    entry->pid = id >> 32;
+    entry->thread = id;
+    bpf_get_current_comm(&entry->comm, sizeof(entry->comm));
+}
+
+static inline void take_stack(void *context, struct stack *stack) {
+    stack->pid = bpf_get_current_pid_tgid() >> 32;
+    bpf_get_current_comm(&stack->comm, sizeof(stack->comm));
+    stack->kernel_bytes = bpf_get_stack(context, stack->kernel, sizeof(stack->kernel), 0);
+    stack->user_bytes = bpf_get_stack(context, stack->user, sizeof(stack->user), BPF_F_USER_STACK);
+}
+
+static inline void keep_stack(void *context, struct key *key) {
+    int zero = 0;
+    struct event *event = scratch.lookup(&zero);
+    if (!event)
+        return;
+    take_stack(context, &event->waker);
+    if (stacks.update(key, &event->waker))
+        count(LOST_STACKS);
+}
+
+// Note that something begins in the current thread. With `stack`, its stack is kept until it ends.
+static inline void begin(void *context, struct settings *s, struct key *key, struct entry *entry, int stack) {
+    set_current(entry);
+    entry->start = bpf_ktime_get_ns();
+    if (entries.update(key, entry)) {
+        count(SEEN);
+        count(TABLE_FULL);
+        return;
+    }
+    if (stack || s->at_entry)
+        keep_stack(context, key);
+}
+
+static inline void forget(struct settings *s, struct key *key) {
+    entries.delete(key);
+    stacks.delete(key);
+}
+
+// Count a delay; return whether it is over the threshold, and so to be reported.
+static inline int measure(struct settings *s, u64 delay) {
+    int generation = s->generation & 1;
+    u32 index = bucket_of(delay);
+    struct extremes *found = extremes.lookup(&generation);
+    if (found) {
+        if (!found->min || delay + 1 < found->min)
+            found->min = delay + 1;
+        if (delay > found->max)
+            found->max = delay;
+    }
+    count(SEEN);
+    if (delay >= s->threshold)
+        return 1;
+    count(BELOW);
+    add_to(below.lookup(&index), delay);
+    return 0;
+}
+
+static inline void report(struct event *event, int waker) {
+    u64 size = waker ? sizeof(*event) : sizeof(*event) - sizeof(event->waker);
+    u32 index = bucket_of(event->delay);
+    if (event->stack.kernel_bytes < 0 && event->stack.user_bytes <= 0)
+        count(LOST_STACKS);
+    int failed = waker ? events.ringbuf_output(event, sizeof(*event), BPF_RB_NO_WAKEUP)
+                       : events.ringbuf_output(event, sizeof(*event) - sizeof(event->waker), BPF_RB_NO_WAKEUP);
+    if (failed) {
+        count(RING_FULL);
+        add_to(dropped.lookup(&index), event->delay);
+    } else {
+        count(REPORTED);
+    }
+}
+
+// End what began under `key`, in the thread whose stack is reported.
+static inline void end_here(void *context, struct settings *s, struct key *key) {
+    int zero = 0;
+    struct entry *entry = entries.lookup(key);
+    if (!entry)
+        return;
+    u64 delay = bpf_ktime_get_ns() - entry->start;
+    if (measure(s, delay)) {
+        struct event *event = scratch.lookup(&zero);
+        if (event) {
+            event->delay = delay;
+            event->entry = *entry;
+            set_current(&event->entry);
+            take_stack(context, &event->stack);
+            report(event, 0);
+        }
+    }
+    forget(s, key);
+}
+
+// End what began under `key`, and report the stack that was kept when it began.
+static inline void end_elsewhere(struct settings *s, struct key *key) {
+    int zero = 0;
+    struct entry *entry = entries.lookup(key);
+    if (!entry)
+        return;
+    u64 delay = bpf_ktime_get_ns() - entry->start;
+    if (measure(s, delay)) {
+        struct event *event = scratch.lookup(&zero);
+        struct stack *kept = stacks.lookup(key);
+        if (event) {
+            event->delay = delay;
+            event->entry = *entry;
+            event->stack.kernel_bytes = -1;
+            event->stack.user_bytes = -1;
+            if (kept)
+                bpf_probe_read_kernel(&event->stack, sizeof(event->stack), kept);
+            report(event, 0);
+        }
+    }
+    forget(s, key);
+}
+
+// Processes that a wanted process forks are wanted from their first moment.
+TRACEPOINT_PROBE(sched, sched_process_fork) {
+    u32 parent = bpf_get_current_pid_tgid() >> 32, child = args->child_pid;
+    u8 one = 1;
+    if (processes.lookup(&parent))
+        processes.update(&child, &one);
+    return 0;
+}

@@ -1,0 +1,37 @@
+// Off-CPU time: from a thread's leaving the CPU until it runs again.
+
+#define BLOCKED 1
+#define PREEMPTED 2
+#define ENDED 0x30 // the states of threads that never come back
+
+TRACEPOINT_PROBE(sched, sched_switch) {
+    struct settings *s = get_settings();
+    if (!s)
+        return 0;
+    if (args->prev_pid && !(args->prev_state & ENDED) && is_wanted(s)) {
+        struct key key = {.id = args->prev_pid};
+        struct entry entry = {.operation = args->prev_state & 0xff ? BLOCKED : PREEMPTED};
+        begin(args, s, &key, &entry, 0);
+    }
+    if (args->next_pid)
+        arrive(args, s, args->next_pid);
+    return 0;
+}
+
+TRACEPOINT_PROBE(sched, sched_waking) {
+    int zero = 0;
+    struct settings *s = get_settings();
+    if (!s || !s->wakers)
+        return 0;
+    struct key key = {.id = args->pid};
+    struct entry *entry = entries.lookup(&key);
+    if (!entry || bpf_ktime_get_ns() - entry->start < s->threshold)
+        return 0;
+    struct event *event = scratch.lookup(&zero);
+    if (!event)
+        return 0;
+    take_stack(args, &event->waker);
+    if (wakers.update(&key, &event->waker))
+        count(LOST_STACKS);
+    return 0;
+}

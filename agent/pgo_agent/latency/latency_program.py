@@ -1,0 +1,439 @@
+"""Track latencies with bcc until SIGINT: the child process of `BccTracker`, run by the Python that has bcc.
+
+The first line of its input is a JSON object: the C `text`, the `tracepoints` that it uses, `own` processes,
+`depths` of stacks, whether it `names_syscalls`, asks for `interrupts` or `is_network`, and `settings`. Each
+line after that is a command:
+
+    ["set", settings]      change the threshold, the timeout or the filters
+    ["in_flight"]          ask for what is in flight
+
+It prints JSON lists, one a line:
+
+    ["started"]                          once events are tracked
+    ["processes", [pid, ...]]            the processes with new events, ten times a second
+    ["tick", {...}]                      once a second, and at the end: what was counted since the last one
+    ["event", {...}], ["late", {...}]    an event over the threshold, and one in flight over the timeout
+    ["in_flight", [{...}, ...]]          the answer to the command
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribution's Python has it
+from bcc.syscall import syscall_name  # type: ignore[import-not-found]
+
+_TRACING = Path("/sys/kernel/tracing")
+_DRAIN_SECONDS = 0.1
+_TICK_SECONDS = 1.0
+_LATE_SECONDS = 0.5  # between two looks for what is over the timeout
+_ABANDONED_NS = 30_000_000_000  # a packet in flight for longer isn't read by any program
+_MOST_STACKS = 5000  # different ones between two ticks
+_MOST_LISTED = 1000  # in flight, longest first
+_BUCKETS = 65
+# Packets of these sockets came from no device: a buffer at the same address was freed without a trace.
+_LOCAL_SOCKETS = (b"unix_", b"netlink_")
+_BY_PROCESS, _BY_COMM, _BY_CGROUP = 1, 2, 4
+# The counters of the C program, in its order.
+_COUNTERS = ("seen", "below", "reported", "table_full", "ring_full", "lost_stacks")
+_NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
+_PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
+# struct event of the C program, up to the addresses of its stack; and struct stack.
+_EVENT = struct.Struct("=QQQ16s16sIIII")
+_STACK = struct.Struct("=qq16sII")
+
+
+def _mount_tracing() -> None:
+    """Mount tracefs for this process only, if nobody did. If that isn't allowed, `_missing` says so."""
+    if (_TRACING / "events").is_dir():
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NAMESPACE) == 0:
+        libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
+        libc.mount(b"tracefs", bytes(_TRACING), b"tracefs", 0, None)
+
+
+def _missing(tracepoints: list[str]) -> str:
+    """Return what keeps these tracepoints from being used, "" if nothing does."""
+    if not (_TRACING / "events").is_dir():
+        return f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING}"
+    gone = [name for name in tracepoints if not (_TRACING / "events" / name.replace(":", "/")).is_dir()]
+    return f"this kernel has no tracepoint {' or '.join(gone)}" if gone else ""
+
+
+class _Interrupts:
+    """A perf event for each CPU, whose records each ask their CPU for an interrupt. Nobody reads them."""
+
+    def __init__(self, table: Any) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        # perf_event_attr: software (1), its size, BPF output (10), a sample for each record, with raw bytes
+        # (1 << 10), no flags, and a wake-up at each sample.
+        attr = struct.pack("=IIQQQQQI", 1, 128, 10, 1, 1 << 10, 0, 0, 1).ljust(128, b"\0")
+        self._buffers = []
+        for cpu in utils.get_online_cpus():
+            fd = libc.syscall(_PERF_EVENT_OPEN, attr, -1, cpu, -1, 8)
+            if fd < 0:
+                raise OSError(ctypes.get_errno(), "perf_event_open failed")
+            # A buffer that is mapped for reading only is overwritten, and so never full.
+            self._buffers.append(mmap.mmap(fd, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ))
+            libc.ioctl(fd, _ENABLE, 0)
+            table[table.Key(cpu)] = table.Leaf(fd)
+
+
+class _Aggregate:
+    """What was reported since the last tick: stacks with their counts and total delays, by bucket."""
+
+    def __init__(self) -> None:
+        self.stacks: dict[tuple[Any, ...], list[int]] = {}
+        self.left_out: dict[int, list[int]] = {}
+        self.processes: set[int] = set()
+
+    def add(self, key: tuple[Any, ...], bucket: int, delay: int) -> None:
+        counts = self.stacks.get((*key, bucket))
+        if counts is None:
+            if len(self.stacks) < _MOST_STACKS:
+                counts = self.stacks[(*key, bucket)] = [0, 0]
+            else:
+                counts = self.left_out.setdefault(bucket, [0, 0])
+        counts[0] += 1
+        counts[1] += delay
+
+
+class _Tracker:
+    """The loaded C program with its tables, and what was read of them since the last tick."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self._kernel_bytes, self._user_bytes = (8 * depth for depth in setup["depths"])
+        self._stack_size = _STACK.size + self._kernel_bytes + self._user_bytes
+        self._names_syscalls, self._own = setup["names_syscalls"], setup["own"]
+        self._bpf = BPF(text=setup["text"])
+        self._aggregate = _Aggregate()
+        self._announced: set[int] = set()
+        self._generation = 0
+        self._last: dict[str, list[tuple[int, int]]] = {}
+        self._last_counters = [0] * len(_COUNTERS)
+        self._is_network, self._abandoned, self._refuted = setup["is_network"], 0, 0
+        self._largest = 0
+        self._local: dict[str, bool] = {}
+        self._late: set[tuple[bytes, int]] = set()
+        self._late_due = self._event_due = 0.0
+        self._skipped = 0
+        if setup["interrupts"]:
+            self._interrupts = _Interrupts(self._bpf["interrupts"])
+        self._bpf["events"].open_ring_buffer(self._add)
+        self._is_on = True
+        self.set(setup["settings"])
+
+    def set(self, settings: dict[str, Any]) -> None:
+        """Apply settings: from now on, the C program reads them."""
+        self._settings = settings
+        self._late.clear()
+        _replace(self._bpf["comms"], ((*_comm_key(comm),) for comm in settings["comms"]))
+        self._refresh_filters(anew=True)
+        self._write_settings()
+
+    def _write_settings(self) -> None:
+        settings, table = self._settings, self._bpf["settings"]
+        leaf = table.Leaf()
+        leaf.threshold = settings["threshold"]
+        leaf.filters = (
+            _BY_PROCESS * bool(settings["pids"] or settings["executables"])
+            | _BY_COMM * bool(settings["comms"])
+            | _BY_CGROUP * bool(settings["cgroups"])
+        )
+        leaf.at_entry, leaf.wakers = bool(settings["timeout"]), settings["wakers"]
+        leaf.generation, leaf.is_on = self._generation, self._is_on
+        leaf.own[0], leaf.own[1] = self._own, os.getpid()
+        table[table.Key(0)] = leaf
+
+    def _refresh_filters(self, *, anew: bool = False) -> None:
+        """Bring the processes and cgroups up to date: new ones may have started."""
+        settings, processes = self._settings, self._bpf["processes"]
+        wanted = {*settings["pids"], *_pids_of(settings["executables"])}
+        forked = set() if anew or not settings["pids"] else {key.value for key in processes}
+        kept = {pid for pid in forked if Path(f"/proc/{pid}").exists()}
+        _replace(processes, ((pid,) for pid in wanted | kept))
+        _replace(self._bpf["cgroups"], ((id_,) for id_ in _cgroup_ids(settings["cgroups"])))
+
+    def drain(self) -> None:
+        """Read the ring buffer, and announce processes with new events."""
+        self._bpf.ring_buffer_consume()
+        new = self._aggregate.processes - self._announced
+        if new:
+            self._announced |= new
+            _print_list("processes", [*new])
+        self._look_for_late()
+
+    def _add(self, _context: Any, at: int, size: int) -> None:
+        record = ctypes.string_at(at, size)
+        delay, _start, number, comm, name, pid, thread, operation, _ = _EVENT.unpack_from(record)
+        _, kernel, user = self._stack(record, _EVENT.size)
+        if self._is_network and self._is_local(kernel):
+            self._refuted += 1
+            return
+        self._largest = max(self._largest, delay)
+        waker = None
+        if size >= _EVENT.size + 2 * self._stack_size:
+            waker = self._stack(record, _EVENT.size + self._stack_size)
+            self._aggregate.processes.add(waker[0][0])
+        name = self._name(number, name)
+        self._aggregate.processes.add(pid)
+        key = (pid, comm, number, name, operation, kernel, user, waker)
+        self._aggregate.add(key, delay.bit_length(), delay)
+        now = time.monotonic()
+        if now < self._event_due:
+            self._skipped += 1
+            return
+        self._event_due = now + 1 / self._settings["events"]
+        found = _described(
+            comm, pid=pid, thread=thread, number=number, name=name, operation=operation, delay=delay
+        )
+        _print_list("event", found | {"kernel": kernel, "user": user, "skipped": self._skipped})
+        self._skipped = 0
+
+    def _stack(self, record: bytes, at: int) -> tuple[tuple[int, str], str, str]:
+        """Return the pid and comm in a struct stack, and its addresses in kernel and process, as hex."""
+        kernel, user, comm, pid, _ = _STACK.unpack_from(record, at)
+        at += _STACK.size
+        kernel_part = record[at : at + max(0, min(kernel, self._kernel_bytes))]
+        at += self._kernel_bytes
+        return (pid, _text(comm)), kernel_part.hex(), record[at : at + max(0, user)].hex()
+
+    def _is_local(self, kernel: str) -> bool:
+        if kernel not in self._local:
+            if len(self._local) > _MOST_STACKS:
+                self._local.clear()
+            names = (self._bpf.ksym(address) for address in memoryview(bytes.fromhex(kernel)).cast("Q"))
+            self._local[kernel] = any(name.startswith(_LOCAL_SOCKETS) for name in names)
+        return self._local[kernel]
+
+    def _name(self, number: int, name: bytes) -> str:
+        if self._names_syscalls:
+            return str(syscall_name(number).decode())
+        return _text(name)
+
+    def tick(self) -> None:
+        """Print what was counted since the last tick, and start anew."""
+        finished, self._generation = self._generation, 1 - self._generation
+        self._write_settings()
+        # What is still being counted in the other CPUs' last moment lands in the next tick.
+        below, dropped = self._new_buckets("below"), self._new_buckets("dropped")
+        extremes = self._bpf["extremes"]
+        found = [part for part in extremes[extremes.Key(finished)] if part.min]
+        extremes[extremes.Key(finished)] = (extremes.Leaf * len(utils.get_possible_cpus()))()
+        self._bpf.ring_buffer_consume()
+        aggregate, self._aggregate = self._aggregate, _Aggregate()
+        self._announced.clear()
+        totals = [sum(self._bpf["counters"][self._bpf["counters"].Key(i)]) for i in range(len(_COUNTERS))]
+        counters = {
+            name: total - last
+            for name, total, last in zip(_COUNTERS, totals, self._last_counters, strict=True)
+        }
+        self._last_counters = totals
+        left_out = sum(count for count, _ in aggregate.left_out.values())
+        counters |= {"left_out": left_out, "abandoned": self._abandoned + self._refuted}
+        counters["reported"] -= left_out + self._refuted
+        counters["seen"] -= self._refuted
+        largest = max((part.max for part in found), default=0)
+        if self._refuted and not dropped:
+            largest = self._largest or min(largest, self._settings["threshold"])
+        self._abandoned = self._refuted = self._largest = 0
+        for bucket, (count, total) in aggregate.left_out.items():
+            before = dropped.get(bucket, (0, 0))
+            dropped[bucket] = before[0] + count, before[1] + total
+        _print_list(
+            "tick",
+            {
+                "stacks": [
+                    [pid, _text(comm), number, name, operation, kernel, user, waker, bucket, *counts]
+                    for (pid, comm, number, name, operation, kernel, user, waker, bucket), counts in (
+                        aggregate.stacks.items()
+                    )
+                ],
+                "below": below,
+                "dropped": dropped,
+                "counters": counters,
+                "min": min((part.min for part in found), default=1) - 1,
+                "max": largest,
+            },
+        )
+        self._refresh_filters()
+
+    def _new_buckets(self, name: str) -> dict[int, tuple[int, int]]:
+        """Return what was added to a table of buckets since the last call, without empty buckets."""
+        table = self._bpf[name]
+        sums = [
+            (sum(part.count for part in parts), sum(part.total for part in parts))
+            for parts in (table[table.Key(index)] for index in range(_BUCKETS))
+        ]
+        before = self._last.get(name, [(0, 0)] * _BUCKETS)
+        self._last[name] = sums
+        return {
+            index: (count - old_count, total - old_total)
+            for index, ((count, total), (old_count, old_total)) in enumerate(zip(sums, before, strict=True))
+            if count != old_count
+        }
+
+    def in_flight(self) -> list[dict[str, Any]]:
+        """Return what is in flight, longest first, with the stack that it waits in if that is known."""
+        now = time.monotonic_ns()
+        found = sorted(self._entries(), key=lambda item: item[1].start)[:_MOST_LISTED]
+        return [self._waiting(key, entry, now) for key, entry in found]
+
+    def _entries(self) -> Iterator[tuple[Any, Any]]:
+        for key, entry in self._bpf["entries"].items_lookup_batch():
+            if entry.start:
+                yield key, entry
+
+    def _waiting(self, key: Any, entry: Any, now: int) -> dict[str, Any]:
+        comm, name = bytes(entry.comm), self._name(entry.number, bytes(entry.name))
+        described = _described(
+            comm,
+            pid=entry.pid,
+            thread=entry.thread,
+            number=entry.number,
+            name=name,
+            operation=entry.operation,
+            delay=max(0, now - entry.start),
+        )
+        kernel = user = ""
+        with suppress(KeyError):
+            _, kernel, user = self._stack(bytes(self._bpf["stacks"][key]), 0)
+        return described | {"kernel": kernel, "user": user}
+
+    def _look_for_late(self) -> None:
+        """Print each entry in flight that is over the timeout, once."""
+        timeout = self._settings["timeout"]
+        if not timeout or time.monotonic() < self._late_due:
+            return
+        self._late_due = time.monotonic() + _LATE_SECONDS
+        now = time.monotonic_ns()
+        late = {
+            (bytes(key), entry.start): (key, entry)
+            for key, entry in self._entries()
+            if now - entry.start >= timeout
+        }
+        for known in late.keys() - self._late:
+            _print_list("late", self._waiting(*late[known], now))
+        self._late = {*late}
+
+    def stop(self) -> None:
+        """Count nothing more, wait for the stacks of the last arrivals, so that counts add up, and tick."""
+        self._is_on = False
+        self._write_settings()
+        time.sleep(_DRAIN_SECONDS)
+        self.tick()
+
+    def forget_abandoned(self) -> None:
+        """Forget packets that no program has read, which would fill the table."""
+        oldest = time.monotonic_ns() - _ABANDONED_NS
+        for key, entry in [*self._entries()]:
+            if entry.start < oldest:
+                with suppress(KeyError):
+                    del self._bpf["entries"][key]
+                    self._abandoned += 1
+
+
+def _replace(table: Any, keys: Iterable[tuple[int, ...]]) -> None:
+    """Make these keys the table's only ones."""
+    wanted = {bytes(table.Key(*key)): table.Key(*key) for key in keys}
+    for key in [*table]:
+        if wanted.pop(bytes(key), None) is None:
+            with suppress(KeyError):
+                del table[key]
+    for key in wanted.values():
+        table[key] = table.Leaf(1)
+
+
+def _comm_key(comm: str) -> tuple[int, int]:
+    return struct.unpack("=QQ", comm.encode(errors="surrogateescape")[:15].ljust(16, b"\0"))
+
+
+def _pids_of(executables: list[str]) -> Iterator[int]:
+    """Yield the processes that run one of these, by the path or the name of the executable."""
+    if not executables:
+        return
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):
+                path = str((folder / "exe").readlink()).removesuffix(" (deleted)")
+                if path in executables or path.rpartition("/")[2] in executables:
+                    yield int(folder.name)
+
+
+def _cgroup_ids(paths: list[str]) -> Iterator[int]:
+    """Yield the ids of these cgroups and of those inside; a path begins below /sys/fs/cgroup."""
+    for path in paths:
+        root = Path("/sys/fs/cgroup") / path.strip("/")
+        for folder, _, _ in os.walk(root):
+            with suppress(OSError):
+                yield Path(folder).stat().st_ino
+
+
+def _described(comm: bytes, **fields: object) -> dict[str, Any]:
+    return {"comm": _text(comm), "time": time.time_ns(), **fields}
+
+
+def _text(string: bytes) -> str:
+    return string.partition(b"\0")[0].decode(errors="replace")
+
+
+def _print_list(*items: object) -> None:
+    print(json.dumps(items), flush=True)  # noqa: T201 - printing is this program's interface
+
+
+def main() -> None:
+    """Track until SIGINT, or until the input ends."""
+    setup = json.loads(sys.stdin.readline())
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGINT, stop)
+    _mount_tracing()
+    if obstacle := _missing(setup["tracepoints"]):
+        sys.exit(obstacle)
+    tracker = _Tracker(setup)
+    _print_list("started")
+    commands = sys.stdin.fileno()
+    os.set_blocking(commands, False)
+    tick_due = time.monotonic() + _TICK_SECONDS
+    ticks, unread = 0, b""
+    while not stopped:
+        if select.select([commands], [], [], _DRAIN_SECONDS)[0]:
+            piece = os.read(commands, 1 << 16)
+            if not piece:
+                break
+            *lines, unread = (unread + piece).split(b"\n")
+            for line in lines:
+                name, *arguments = json.loads(line)
+                if name == "set":
+                    tracker.set(*arguments)
+                else:
+                    _print_list("in_flight", tracker.in_flight())
+        tracker.drain()
+        if time.monotonic() >= tick_due:
+            tracker.tick()
+            tick_due = time.monotonic() + _TICK_SECONDS
+            ticks += 1
+            if setup["is_network"] and ticks % 10 == 0:
+                tracker.forget_abandoned()
+    tracker.stop()
+
+
+if __name__ == "__main__":
+    main()

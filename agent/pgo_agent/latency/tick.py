@@ -1,0 +1,114 @@
+"""Read what the child process of a tracker prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from pgo_agent.latency.histogram import Histogram
+from pgo_agent.latency.trackers import Labels, Tracker
+
+
+class RawStack(NamedTuple):
+    """The addresses of a thread's stack as hex of native 64-bit numbers, leaf first."""
+
+    pid: int
+    comm: str
+    kernel: str
+    user: str
+
+
+class Wait(NamedTuple):
+    """What several reported events have in common; `waker` is the stack of who ended them, if known."""
+
+    stack: RawStack
+    labels: Labels
+    bucket: int
+    waker: RawStack | None
+
+
+class Happening(NamedTuple):
+    """One event, or what is in flight: `delay` is in ns, `time` is when it was seen (ns since 1970)."""
+
+    stack: RawStack
+    thread: int
+    labels: Labels
+    delay: int
+    time: int
+
+    @classmethod
+    def parse(cls, tracker: Tracker, printed: dict[str, Any]) -> Self:
+        """Return what a line of the child process describes."""
+        stack = RawStack(printed["pid"], printed["comm"], printed["kernel"], printed["user"])
+        labels = tracker.labels(printed["number"], printed["name"], printed["operation"])
+        return cls(stack, printed["thread"], labels, printed["delay"], printed["time"])
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What a tracker counted in about a second.
+
+    `waits` have the number and the total delay (ns) of events with the same stack, labels and bucket. `below`
+    and `dropped` have the same by bucket, of events below the threshold and of those whose stack was dropped.
+    `counters` are described in `Counts`.
+    """
+
+    waits: dict[Wait, tuple[int, int]]
+    below: dict[int, tuple[int, int]]
+    dropped: dict[int, tuple[int, int]]
+    counters: dict[str, int]
+    histogram: Histogram
+
+    @classmethod
+    def parse(cls, tracker: Tracker, printed: dict[str, Any]) -> Self:
+        """Return the tick in a line of the child process."""
+        waits: dict[Wait, tuple[int, int]] = {}
+        for pid, comm, number, name, operation, kernel, user, waker, bucket, count, total in printed[
+            "stacks"
+        ]:
+            waking = RawStack(*waker[0], *waker[1:]) if waker else None
+            wait = Wait(
+                RawStack(pid, comm, kernel, user), tracker.labels(number, name, operation), bucket, waking
+            )
+            before = waits.get(wait, (0, 0))
+            waits[wait] = before[0] + count, before[1] + total
+        below, dropped = (
+            {int(bucket): (count, total) for bucket, (count, total) in printed[name].items()}
+            for name in ("below", "dropped")
+        )
+        histogram = Histogram(min=printed["min"], max=printed["max"])
+        by_bucket: Counter[int] = Counter()
+        for bucket, (count, total) in [
+            *((wait.bucket, counted) for wait, counted in waits.items()),
+            *below.items(),
+            *dropped.items(),
+        ]:
+            by_bucket[bucket] += count
+            histogram.total += total
+        histogram.counts = dict(by_bucket)
+        return cls(waits, below, dropped, printed["counters"], histogram)
+
+
+class Counts:
+    """How many events a tracker has seen, and what became of them: seen = reported + below + dropped.
+
+    `dropped` is the sum of `table_full` (too much in flight; the latency isn't known), `ring_full` (events
+    came faster than they were read) and `left_out` (more different stacks than are kept). `lost_stacks` of
+    the reported have no stack. `abandoned` packets were read by no program, and aren't in `seen`.
+    """
+
+    NAMES = ("seen", "below", "reported", "table_full", "ring_full", "left_out", "lost_stacks", "abandoned")
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(self.NAMES, 0)
+
+    def add(self, counters: dict[str, int]) -> None:
+        """Add the counters of a tick."""
+        for name in self.NAMES:
+            self._counts[name] += counters[name]
+
+    def as_json(self) -> dict[str, int]:
+        """Return all counts by name."""
+        counts = self._counts
+        return counts | {"dropped": counts["table_full"] + counts["ring_full"] + counts["left_out"]}

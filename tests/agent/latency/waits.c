@@ -1,0 +1,180 @@
+/* Wait in functions with known names, for known times, until killed: `waits WAY [FILE]`.
+ *
+ * System calls are made without libc, whose functions have no frame, so that a stack has each caller.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAMED __attribute__((noinline, noclone)) static
+
+static inline __attribute__((always_inline)) long call(long number, long a, long b, long c, long d) {
+    register long fourth __asm__("r10") = d;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static volatile long done; /* keeps calls from being the last of their function */
+
+NAMED void sleep_ms(long ms) {
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    call(SYS_nanosleep, (long)&time, 0, 0, 0);
+    done++;
+}
+
+NAMED void sleep_seven(void) {
+    sleep_ms(7);
+    done++;
+}
+
+NAMED void sleep_for_ages(void) {
+    sleep_ms(3000000);
+    done++;
+}
+
+static atomic_int lock;
+
+NAMED void wait_for_lock(void) {
+    while (atomic_exchange(&lock, 1))
+        call(SYS_futex, (long)&lock, FUTEX_WAIT, 1, 0);
+    done++;
+}
+
+NAMED void release_lock(void) {
+    atomic_store(&lock, 0);
+    call(SYS_futex, (long)&lock, FUTEX_WAKE, 1, 0);
+    done++;
+}
+
+static void *hold_lock(void *unused) {
+    for (;;) {
+        while (atomic_exchange(&lock, 1))
+            ;
+        sleep_ms(5);
+        release_lock();
+        sleep_ms(2);
+    }
+    return unused;
+}
+
+NAMED void write_through(int file) {
+    static char bytes[4096];
+    call(SYS_pwrite64, file, (long)bytes, sizeof(bytes), 0);
+    call(SYS_fsync, file, 0, 0, 0);
+    done++;
+}
+
+NAMED void sync_all(int file) {
+    static char bytes[4096];
+    call(SYS_pwrite64, file, (long)bytes, sizeof(bytes), 0);
+    call(SYS_sync, 0, 0, 0, 0);
+    done++;
+}
+
+NAMED void read_late(int from, int to) {
+    char byte = 0;
+    call(SYS_write, to, (long)&byte, 1, 0);
+    sleep_ms(7); /* the packet waits for its reader */
+    call(SYS_read, from, (long)&byte, 1, 0);
+    done++;
+}
+
+NAMED void spin(void) {
+    for (;;)
+        done++;
+}
+
+NAMED void nap_among_spinners(void) {
+    sleep_ms(1);
+    done++;
+}
+
+#define STORM 300000
+
+NAMED void storm(void) {
+    for (int i = 0; i < STORM; i++)
+        call(SYS_getppid, 0, 0, 0, 0);
+    done++;
+}
+
+static void connect_pair(int *from, int *to) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    *to = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, length) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&address, &length) ||
+        connect(*to, (struct sockaddr *)&address, length))
+        exit(1);
+    *from = accept(listener, 0, 0);
+}
+
+static void spin_on_one_cpu(void) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    for (int i = 0; i < 4; i++)
+        if (!fork()) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            spin();
+        }
+    setpriority(PRIO_PROCESS, 0, 19);
+}
+
+int main(int count, char **arguments) {
+    const char *way = arguments[1];
+    int file = count > 2 ? open(arguments[2], O_RDWR | O_CREAT, 0600) : -1, from = -1, to = -1;
+    pthread_t holder;
+    if (!strcmp(way, "futex"))
+        pthread_create(&holder, 0, hold_lock, 0);
+    if (!strcmp(way, "queue"))
+        spin_on_one_cpu();
+    if (!strcmp(way, "tcp"))
+        connect_pair(&from, &to);
+    puts("waits");
+    fflush(stdout);
+    if (!strcmp(way, "storm")) { /* once, when a line is read, and then nothing */
+        getchar();
+        storm();
+        puts("stormed");
+        fflush(stdout);
+        pause();
+    }
+    for (;;) {
+        if (!strcmp(way, "sleep"))
+            sleep_seven();
+        else if (!strcmp(way, "ages"))
+            sleep_for_ages();
+        else if (!strcmp(way, "futex")) {
+            wait_for_lock();
+            release_lock();
+            sleep_ms(1);
+        } else if (!strcmp(way, "fsync"))
+            write_through(file);
+        else if (!strcmp(way, "sync"))
+            sync_all(file);
+        else if (!strcmp(way, "tcp"))
+            read_late(from, to);
+        else if (!strcmp(way, "queue"))
+            nap_among_spinners();
+    }
+}
