@@ -145,7 +145,7 @@ def _latencies(body: bytes, folder: Path) -> int:
         len(pickle.dumps(found))
         for found in (
             latencies.histogram_blobs(engine.chosen, engine.budget),
-            latencies.heat_blobs(engine.chosen, steps, engine.budget),
+            latencies.heat_blobs(engine.chosen, steps, 1000, engine.budget),
         )
     )
 

@@ -36,6 +36,7 @@ def events(profiles: list[list[Events]]) -> dict[int, int]:
     """Return the number of events in each bucket."""
     found: dict[int, int] = {}
     for event in (event for profile in profiles for event in profile):
+        assert event.latency is not None
         found[event.latency] = found.get(event.latency, 0) + event.waits
     return dict(sorted(found.items()))
 
@@ -204,7 +205,7 @@ def test_profiles_without_latencies_are_refused(fleet: Server) -> None:
 
 
 def test_a_go_block_profile_is_in_no_bucket_and_no_disk_tracker(server: Server) -> None:
-    of_go = tracked([Events("main;sync.Mutex.Lock", -1, 5, 5 * MS)])
+    of_go = tracked([Events("main;sync.Mutex.Lock", None, 5, 5 * MS)])
     store(server, of_go, service="db", type="block")
     store(server, tracked(CALM, tracker="block"), service="db", type="blockio")
     answer = asked(server, "/v1/histogram", service="db", type="block")

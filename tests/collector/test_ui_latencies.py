@@ -166,7 +166,7 @@ def test_no_hostile_profile_breaks_the_page(server: Server) -> None:
     hostile = [
         *(delayed(f"main;{name.replace(';', ':')}", 7 * MS) for name in HOSTILE),
         Events("main;f", most, most, most),
-        Events("main;f", -1, 9, 9),
+        Events("main;f", None, 9, 9),
         *(delayed("main;f", 100 * US, pid=pid) for pid in range(5_000)),
     ]
     for at, name in enumerate(HOSTILE):

@@ -71,6 +71,7 @@ def test_a_histogram_has_every_event_and_its_delay() -> None:
     expected: Counter[int] = Counter()
     delays: Counter[int] = Counter()
     for events in DATABASE:
+        assert events.latency is not None
         expected[events.latency] += events.waits
         delays[events.latency] += events.delay
     assert by_bound(found) == {bound: (expected[bound], delays[bound]) for bound in sorted(expected)}
@@ -118,11 +119,14 @@ def test_a_timeline_has_the_histogram_of_every_step() -> None:
     parts = [tracked(DATABASE[:2]), tracked(DATABASE[2:4], time_nanos=2), tracked(DATABASE, time_nanos=3)]
     for part in parts:
         collection.add(part)
-    found = LatencyTimeline.of(collection, [0, 1, 2], [0, 0, 2])
-    assert found.counts.shape == (3, N_BUCKETS)
+    found = LatencyTimeline.of(collection, [0, 1, 2], [0, 0, 2], 4)
+    assert found.counts.shape == (4, N_BUCKETS)
     assert by_bound(found.histogram(0)) == by_bound(histogram(parts[0]) + histogram(parts[1]))
     assert by_bound(found.histogram(1)) == {}
     assert by_bound(found.histogram(2)) == by_bound(histogram(parts[2]))
+    assert by_bound(found.histogram(3)) == {}
+    twice = LatencyTimeline.none(4) + found + found
+    assert by_bound(twice.histogram(2)) == by_bound(histogram(parts[2]) + histogram(parts[2]))
 
 
 def test_without_bounds_a_profile_stays_as_it_is() -> None:
@@ -178,8 +182,11 @@ def test_what_is_not_a_latency_is_in_no_bucket() -> None:
         found = histogram(tracked([delayed("main;f", 1024, 3)], unit=unit))
         assert (found.count, found.unlabelled) == (0, 3)
         assert not len(focus_latency(decode(tracked([delayed("f", 9)], unit=unit)), LatencyRange(0)).samples)
-    found = histogram(tracked([Events("main;f", -1, 2, 9)]))
+    found = histogram(tracked([Events("main;f", None, 2, 9)]))
     assert (found.count, found.unlabelled) == (0, 2)
+    negative = tracked([Events("main;f", -1024, 2, 9)])
+    assert (histogram(negative).count, histogram(negative).unlabelled) == (0, 2)
+    assert not len(focus_latency(decode(negative), LatencyRange(None, MS)).samples)
 
 
 def test_numbers_that_no_tracker_writes_harm_nothing() -> None:
@@ -189,13 +196,15 @@ def test_numbers_that_no_tracker_writes_harm_nothing() -> None:
         Events("main;f", most, most, most),
         Events("main;f", most, most, most, pid=2),
         Events("main;g", 8, -5, -40),
+        Events("main;h", 8, 7, 70),
     ]
     found = histogram(tracked(hostile))
-    assert found.counts[:10].sum() == 0
+    assert found.counts[:10].sum() == 7
     assert found.counts[10] == 24
     assert found.counts[11:14].tolist() == [1024, 2048, 1904]
     assert found.quantile(0.5) > 0
     assert (found.counts >= 0).all()
+    assert found.counts[4] == 7
     focused = focus_latency(decode(tracked(hostile)), LatencyRange(1 << 62))
     assert focused.samples.values.shape == (2, 2)
 

@@ -14,12 +14,12 @@ BELOW = "(below the threshold)"
 
 
 class Events(NamedTuple):
-    """Events of one stack and bucket: the stack, such as `main.main;fsync`, the label, the number of waits,
-    and the sum of their delays in ns.
+    """Events of one stack and bucket: the stack, such as `main.main;fsync`, the label if there is one, the
+    number of waits, and the sum of their delays in ns.
     """
 
     stack: str
-    latency: int
+    latency: int | None
     waits: int
     delay: int
     pid: int = 0
@@ -68,6 +68,6 @@ def tracked(
         sample.label.add(key=string("comm"), str=string("service"))
         if event.pid:
             sample.label.add(key=string("pid"), num=event.pid)
-        if event.latency >= 0:
+        if event.latency is not None:
             sample.label.add(key=string("latency"), num=event.latency, num_unit=string(unit))
     return profile.SerializeToString()

@@ -62,20 +62,19 @@ def histogram_blobs(chosen: ChosenBlobs, budget: Budget) -> HistogramResult:
 
 
 @trim_after
-def heat_blobs(chosen: ChosenBlobs, steps: Mapping[str, int], budget: Budget) -> HeatMapResult:
-    """Return the histogram of each step; `steps` has the number of each blob's step, by the blob's name.
+def heat_blobs(chosen: ChosenBlobs, steps: Mapping[str, int], n_steps: int, budget: Budget) -> HeatMapResult:
+    """Return the histograms of `n_steps` steps; `steps` has the number of each blob's step, by its name.
 
     Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
         return HeatMapResult(None, 0, inputs.left_out)
-    steps_of_inputs = [steps[blob] for blob in inputs.names]
     with refuse_too_large("the heat map: "):
-        count = max(steps_of_inputs) + 1
-        server_budget(budget).check_rows(count, _STEP_BYTES, "use a longer step, or select less time")
+        server_budget(budget).check_rows(n_steps, _STEP_BYTES, "use a longer step, or select less time")
+    numbers, own_steps = inputs.numbers.tolist(), [steps[blob] for blob in inputs.names]
     try:
-        found = LatencyTimeline.of(inputs.collection, inputs.numbers.tolist(), steps_of_inputs)
+        found = LatencyTimeline.of(inputs.collection, numbers, own_steps, n_steps)
     except ProfileError as error:
         return HeatMapResult(None, 0, inputs.left_out, str(error))
     return HeatMapResult(found, len(inputs.numbers), inputs.left_out)

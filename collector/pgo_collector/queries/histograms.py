@@ -6,10 +6,11 @@ workers find in each service.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pprof_merge import LatencyHistogram, bucket_bounds, share_of
+from pprof_merge import LatencyHistogram, LatencyTimeline, bucket_bounds, share_of
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.latencies import HeatMapResult, HistogramResult, heat_blobs, histogram_blobs
@@ -131,19 +132,19 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
     found = await fleet.find(selection)
     steps, count = steps_of(found, step)
     parts = _Parts(found)
-    sums = [LatencyHistogram.none()] * count
+    whole = LatencyTimeline.none(count)
     coarse: list[int] = []
 
-    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int]]:
+    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], int]:
         coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
-        return ({str(blob.name): steps.number(blob) for blob in blobs},)
+        return {str(blob.name): steps.number(blob) for blob in blobs}, count
 
     async for service, part in fleet.run(found, heat_blobs, arguments):
         parts.note(service, part)
         if part.timeline is not None:
-            for number in range(len(part.timeline.counts)):
-                sums[number] += part.timeline.histogram(number)
+            whole += part.timeline
     parts.check()
+    points = await asyncio.to_thread(_points, steps, whole)
     return HeatMap(
         step=step,
         others=parts.others,
@@ -151,8 +152,13 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
         left_out=len(parts.left_out),
         coarse=sum(coarse),
         coarse_labels=list(found.coarse.labels),
-        points=[_point(steps, number, histogram) for number, histogram in enumerate(sums)],
+        points=points,
     ), parts.left_out
+
+
+def _points(steps: Steps, whole: LatencyTimeline) -> list[HeatPoint]:
+    """Return the steps with their figures. For many steps this takes a while."""
+    return [_point(steps, number, whole.histogram(number)) for number in range(len(whole.counts))]
 
 
 def _point(steps: Steps, number: int, histogram: LatencyHistogram) -> HeatPoint:

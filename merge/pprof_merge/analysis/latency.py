@@ -145,8 +145,10 @@ class LatencyTimeline:
     unlabelled: Int64s
 
     @classmethod
-    def of(cls, collection: Collection, numbers: Sequence[int], steps: Sequence[int]) -> LatencyTimeline:
-        """Return the timeline of some profiles of a collection; `steps` has the step of each.
+    def of(
+        cls, collection: Collection, numbers: Sequence[int], steps: Sequence[int], n_steps: int
+    ) -> LatencyTimeline:
+        """Return the timeline of some profiles of a collection; `steps` has the step of each, from 0 on.
 
         Raises as `Collection.merge_traced` does, and ProfileError as `LatencyHistogram.of` does.
         """
@@ -154,11 +156,25 @@ class LatencyTimeline:
         columns = latency_columns(merged.header)
         # The index -1 refers to the last entry: a contribution has it for values that add up to 0.
         buckets = np.append(_buckets(merged), _NONE)
-        sums = np.zeros((max(steps, default=-1) + 1, N_BUCKETS + 1, 2), np.int64)
+        sums = np.zeros((n_steps, N_BUCKETS + 1, 2), np.int64)
         for step, contribution in zip(steps, contributions, strict=True):
             sums[step] += _sums(buckets[contribution.samples], contribution.values[:, columns])
         np.maximum(sums, 0, out=sums)
         return cls(sums[:, :N_BUCKETS, 0], sums[:, :N_BUCKETS, 1], sums[:, _NONE, 0])
+
+    @classmethod
+    def none(cls, n_steps: int) -> Self:
+        """Return the timeline of no event."""
+        shape = (n_steps, N_BUCKETS)
+        return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(n_steps, np.int64))
+
+    def __add__(self, other: LatencyTimeline) -> LatencyTimeline:
+        """Return the timeline of the events of both, which must have the same steps."""
+        return LatencyTimeline(
+            np.maximum(self.counts + other.counts, 0),
+            np.maximum(self.delays + other.delays, 0),
+            np.maximum(self.unlabelled + other.unlabelled, 0),
+        )
 
     def histogram(self, step: int) -> LatencyHistogram:
         """Return the histogram of a step."""
