@@ -126,7 +126,7 @@ lock: setup ## Renew the five locks and the generated protobuf classes
 	$(BIN)/uv lock --upgrade
 	$(EXPORT) --all-packages -o requirements.txt
 	$(EXPORT) --only-group serve -o requirements-serve.txt
-	$(EXPORT) --package pgo-collector --no-dev -o deploy/requirements.txt
+	$(EXPORT) --package pgo-collector --all-extras --no-dev -o deploy/requirements.txt
 	$(EXPORT) --package pgo-agent --all-extras --no-dev -o deploy/requirements-agent.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
 		--constraint requirements.txt -o deploy/requirements-build.txt -

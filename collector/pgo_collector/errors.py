@@ -50,6 +50,7 @@ A refusal carries the HTTP status that the client gets:
         ├── FolderUnusable
         ├── CatalogUnreadable
         ├── BackupUnusable
+        ├── TracesUnreadable
         └── AddressUnusable
 
 A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
@@ -347,6 +348,10 @@ class CatalogUnreadable(CannotStart):
 
 class BackupUnusable(CannotStart):
     """A target has no complete backup or can't take one, or the data folder can't be backed up."""
+
+
+class TracesUnreadable(CannotStart):
+    """A trace store is missing, damaged, or another program's or version's."""
 
 
 class AddressUnusable(CannotStart):

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.resources import memory_bytes
+from pgo_collector.traces.spans import PARTS
 
 PREFIX = "PGOF_"
 # The catalog and zlib take no number of more than 63 bits.
@@ -40,6 +41,21 @@ def split_address(address: str) -> tuple[str, int]:
 def _check_address(address: str) -> str:
     split_address(address)
     return address
+
+
+def parts_of(text: str) -> frozenset[str]:
+    """Return the parts that a comma-separated text names; all for `*`. Raises ValueError."""
+    names = frozenset(filter(None, (name.strip() for name in text.split(","))))
+    if "*" in names:
+        return frozenset(PARTS)
+    if unknown := sorted(names - {*PARTS}):
+        raise ValueError(f"{', '.join(unknown)}: no such part; there are {', '.join(PARTS)}")
+    return names
+
+
+def _check_parts(text: str) -> str:
+    parts_of(text)
+    return text
 
 
 def default_workers() -> int:
@@ -386,12 +402,83 @@ class Settings(BaseSettings):
         gt=0,
         description=("How long a request body may take to arrive, in seconds. Beyond it, the answer is 408."),
     )
+    trace_keys_file: Path | None = Field(
+        default=None,
+        description=(
+            "The file of keys whose holders may have their requests traced, one per line. It is read again"
+            " when it changes. Without it, no signature is accepted."
+        ),
+    )
+    trace_rate: float = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="The share of other requests to trace, drawn at random, from 0 to 1.",
+    )
+    trace_parts: Annotated[str, AfterValidator(_check_parts)] = Field(
+        default="*",
+        description=(
+            "The parts of the collector whose steps are recorded, comma-separated; * for all:"
+            f" {', '.join(PARTS)}."
+        ),
+    )
+    trace_values: bool = Field(
+        default=False,
+        description=(
+            "Whether a trace has the query string of its request, which names services, labels and times."
+        ),
+    )
+    trace_osprofiler: bool = Field(
+        default=True,
+        description=(
+            "Whether OSProfiler's headers, which have no time in them and so can be sent again, are accepted."
+        ),
+    )
+    trace_window: float = Field(
+        default=300,
+        gt=0,
+        le=86400,
+        description="How far the time of a signature may be from now, in seconds.",
+    )
+    trace_spans: int = Field(
+        default=1000,
+        gt=0,
+        le=100_000,
+        description="The largest number of steps to record of one request. Beyond it, they are only counted.",
+    )
+    traces_waiting: int = Field(
+        default=1000,
+        gt=0,
+        le=_MOST,
+        description="How many traces may wait to be written. Beyond it, they are dropped and counted.",
+    )
+    trace_days: float = Field(
+        default=7, gt=0, description="Delete traces that are older than this, in days; inf for never."
+    )
+    trace_megabytes: float = Field(
+        default=64,
+        ge=0,
+        description=(
+            "Delete the oldest traces while all of them take more than this, in MiB; 0 for no traces in the"
+            " data folder at all."
+        ),
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description=(
             "The lowest level to log: debug, info, warning or error. Each request is logged at info."
         ),
     )
+
+    @property
+    def has_traces(self) -> bool:
+        """Whether any request can be traced."""
+        return self.trace_keys_file is not None or self.trace_rate > 0
+
+    @property
+    def traced_parts(self) -> frozenset[str]:
+        """The parts whose steps are recorded."""
+        return parts_of(self.trace_parts)
 
     @property
     def limits(self) -> Limits:

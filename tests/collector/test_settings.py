@@ -81,12 +81,23 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "sign_in_attempts": 22.0,
         "sign_in_wait": 23.0,
         "body_timeout": 0.5,
+        "trace_keys_file": Path("/t"),
+        "trace_rate": 0.25,
+        "trace_parts": "http, store",
+        "trace_values": True,
+        "trace_osprofiler": False,
+        "trace_window": 24.0,
+        "trace_spans": 25,
+        "traces_waiting": 26,
+        "trace_days": 27.0,
+        "trace_megabytes": 28.0,
         "log_level": "error",
     }
     for name, value in values.items():
         monkeypatch.setenv(f"PGOF_{name.upper()}", str(value))
     assert read_settings().model_dump() == values
     assert read_settings().labels_of_rollups == {"version", "a,b"}
+    assert read_settings().traced_parts == {"http", "store"}
     assert all(field.description for field in Settings.model_fields.values())
 
 
@@ -127,6 +138,8 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
             for name in ("MAX_COMPRESSED_BYTES", "MAX_INFLATED_BYTES", "MERGES_KEPT", "WEBHOOK_EVENTS_KEPT")
         ),
         ("LOG_LEVEL", "loud"),
+        ("TRACE_PARTS", "http,disk"),
+        ("TRACE_RATE", "1.1"),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_of_its_variable(

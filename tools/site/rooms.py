@@ -17,7 +17,8 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Mapping[str, Floors] = {
     "collector/pgo_collector": (
         {"errors": "one tree", "logs": "JSON lines", "resources": "limits, cgroup", "background": "tasks"},
-        {"model": "series, selection, blob names: plain values, no I/O"},
+        {"model": "series, selection, blob names: plain values", "reloaded_file": "files of keys"},
+        {"traces": "spans, gate, signatures, their store, and what is read of them"},
         {"catalog": "which blobs count", "engine": "what workers do", "settings": "one table"},
         {"workers": "processes, their pool, the submit batcher"},
         {"store": "data folder, blobs, group commit, garbage"},

@@ -6,6 +6,7 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -42,6 +43,7 @@ from pgo_collector.model.facts import Event, Facts, LeftOut
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.traces.spans import place, span
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -126,8 +128,12 @@ class Catalog:
         and types are dropped.
         """
         try:
-            with self._writer.begin():
-                yield self._writer
+            with span("catalog", "transaction"):
+                with self._writer.begin():
+                    yield self._writer
+                    done = time.monotonic_ns()
+                if (there := place()) is not None:
+                    there.add("catalog", "COMMIT", done)
         finally:
             for service, type_ in {name.series[:2] for name in blobs}:
                 self._fingerprints.invalidate(service, type_)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import event
 
+from pgo_collector.catalog.statements import trace_statements
 from pgo_collector.catalog.tables import CHANGED_SINCE_4, MADE, METADATA, OUTBOX, VERSION
 from pgo_collector.errors import CatalogUnreadable
 
@@ -83,6 +84,7 @@ def _engine(path: Path) -> sa.Engine:
     engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
     event.listen(engine, "connect", _set_up)
     event.listen(engine, "begin", _begin)
+    trace_statements(engine)
     return engine
 
 

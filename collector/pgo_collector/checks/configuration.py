@@ -9,11 +9,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pgo_collector.checks import Finding
-from pgo_collector.errors import RulesUnreadable, SecretUnusable
+from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable
 from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.settings import PREFIX, Settings
+from pgo_collector.traces.keys import TraceKeys
 
 _DIGEST = b"sha256:"
 
@@ -25,6 +26,8 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
     yield _keys("merge keys", settings.merge_auth_keys_file)
     if settings.metrics_auth_keys_file is not None:
         yield _keys("metrics keys", settings.metrics_auth_keys_file)
+    if settings.trace_keys_file is not None:
+        yield _trace_keys(settings.trace_keys_file)
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
 
@@ -61,6 +64,18 @@ def _keys(part: str, path: Path) -> Finding:
         fix = "check the line for a misspelled field: at present all of the line is one key"
         return Finding(part, "warning", f"{path} has blanks in the key of line {lines}", fix)
     return Finding(part, "ok", f"{len(keys.keys)} in {path}")
+
+
+def _trace_keys(path: Path) -> Finding:
+    try:
+        keys = TraceKeys(path).keys
+    except CannotStart as error:
+        return Finding("trace keys", "fails", str(error), f"make one with `pgo-collector keys new {path}`")
+    if path.stat().st_mode & stat.S_IROTH:
+        return Finding(
+            "trace keys", "warning", f"every user of this machine can read {path}", f"chmod o= {path}"
+        )
+    return Finding("trace keys", "ok", f"{len(keys)} in {path}")
 
 
 def _webhook(settings: Settings) -> Finding:

@@ -1,4 +1,5 @@
-"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `expired`, `reindex`.
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `expired`, `trace`,
+`reindex`.
 
 Every worker process imports this module, since it started the program. So each command imports what it needs
 where it runs.
@@ -66,9 +67,38 @@ def build_parser() -> argparse.ArgumentParser:
         "expired", help="list what the next run of retention would delete, without deleting it"
     )
     command.set_defaults(run=_list_expired)
+    _add_trace_commands(commands)
     command = commands.add_parser("reindex", help="rebuild the catalog from the blobs; stop the server first")
     command.set_defaults(run=_reindex)
     return parser
+
+
+def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("trace", help="show where the time of traced requests went")
+    kinds = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = kinds.add_parser("list", help="list the traced requests, the newest first")
+    command.add_argument("--slowest", action="store_true", help="the slowest first")
+    command.add_argument("--errors", action="store_true", help="only those that ended with an error")
+    command.add_argument(
+        "--service", metavar="NAMES", help="only those about these services, comma-separated"
+    )
+    command.add_argument("--limit", type=int, default=50, help="how many to list; by default 50")
+    command.set_defaults(run=partial(_trace, "list_traces"))
+    command = kinds.add_parser("show", help="print one trace")
+    command.add_argument("trace", metavar="ID", help="its id, 32 hex digits")
+    forms = command.add_mutually_exclusive_group()
+    for form, help_ in (
+        ("text", "a table and a tree, which is the default"),
+        ("json", "OTLP/JSON, for OpenTelemetry's tools"),
+        ("html", "a page with a waterfall, in one file"),
+        ("dot", "a graph, for Graphviz"),
+        ("chrome", "trace events, for Perfetto and speedscope"),
+    ):
+        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=help_)
+    command.set_defaults(run=partial(_trace, "show_trace"), form="text")
+    command = kinds.add_parser("sign", help="print the headers that have one request traced, for curl")
+    command.add_argument("--osprofiler", action="store_true", help="print OSProfiler's headers")
+    command.set_defaults(run=partial(_trace, "sign_request"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -107,6 +137,12 @@ def _restore(arguments: argparse.Namespace) -> int:
     from pgo_collector.command.backup import restore_from  # noqa: PLC0415 (see above)
 
     return restore_from(arguments.target)
+
+
+def _trace(function: str, arguments: argparse.Namespace) -> None:
+    from pgo_collector.command import trace  # noqa: PLC0415 (see above)
+
+    getattr(trace, function)(arguments)
 
 
 def _reindex(_: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ from pgo_collector.engine.row_cache import RowCache
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import TYPES
+from pgo_collector.traces.spans import span
 
 # The period type and the sorted sample types. Only profiles of the same kind can be merged.
 _Kind = tuple[ValueType, tuple[ValueType, ...]]
@@ -99,8 +100,10 @@ class MergeInputs:
 
 def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTING) -> MergeInputs:
     """Read the blobs; return those that can be merged and weighed in this way, and why the others can't."""
-    rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
-    unreadable = ROW_CACHE.load(chosen.owner, blobs)
+    with span("engine", "open rows"):
+        rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
+    with span("engine", "inflate, decode and intern", blobs=len(blobs)):
+        unreadable = ROW_CACHE.load(chosen.owner, blobs)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
     ]

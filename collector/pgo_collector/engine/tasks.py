@@ -43,6 +43,7 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import TYPES
+from pgo_collector.traces.spans import span
 
 # Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
 # takes tens of milliseconds, too long to do after every few blobs.
@@ -147,12 +148,15 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
     inputs = read_merge_inputs(chosen, rendition.weighting)
     if not len(inputs.numbers):
         return MergeResult("", None, inputs.left_out)
-    profile = inputs.merge(rendition.weighting, rendition.depth)
+    with span("engine", "sum", profiles=len(inputs.numbers)):
+        profile = inputs.merge(rendition.weighting, rendition.depth)
     if rendition.is_plain:
-        protobuf = encode(profile)
+        with span("engine", "encode"):
+            protobuf = encode(profile)
         with refuse_too_large(_format_prefix(rendition)):
             budget.check(len(protobuf), "select fewer profiles, or take the format go")
-        written = write_pieces(part, (compress(protobuf),))
+        with span("engine", "compress and write", size=len(protobuf)):
+            written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
         written = _write_rendition(profile, rendition, part, budget)
@@ -200,7 +204,7 @@ def report_blobs(
         return ReportResult(None, inputs.left_out)
     against = _released(released)
     of = inputs.collection, inputs.reported_profiles, now_nanos
-    with refuse_too_large("the report: "):
+    with span("engine", "report"), refuse_too_large("the report: "):
         try:
             made = report(*of, ReportOptions(functions, against), budget)
         except UnfitForFormat:
@@ -224,7 +228,8 @@ def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: 
     the format can't hold the profile, AnswerTooLarge, or OSError.
     """
     try:
-        profile = decode(merge.read_bytes(), STORED_LIMITS)
+        with span("engine", "inflate and decode"):
+            profile = decode(merge.read_bytes(), STORED_LIMITS)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
@@ -235,8 +240,9 @@ def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: 
 def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget: Budget) -> WrittenFile:
     """Write a profile to the file `part`: a rendition's latencies of it, by its rules and in its format."""
     try:
-        ruled = apply_rules(focus_latency(profile, rendition.latencies), rendition.rules)
-        return write_pieces(part, rendition.format.pieces(ruled, budget))
+        with span("engine", f"convert to {rendition.format.name}"):
+            ruled = apply_rules(focus_latency(profile, rendition.latencies), rendition.rules)
+            return write_pieces(part, rendition.format.pieces(ruled, budget))
     except OutputTooLarge as error:
         raise too_large(error, _format_prefix(rendition)) from error
     except ProfileError as error:

@@ -13,6 +13,7 @@ from pgo_collector.engine.seals import is_sealed
 from pgo_collector.errors import NotACPUProfile
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import TYPES
+from pgo_collector.traces.spans import span
 
 _GZIPPED_SUFFIX = ".gz.part"
 
@@ -64,11 +65,13 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
             contents.append(content)
             yield b"" if isinstance(content, OSError) else content
 
-    summaries = [*decode_all(read(), limits, _summaries)]
-    return [
-        _validated(body, content, summary, limits)
-        for body, content, summary in zip(bodies, contents, summaries, strict=True)
-    ]
+    with span("engine", "inflate and decode", bodies=len(bodies)):
+        summaries = [*decode_all(read(), limits, _summaries)]
+    with span("engine", "check and compress"):
+        return [
+            _validated(body, content, summary, limits)
+            for body, content, summary in zip(bodies, contents, summaries, strict=True)
+        ]
 
 
 def _read(body: SubmittedBody) -> bytes | OSError:

@@ -23,6 +23,7 @@ from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.store.store import Store
+from pgo_collector.traces.tracing import NO_TRACING, Tracing
 
 _TICK_SECONDS = 1.0
 _AT_ONCE = 8
@@ -69,6 +70,8 @@ class Deliveries:
         max_days: float,
         max_events: int,
         observe: Callable[[str, int], None],
+        *,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
         self._outbox = Outbox(store.catalog)
@@ -76,6 +79,7 @@ class Deliveries:
         self._max_age_nanos = max_days * DAY_NANOS
         self._max_events = max_events
         self._observe = observe
+        self._tracing = tracing
         self._failures = 0
         self._not_before = -inf  # by the monotonic clock
 
@@ -104,7 +108,8 @@ class Deliveries:
         limit = 1 if self._failures else _AT_ONCE
         events = await asyncio.to_thread(self._outbox.due, now, limit)
         if events:
-            await self._deliver(events)
+            with self._tracing.background("hooks", "deliver events"):
+                await self._deliver(events)
         return len(events) == limit and time.monotonic() >= self._not_before
 
     async def _drop(self, now: int) -> None:

@@ -9,6 +9,7 @@ from pgo_collector.http.context import NO_KEY, context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.parameters import check_parameters
 from pgo_collector.http.selections import first_value
+from pgo_collector.traces.spans import span
 
 Dependency = Callable[[Request], Awaitable[None]]
 
@@ -29,7 +30,8 @@ def require_key(key_file: KeyFile) -> Dependency:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         key = None
         if scheme.lower() == "bearer":
-            key = key_file.keys.match(token.strip().encode("latin-1"))
+            with span("http", "key check"):
+                key = key_file.keys.match(token.strip().encode("latin-1"))
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
         context_of(request).key = key

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from pgo_collector.errors import BodyTooLarge, BodyTooSlow, EmptyBody, IncomingFull
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import not_stored
+from pgo_collector.traces.spans import span
 
 # How much of a body is buffered before it is written; most profiles are smaller, so they need one write.
 _BUFFER_BYTES = 512 << 10
@@ -83,8 +84,11 @@ class BodyReader:
         if int(request.headers.get("Content-Length", 0)) > limit:
             raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
         try:
-            async with asyncio.timeout(self._seconds), _SpoolFile(path, self._open_files) as file:
-                return await _spool(request, file, limit, usage)
+            with span("http", "body") as reading:
+                async with asyncio.timeout(self._seconds), _SpoolFile(path, self._open_files) as file:
+                    body = await _spool(request, file, limit, usage)
+                reading.note(size=body.size)
+                return body
         except TimeoutError:
             raise BodyTooSlow(f"the body took longer than {self._seconds:g} seconds") from None
         except OSError as error:

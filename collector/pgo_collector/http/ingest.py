@@ -16,6 +16,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.group_commit import Submission, Submitted
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.traces.spans import span
 from pgo_collector.workers.batcher import SubmitBatcher
 
 _EXPECTED = "a profile, gzip or bare protobuf"
@@ -48,7 +49,8 @@ class Ingest:
         """
         context = context_of(request)
         series.check_path()
-        await self._quotas.check(series.service)
+        with span("catalog", "quota"):
+            await self._quotas.check(series.service)
         async with (
             self._store.submission_part() as part,
             self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
@@ -58,7 +60,8 @@ class Ingest:
             if not valid.facts.samples and not may_be_empty:
                 raise EmptyProfile("the profile has no samples")
             submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.content)
-            submitted = await self._store.add(submission)
+            with span("store", "store"):
+                submitted = await self._store.add(submission)
         if submitted.is_new:
             self._quotas.count(series.service, submitted.facts.size)
         context.profile = submitted.facts.digest
@@ -67,6 +70,7 @@ class Ingest:
 
     async def _validate(self, body: SubmittedBody) -> ValidatedBody:
         try:
-            return await self._batcher.validate(body)
+            with span("workers", "validate"):
+                return await self._batcher.validate(body)
         except OSError as error:
             raise not_stored("profile", error) from error

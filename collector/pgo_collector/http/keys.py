@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import os
@@ -12,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Self
 
 import structlog
 
 from pgo_collector.errors import KeyMalformed, KeysUnreadable
 from pgo_collector.model.series import SERVICE_PATTERN
+from pgo_collector.reloaded_file import ReloadedFile
 
 _FIELDS = (b"name=", b"service=")
 _DIGEST_PREFIX = b"sha256:"
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SERVICE = re.compile(SERVICE_PATTERN)
-_RELOAD_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -178,46 +177,23 @@ class KeySet:
         return matching[0] if matching else None
 
 
-class KeyFile:
+class KeyFile(ReloadedFile):
     """The keys of one file, as it is now or as it was when it last had usable keys."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises KeysUnreadable and KeyMalformed, which name the file and its bad lines."""
-        self._path = path
-        try:
-            self._text = path.read_bytes()
-        except OSError as error:
-            raise KeysUnreadable(f"keys file {path}: {error.strerror}") from error
-        self._is_readable = True
-        self.keys = KeySet.parse(self._text)
+        super().__init__(path)
+        self.keys = KeySet.parse(self.text)
         if faults := [f"line {line}: {reason}" for line, reason in self.keys.malformed.items()]:
             raise KeyMalformed(f"keys file {path}: {'; '.join(faults)}")
         self._warn_of_blanks(self.keys)
 
-    async def run(self) -> NoReturn:
-        """Read the file again about a second after each change; run until cancelled."""
-        while True:
-            await asyncio.sleep(_RELOAD_SECONDS)
-            await asyncio.to_thread(self._reload)
-
-    def _reload(self) -> None:
-        try:
-            text = self._path.read_bytes()
-        except OSError as error:
-            if self._is_readable:
-                _log.error("keys unreadable, the last ones stay", file=str(self._path), reason=error.strerror)
-            self._is_readable = False
-            return
-        if text != self._text or not self._is_readable:
-            self._text, self._is_readable = text, True
-            self._replace_keys(KeySet.parse(text))
-
-    def _replace_keys(self, keys: KeySet) -> None:
+    def replace(self, text: bytes) -> None:
         """Use the keys of all well-formed lines.
 
         If all lines are malformed, the keys stay as they were, so that a slip doesn't lock everyone out.
         """
-        file = str(self._path)
+        keys, file = KeySet.parse(text), str(self.path)
         for line, reason in keys.malformed.items():
             _log.error("key malformed, its line is skipped", file=file, line=line, reason=reason)
         self._warn_of_blanks(keys)
@@ -229,7 +205,7 @@ class KeyFile:
 
     def _warn_of_blanks(self, keys: KeySet) -> None:
         for line in keys.with_blanks:
-            _log.warning("key with blanks in it", file=str(self._path), line=line)
+            _log.warning("key with blanks in it", file=str(self.path), line=line)
 
 
 def append_line(path: Path, line: str) -> None:

@@ -29,6 +29,7 @@ from pgo_collector.merges.making import Locks, OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store, not_stored
+from pgo_collector.traces.spans import place, span
 
 # How long a file counts as whole after a check, as long as it is the same file.
 _TRUSTED_SECONDS = 600.0
@@ -69,12 +70,15 @@ class Merges:
         Raises NothingToMerge, NotOfThisProfile, AnswerTooLarge, NotStored or WorkerUnavailable.
         """
         with _storage_errors():
-            found = await asyncio.to_thread(self._find, selection, rendition)
+            with span("catalog", "resolve"):
+                found = await asyncio.to_thread(self._find, selection, rendition)
             if isinstance(found, OpenMerge):
                 return found
             lock = self._locks.of(selection.service, selection.type)
-            has_to_wait = lock.locked()
+            has_to_wait, asked = lock.locked(), time.monotonic_ns()
             async with lock:
+                if (there := place()) is not None:
+                    there.add("workers", "turn", asked)
                 # While it waited, the merge may have been made. If blobs came or went since the catalog was
                 # read, the files of some may be gone; as long as it has the lock, none are deleted.
                 if has_to_wait or self.store.catalog.known_state(selection) != found.state:

@@ -17,6 +17,7 @@ from pgo_collector.catalog.inventory import Inventory, Totals
 from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
 from pgo_collector.store.store import Store
+from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 
 _PREFIX = "pgo_collector"
@@ -27,8 +28,16 @@ _STORED_SECONDS = 60
 class Gauges(Collector):
     """All gauges. Collecting them blocks on the catalog and the disk."""
 
-    def __init__(self, store: Store, warming: Warming, upkeep: Upkeep, background: BackgroundTasks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        warming: Warming,
+        upkeep: Upkeep,
+        background: BackgroundTasks,
+        tracing: Tracing = NO_TRACING,
+    ) -> None:
         self._store = store
+        self._tracing = tracing
         self._warming = warming
         self._upkeep = upkeep
         self._background = background
@@ -70,6 +79,7 @@ class Gauges(Collector):
         )
         yield from self._replacements()
         yield from self._background_tasks()
+        yield from self._traces()
         yield from self._events()
         yield from self._disk()
         yield from self._stored()
@@ -101,6 +111,25 @@ class Gauges(Collector):
             restarts.add_metric([task], count)
         yield failing
         yield restarts
+
+    def _traces(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            f"{_PREFIX}_traced_requests",
+            "Requests that were traced (signed, sampled), or that had a signature but weren't, by outcome.",
+            labels=["outcome"],
+        )
+        for outcome, count in self._tracing.requests.items():
+            requests.add_metric([outcome], count)
+        traces = CounterMetricFamily(
+            f"{_PREFIX}_traces",
+            "Traces that were kept or dropped, by where they went.",
+            labels=["outlet", "outcome"],
+        )
+        for outlet in self._tracing.outlets:
+            traces.add_metric([outlet.name, "kept"], outlet.kept)
+            traces.add_metric([outlet.name, "dropped"], outlet.dropped)
+        yield requests
+        yield traces
 
     def _events(self) -> Iterator[GaugeMetricFamily]:
         with suppress(SQLAlchemyError):

@@ -43,7 +43,7 @@ class Metering:
         self._app = layers
         self._record = record
         # By endpoint, since an included route knows only a part of its path.
-        self._templates = dict(_templates("", app.routes))
+        self._templates = route_templates(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and record it when it has ended."""
@@ -81,6 +81,11 @@ class Metering:
                     context_of(scope),
                 )
             )
+
+
+def route_templates(app: FastAPI) -> dict[Any, str]:
+    """Return the path template of each endpoint, by which `scope["endpoint"]` is looked up."""
+    return dict(_templates("", app.routes))
 
 
 def _templates(prefix: str, routes: Sequence[BaseRoute]) -> Iterator[tuple[Any, str]]:

@@ -35,10 +35,12 @@ from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
+from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.store import Store
+from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.rendering import Rendering, has_speedscope
 from pgo_collector.ui.sessions import Sessions, session_secret
 from pgo_collector.ui.site import mount_site
@@ -63,6 +65,7 @@ class AppDependencies(NamedTuple):
     background: BackgroundTasks
     keys: Keys
     metrics: Metrics = OFF
+    tracing: Tracing = NO_TRACING
 
 
 def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
@@ -107,4 +110,5 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     )
     mount_site(app, sources)
     install_error_handlers(app)
-    return dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app)
+    layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app)
+    return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
 from math import ceil
 from pathlib import Path
 
@@ -39,12 +39,14 @@ from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.listener import BACKLOG, listen
 from pgo_collector.serve.start_gate import StartGate
+from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.store import Store
+from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
@@ -95,14 +97,20 @@ async def _serve(settings: Settings) -> None:
         metrics=KeyFile(settings.metrics_auth_keys_file or Path(os.devnull)),  # an empty file
     )
     endpoint = _endpoint(settings)
-    with DataFolder(settings.directory) as folder, listen(settings.bind_address) as listener:
+    with (
+        DataFolder(settings.directory) as folder,
+        closing(open_tracing(settings, folder.path)) as tracing,
+        listen(settings.bind_address) as listener,
+    ):
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
         limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
         connections = ConnectionPool(limits, metrics.count_refused)
         metrics.register_connections(connections)
         server = _Server(_server_config(gate, settings), connections)
         serving = asyncio.create_task(server.serve([listener]))
-        app = _opened_app(settings, folder, keys, endpoint, metrics=metrics, progress=gate.progress)
+        app = _opened_app(
+            settings, folder, keys, endpoint, metrics=metrics, tracing=tracing, progress=gate.progress
+        )
         working = asyncio.create_task(_run_app(app, gate, serving))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         if not gate.is_open:  # it stops before it is ready, or can't start
@@ -135,26 +143,28 @@ async def _opened_app(
     endpoint: Endpoint | None,
     *,
     metrics: Metrics,
+    tracing: Tracing,
     progress: Progress,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with open_store(settings, folder, metrics, progress) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
         locks, warming = Locks(), Warming(store)
-        upkeep = Upkeep(store, locks, settings)
+        upkeep = Upkeep(store, locks, settings, tracing)
         background = BackgroundTasks(
             {
                 "submit keys": keys.submit,
                 "merge keys": keys.merge,
                 "metrics keys": keys.metrics,
+                "trace keys": tracing,
                 "warming": warming,
                 "upkeep": upkeep,
                 "sealing": Sealing(store),
-                "webhook": _deliveries(endpoint, store, settings, metrics),
+                "webhook": _deliveries(endpoint, store, settings, metrics, tracing),
             }
         )
-        metrics.register_gauges(Gauges(store, warming, upkeep, background))
-        dependencies = AppDependencies(store, locks, warming, background, keys, metrics)
+        metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
+        dependencies = AppDependencies(store, locks, warming, background, keys, metrics, tracing)
         async with background.running():
             yield create_app(settings, dependencies)
 
@@ -196,12 +206,17 @@ def _endpoint(settings: Settings) -> Endpoint | None:
 
 
 def _deliveries(
-    endpoint: Endpoint | None, store: Store, settings: Settings, metrics: Metrics
+    endpoint: Endpoint | None, store: Store, settings: Settings, metrics: Metrics, tracing: Tracing
 ) -> Deliveries | NoDeliveries:
     if endpoint is None:
         return NoDeliveries()
     return Deliveries(
-        store, endpoint, settings.webhook_days, settings.webhook_events_kept, metrics.count_deliveries
+        store,
+        endpoint,
+        settings.webhook_days,
+        settings.webhook_events_kept,
+        metrics.count_deliveries,
+        tracing=tracing,
     )
 
 

@@ -20,6 +20,7 @@ from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
 from pgo_collector.store.blobs import MISSING, Blobs
 from pgo_collector.store.folder import sync_file, sync_folder, write_file
+from pgo_collector.traces.spans import span
 
 
 class Submission(NamedTuple):
@@ -137,10 +138,11 @@ class GroupCommit:
             if blob is None:
                 new[name] = submission
             try:
-                if submission.content is None:
-                    sync_file(submission.part)
-                else:
-                    write_file(submission.part, submission.content)
+                with span("store", "write blob", size=submission.facts.size):
+                    if submission.content is None:
+                        sync_file(submission.part)
+                    else:
+                        write_file(submission.part, submission.content)
                 if blob is None:
                     self._blobs.discard(name)  # a file that isn't counted may be there
                 folders.setdefault(self._blobs.place(submission.part, name), []).append(name)
@@ -148,7 +150,8 @@ class GroupCommit:
                 failures[name] = error
         for folder, inside in folders.items():
             try:
-                sync_folder(folder)
+                with span("store", "fsync folder"):
+                    sync_folder(folder)
             except OSError as error:
                 failures.update(dict.fromkeys(inside, error))
         return new

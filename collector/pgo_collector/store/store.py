@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -21,6 +22,7 @@ from pgo_collector.model.facts import Announce, unannounced
 from pgo_collector.store.blobs import MISSING, Blobs
 from pgo_collector.store.folder import DataFolder, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
+from pgo_collector.traces.spans import Place, at, place, shared, span
 from pgo_collector.workers.batcher import settle
 from pgo_collector.workers.pool import Workers
 
@@ -30,6 +32,15 @@ T = TypeVar("T")
 
 # Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
 _MOST_AT_ONCE = 64
+
+
+class _Waiting(NamedTuple):
+    """A profile that waits to be stored since a time of the monotonic clock, in ns; see `Store.add`."""
+
+    submission: Submission
+    future: asyncio.Future[Submitted]
+    place: Place | None
+    since: int
 
 
 class Store:
@@ -46,7 +57,7 @@ class Store:
         self.blobs = Blobs(folder)
         self.catalog = Catalog(folder.catalog)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
-        self._waiting: deque[tuple[Submission, asyncio.Future[Submitted]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
 
     def __enter__(self) -> Self:
@@ -61,10 +72,14 @@ class Store:
 
         Raises what the function raises, and OSError if this process no longer holds the data folder.
         """
+        there, asked = place(), time.monotonic_ns()
 
         def write() -> T:
-            self.folder.check_held()
-            return function(*args, **kwargs)
+            if there is not None:
+                there.add("store", "queue", asked)
+            with at(there), span("store", function.__name__.strip("_")):
+                self.folder.check_held()
+                return function(*args, **kwargs)
 
         writing = self._writer.submit(write)
         try:
@@ -100,7 +115,7 @@ class Store:
         `part` is gone. Raises NotStored or CatalogFails.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.append((submission, future))
+        self._waiting.append(_Waiting(submission, future, place(), time.monotonic_ns()))
         self._writer.submit(self._commit_waiting, future.get_loop())
         try:
             return await future
@@ -112,11 +127,15 @@ class Store:
         waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
         if not waiting:
             return
-        submissions, futures = zip(*waiting, strict=True)
+        submissions, futures, places, since = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
+        for there, asked in zip(places, since, strict=True):
+            if there is not None:
+                there.add("store", "queue", asked)
         try:
-            self.folder.check_held()
-            results = self.group_commit.commit(submissions)
+            with shared([*filter(None, places)]), span("store", "commit", profiles=len(waiting)):
+                self.folder.check_held()
+                results = self.group_commit.commit(submissions)
         except Exception as error:  # noqa: BLE001 - the callers that wait get it
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)

@@ -14,6 +14,8 @@ from pgo_collector.merges.making import Locks
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import Store
+from pgo_collector.traces.spans import span
+from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.retention import Bounds, Retention
 from pgo_collector.upkeep.rollup import roll_up
 
@@ -37,9 +39,10 @@ class Upkeep:
     when this object was created.
     """
 
-    def __init__(self, store: Store, locks: Locks, settings: Settings) -> None:
+    def __init__(self, store: Store, locks: Locks, settings: Settings, tracing: Tracing = NO_TRACING) -> None:
         self._store = store
         self._locks = locks
+        self._tracing = tracing
         self._retention = retention_of(settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
@@ -50,7 +53,8 @@ class Upkeep:
         """Run upkeep now and after each pause, until cancelled."""
         while True:
             try:
-                await self._run_once(time.time_ns())
+                with self._tracing.background("upkeep", "upkeep"):
+                    await self._run_once(time.time_ns())
                 self.done_at = time.time()
                 _log.info("upkeep done")
             except (Refusal, OSError, SQLAlchemyError) as error:
@@ -62,8 +66,10 @@ class Upkeep:
 
         Raises Refusal, OSError or SQLAlchemyError.
         """
-        await self._retention.enforce(self._store, self._locks, now_nanos)
+        with span("upkeep", "retention"):
+            await self._retention.enforce(self._store, self._locks, now_nanos)
         before = now_nanos - self._rollup_days * DAY_NANOS
         if before >= _FIRST_NANOS:
-            await roll_up(self._store, self._locks, int(before), self._rollup_labels)
+            with span("upkeep", "roll-up"):
+                await roll_up(self._store, self._locks, int(before), self._rollup_labels)
         await self._store.workers.save_rows()

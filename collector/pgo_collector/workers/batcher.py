@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from pprof_merge import Limits
 
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
+from pgo_collector.traces.spans import Place, place, shared, untraced_context
 from pgo_collector.workers.pool import Workers
 
 # A task takes so many bodies; where more wait, a further task is started.
@@ -21,8 +23,12 @@ T = TypeVar("T")
 
 
 class _Waiting(NamedTuple):
+    """A body that waits since a time of the monotonic clock, in ns; `place` is its place in a trace."""
+
     body: SubmittedBody
     future: asyncio.Future[ValidatedBody]
+    place: Place | None
+    since: int
 
 
 class SubmitBatcher:
@@ -41,7 +47,8 @@ class SubmitBatcher:
 
         Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or WorkerUnavailable.
         """
-        waiting = _Waiting(body, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[ValidatedBody] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(body, future, place(), time.monotonic_ns())
         if isinstance(body.content, Path):
             await self._validate_batch([waiting])
         else:
@@ -53,7 +60,7 @@ class SubmitBatcher:
         """Start a task that empties the queue, where more wait than the running ones take next."""
         if self._running < self._workers.count and len(self._queue) > _BATCH_BODIES * self._running:
             self._running += 1
-            task = asyncio.create_task(self._empty_queue())
+            task = asyncio.create_task(self._empty_queue(), context=untraced_context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -67,9 +74,14 @@ class SubmitBatcher:
 
     async def _validate_batch(self, batch: Sequence[_Waiting]) -> None:
         outcomes: Sequence[ValidatedBody | Exception]
+        places = [waiting.place for waiting in batch if waiting.place is not None]
+        for waiting in batch:
+            if waiting.place is not None:
+                waiting.place.add("workers", "batch", waiting.since, bodies=len(batch))
         try:
             bodies = [waiting.body for waiting in batch]
-            outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
+            with shared(places):
+                outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
         except (WorkerUnavailable, TaskOutOfMemory) as error:
             if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:

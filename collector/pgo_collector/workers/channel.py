@@ -1,8 +1,8 @@
 """The channel to a worker process: tasks go to it, and what they return or raise comes back.
 
 A message is its length and a pickle; an answer's length is followed by whether it is the last one of this
-process. The event loop reads its end of the socket itself, so that no thread has to wake up between a request
-and its answer.
+process. A task for a traced request says so, and its answer has the spans of what it did. The event loop
+reads its end of the socket itself, so that no thread has to wake up between a request and its answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from pgo_collector.errors import TaskOutOfMemory
+from pgo_collector.traces.spans import Span, adopt, recorded_here
 
 _TASK = struct.Struct("=Q")
 _ANSWER = struct.Struct("=Q?")
@@ -102,9 +103,12 @@ def serve_tasks(end: socket.socket, memory_bytes: int) -> None:
 
 def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
     failure: BaseException
+    spans: list[Span] = []
     try:
-        function, args, kwargs = pickle.loads(tasks.read(length))  # noqa: S301 - from our own process
-        return _Answer(pickle.dumps((function(*args, **kwargs), None)), is_last=False)
+        function, args, kwargs, trace = pickle.loads(tasks.read(length))  # noqa: S301 - from our own process
+        with recorded_here(trace) as spans:
+            result = function(*args, **kwargs)
+        return _Answer(pickle.dumps((result, None, spans)), is_last=False)
     except MemoryError as error:
         where = "".join(traceback.format_exception(error))
         failure = TaskOutOfMemory.over(memory_bytes)
@@ -113,12 +117,14 @@ def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
         failure = error
     # Only here, after the except block, are the frames of the failed task and their memory released.
     failure.add_note(f"In a worker process:\n{where}")
-    return _Answer(pickle.dumps((None, failure)), is_last=isinstance(failure, TaskOutOfMemory))
+    return _Answer(pickle.dumps((None, failure, spans)), is_last=isinstance(failure, TaskOutOfMemory))
 
 
 def unpack_answer(answer: bytes) -> Any:
-    """Return what the task returned, or raise what it raised."""
-    value, error = pickle.loads(answer)  # noqa: S301 - from our own process
+    """Return what the task returned, or raise what it raised. Its spans go to the trace of the caller."""
+    value, error, spans = pickle.loads(answer)  # noqa: S301 - from our own process
+    if spans:
+        adopt(spans)
     if error is not None:
         raise error
     return value

@@ -31,6 +31,7 @@ from pgo_collector.errors import (
     WorkerUnavailable,
 )
 from pgo_collector.resources import oom_kills
+from pgo_collector.traces.spans import carried, span
 from pgo_collector.workers.channel import ChannelLost, unpack_answer
 from pgo_collector.workers.process import WATCH_SECONDS, Bounds, Process
 
@@ -166,18 +167,20 @@ class _Worker:
     async def run(self, name: str, task: bytes) -> object:
         ticket, begin = object(), time.monotonic()
         self._asked[ticket] = begin
-        try:
-            await self._take_turn(name)
+        with span("workers", name, task_bytes=len(task)):
             try:
-                answer = await self._try(name, task)
+                with span("workers", "queue"):
+                    await self._take_turn(name)
+                try:
+                    answer = await self._try(name, task)
+                finally:
+                    self._turn.release()
             finally:
-                self._turn.release()
-        finally:
-            del self._asked[ticket]
-            self._observe(name, time.monotonic() - begin)
-        if len(answer) > _SMALL_BYTES:
-            return await asyncio.to_thread(unpack_answer, answer)
-        return unpack_answer(answer)
+                del self._asked[ticket]
+                self._observe(name, time.monotonic() - begin)
+            if len(answer) > _SMALL_BYTES:
+                return await asyncio.to_thread(unpack_answer, answer)
+            return unpack_answer(answer)
 
     async def ping(self) -> None:
         if self._process is not None and not self.waiting:
@@ -263,7 +266,8 @@ class _Worker:
         if self._process is None:
             self.rows_used.value = 0
             self._oom_kills = await asyncio.to_thread(oom_kills)
-            self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
+            with span("workers", "start process"):
+                self._process = await Process.start(self._bounds, self._rows_folder, self.rows_used)
         return self._process
 
     async def _died(self, process: Process, name: str) -> None:
@@ -298,7 +302,7 @@ class _Hangs(Exception):
 
 def _task(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> bytes:
     """Return a call as the pickle that is sent."""
-    return pickle.dumps((function, args, kwargs))
+    return pickle.dumps((function, args, kwargs, carried()))
 
 
 def start() -> None:

@@ -1,0 +1,72 @@
+"""`pgo-collector trace list`, `show` and `sign`: read what a collector kept, and sign a request."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from pgo_collector.errors import SettingsInvalid, TracesUnreadable
+from pgo_collector.settings import Settings, read_settings
+from pgo_collector.traces.keys import TraceKeys
+from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
+from pgo_collector.traces.texts import chrome_of, dot_of, json_of, printable, text_of
+from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
+from pgo_collector.traces.waterfall import page_of
+
+FORMS: dict[str, Callable[[str, Sequence[RequestTrace]], str]] = {
+    "text": lambda _, requests: text_of(requests),
+    "json": lambda _, requests: json_of(requests),
+    "html": page_of,
+    "dot": lambda _, requests: dot_of(requests),
+    "chrome": lambda _, requests: chrome_of(requests),
+}
+
+
+def list_traces(arguments: argparse.Namespace) -> None:
+    """Print the kept requests, one a line. Raises TracesUnreadable."""
+    services = None if arguments.service is None else frozenset(arguments.service.split(","))
+    query = TraceQuery(
+        services,
+        errors=arguments.errors,
+        order="slowest" if arguments.slowest else "newest",
+        limit=arguments.limit,
+    )
+    for found in _reader(read_settings()).summaries(query):
+        when = datetime.fromtimestamp(found.start / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        what = printable(f"{found.name} {found.service}").rstrip()
+        print(f"{found.trace}  {when}  {found.nanos / 1e6:10.3f} ms  {found.status}  {what}")
+
+
+def show_trace(arguments: argparse.Namespace) -> None:
+    """Print a trace. Raises TracesUnreadable if it isn't kept."""
+    requests = _reader(read_settings()).requests(arguments.trace)
+    if not requests:
+        raise TracesUnreadable(
+            f"no trace {printable(arguments.trace)} is kept; `pgo-collector trace list` has all"
+        )
+    print(FORMS[arguments.form](arguments.trace.lower(), requests), end="")
+
+
+def sign_request(arguments: argparse.Namespace) -> None:
+    """Print the headers that have one request traced, as options of curl, and the command that shows it.
+
+    Raises SettingsInvalid if there is no trace key.
+    """
+    settings = read_settings()
+    if settings.trace_keys_file is None:
+        raise SettingsInvalid("PGOF_TRACE_KEYS_FILE: set it to the file of trace keys")
+    key, origin = TraceKeys(settings.trace_keys_file).keys[0], new_origin()
+    if arguments.osprofiler:
+        headers = sign_as_osprofiler(key, *uuids_of(*origin))
+    else:
+        headers = sign(key, *origin, seconds=int(time.time()))
+    print(" ".join(f"--header '{name}: {value}'" for name, value in headers.items()))
+    print(f"pgo-collector trace show {origin.trace}", file=sys.stderr)
+
+
+def _reader(settings: Settings) -> TraceReader:
+    return TraceReader(settings.directory / FILE)

@@ -1,0 +1,57 @@
+"""What of the server is traced: tracing as the settings ask for it, and what a trace says of its request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.types import Scope
+
+from pgo_collector.http.context import context_of
+from pgo_collector.metrics.metering import OTHER, route_templates
+from pgo_collector.settings import Settings
+from pgo_collector.traces.gate import Description
+from pgo_collector.traces.keys import TraceKeys
+from pgo_collector.traces.outlets import Outlet
+from pgo_collector.traces.signing import Verifier
+from pgo_collector.traces.spans import Value
+from pgo_collector.traces.trace_store import FILE, TraceStore
+from pgo_collector.traces.tracing import NO_TRACING, Choice, Describe, SignedTracing, Tracing
+
+_LONGEST_QUERY = 1000
+
+
+def open_tracing(settings: Settings, folder: Path) -> Tracing:
+    """Return the tracing that the settings ask for. Raises CannotStart, for keys that anyone knows, say."""
+    if not settings.has_traces:
+        return NO_TRACING
+    keys = None if settings.trace_keys_file is None else TraceKeys(settings.trace_keys_file)
+    outlets = []
+    if settings.trace_megabytes:
+        store = TraceStore(folder / FILE, settings.trace_days, settings.trace_megabytes)
+        outlets.append(Outlet("store", store.write, settings.traces_waiting))
+    choice = Choice(settings.traced_parts, settings.trace_spans, settings.trace_rate)
+    verifier = Verifier(settings.trace_window, takes_osprofiler=settings.trace_osprofiler)
+    return SignedTracing(choice, keys, verifier, outlets)
+
+
+def describer(app: FastAPI, *, has_values: bool) -> Describe:
+    """Return a function that says what a request of `app` was, with the values in its query or without."""
+    templates = route_templates(app)
+
+    def describe(scope: Scope) -> Description:
+        route = templates.get(scope.get("endpoint")) or OTHER
+        context = context_of(scope)
+        attributes: dict[str, Value] = {"http.route": route}
+        if context.body_bytes is not None:
+            attributes["http.request.body.size"] = context.body_bytes
+        if has_values:
+            attributes["url.query"] = scope["query_string"][:_LONGEST_QUERY].decode("latin-1")
+        return Description(f"{_method(scope)} {route}", context.service, attributes)
+
+    return describe
+
+
+def _method(scope: Scope) -> str:
+    method = str(scope["method"])
+    return method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} else OTHER

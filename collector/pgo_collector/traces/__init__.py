@@ -1,0 +1,7 @@
+"""Traces: where the time of one request goes, for those who hold a trace key.
+
+`gate` is the outermost layer: it lets a signed request be traced (`signing`, `keys`), and passes all others
+on. Inside, `spans.span` times a step; it does nothing unless the request that it works for is traced.
+`tracing` has the queue between requests and what keeps them: `trace_store`, a file of its own, and `otlp`.
+`trees`, `texts`, `page` and `profiles` turn what was kept into what people and tools read.
+"""

@@ -1,0 +1,123 @@
+"""The gate: the outermost ASGI layer, which opens a trace for a request that is signed, or was drawn.
+
+All other requests go straight to the application; what they pay is a look at the names of their headers.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.signing import SIGNATURE, TRACE_HMAC, Origin
+from pgo_collector.traces.spans import Place, Recording, Span, Value, at, new_id, place
+
+# The header of an answer that says in which trace its request is.
+ANSWER_HEADER = b"pgo-trace"
+_SIGNED = frozenset({SIGNATURE.lower().encode(), TRACE_HMAC.lower().encode()})
+# When the proxy got the request, in seconds since 1970: `proxy_set_header X-Request-Start "t=$msec";`
+_PROXY_HEADER = b"x-request-start"
+_PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)")
+_LONGEST_HOP_NANOS = 600 * 10**9
+
+
+class Description(NamedTuple):
+    """What a request was: its route, the service that it was about, if any, and attributes of its span."""
+
+    name: str
+    service: str
+    attributes: dict[str, Value]
+
+
+class _Choice(Protocol):
+    @property
+    def parts(self) -> frozenset[str]: ...
+    @property
+    def most_spans(self) -> int: ...
+
+
+class _Tracing(Protocol):
+    """What the gate uses of `SignedTracing`."""
+
+    @property
+    def choice(self) -> _Choice: ...
+    def origin_of_signed(self, scope: Scope) -> Origin | None: ...
+    def origin_of_unsigned(self) -> Origin | None: ...
+    def keep(self, trace: RequestTrace) -> None: ...
+
+
+class Gate:
+    """The ASGI layer. `describe` is asked about a traced request when it has ended."""
+
+    def __init__(self, app: ASGIApp, tracing: _Tracing, describe: Callable[[Scope], Description]) -> None:
+        self._app = app
+        self._tracing = tracing
+        self._describe = describe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; record it if it is traced."""
+        origin = None
+        if scope["type"] == "http":
+            for name, _ in scope["headers"]:
+                if name in _SIGNED:
+                    origin = self._tracing.origin_of_signed(scope)
+                    break
+            else:
+                origin = self._tracing.origin_of_unsigned()
+        if origin is not None:
+            await self._trace(origin, scope, receive, send)
+        elif place() is None:
+            await self._app(scope, receive, send)
+        else:  # the server began this request while it ended a traced one, on the same connection
+            with at(None):
+                await self._app(scope, receive, send)
+
+    async def _trace(self, origin: Origin, scope: Scope, receive: Receive, send: Send) -> None:
+        recording = Recording(self._tracing.choice.parts, self._tracing.choice.most_spans)
+        root, answered, status = Place(recording, new_id()), 0, 0
+
+        async def send_noted(message: Message) -> None:
+            nonlocal answered, status
+            if message["type"] == "http.response.start":
+                answered, status = time.monotonic_ns(), message["status"]
+                headers = [*message.get("headers", ()), (ANSWER_HEADER, origin.trace.encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        start, error = time.monotonic_ns(), ""
+        try:
+            with at(root):
+                await self._app(scope, receive, send_noted)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            if answered:
+                root.add("http", "answer", answered)
+            name, service, attributes = self._describe(scope)
+            attributes = {"http.response.status_code": status, **attributes}
+            end = time.monotonic_ns()
+            spans = [Span(root.span, origin.parent, "http", name, start, end, attributes, error)]
+            if "proxy" in recording.parts:
+                spans = _below_proxy(spans[0], scope)
+            self._tracing.keep(RequestTrace.of(origin.trace, recording, spans, service, status))
+
+
+def _below_proxy(root: Span, scope: Scope) -> list[Span]:
+    """Return the span of a request, and above it one that began when the proxy says that it got the request.
+
+    If the proxy doesn't say so, or the time can't be, there is only the first.
+    """
+    match = _PROXY_START.fullmatch(dict(scope["headers"]).get(_PROXY_HEADER, b""))
+    if match is None:
+        return [root]
+    started = time.time_ns() - (time.monotonic_ns() - root.start)
+    hop = started - int(float(match[1]) * 1e9)
+    if not 0 < hop <= _LONGEST_HOP_NANOS:
+        return [root]
+    proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - hop, root.end, {})
+    return [root._replace(parent=proxy.id), proxy]

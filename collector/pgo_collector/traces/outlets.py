@@ -1,0 +1,116 @@
+"""Outlets: the queue and the thread between requests and what keeps their traces.
+
+Whatever becomes of a trace, the request that it is of doesn't wait and doesn't fail: a trace that finds the
+queue full, or that can't be written, is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Full, SimpleQueue
+from typing import Self
+
+import structlog
+
+from pgo_collector.traces.spans import Recording, Span
+
+# Traces that are written together.
+_BATCH = 64
+# How long a stop waits for traces that were not written yet.
+_CLOSE_SECONDS = 5.0
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTrace:
+    """The spans of one request, in ns since 1970; the first is that of the request as a whole.
+
+    `trace` has 32 hex digits, `status` is the HTTP status, and `dropped` counts the spans beyond the bound.
+    `service` is empty for a request that is about none.
+    """
+
+    trace: str
+    service: str
+    status: int
+    spans: Sequence[Span]
+    dropped: int = 0
+
+    @classmethod
+    def of(
+        cls, trace: str, recording: Recording, above: Sequence[Span], service: str = "", status: int = 0
+    ) -> Self:
+        """Close a recording; return its trace, in wall-clock time. The spans `above` come first."""
+        offset = time.time_ns() - time.monotonic_ns()
+        spans = (*above, *recording.close())
+        moved = [span._replace(start=span.start + offset, end=span.end + offset) for span in spans]
+        return cls(trace, service, status, moved, recording.dropped)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether it was answered with an error, or a step of it ended with one."""
+        return self.status >= 400 or any(span.error for span in self.spans)
+
+
+Write = Callable[[Sequence[RequestTrace]], None]
+
+
+class Outlet:
+    """A thread that writes traces; at most `most` wait for it. `kept` and `dropped` count traces.
+
+    `write` may raise any error: its traces are dropped then.
+    """
+
+    def __init__(self, name: str, write: Write, most: int) -> None:
+        self.name = name
+        self.kept = self.dropped = 0
+        self._write = write
+        self._most = most
+        self._queue: SimpleQueue[RequestTrace | None] = SimpleQueue()
+        self._is_failing = False
+        self._thread = threading.Thread(target=self._run, name=f"traces {name}", daemon=True)
+        self._thread.start()
+
+    def put(self, trace: RequestTrace) -> None:
+        """Have a trace written, unless too many wait. Doesn't block."""
+        if self._queue.qsize() >= self._most:
+            self.dropped += 1
+            self._fail(Full(f"{self._most} traces wait (PGOF_TRACES_WAITING)"))
+        else:
+            self._queue.put(trace)
+
+    def close(self) -> None:
+        """Write what waits, for a few seconds at most, and end the thread."""
+        self._queue.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, is_last = [first], False
+            while len(batch) < _BATCH and not self._queue.empty() and not is_last:
+                following = self._queue.get()
+                if following is None:
+                    is_last = True
+                else:
+                    batch.append(following)
+            self._write_batch(batch)
+            if is_last:
+                return
+
+    def _write_batch(self, batch: Sequence[RequestTrace]) -> None:
+        try:
+            self._write(batch)
+        except Exception as error:  # noqa: BLE001 - no trace is worth a failing server
+            self.dropped += len(batch)
+            self._fail(error)
+        else:
+            self.kept += len(batch)
+            self._is_failing = False
+
+    def _fail(self, error: Exception) -> None:
+        """Log why traces are dropped, once until some are kept again."""
+        if not self._is_failing:
+            self._is_failing = True
+            _log.warning("traces dropped", outlet=self.name, reason=str(error) or type(error).__name__)

@@ -1,0 +1,231 @@
+"""Spans: the timed steps of a traced request, over coroutines, threads, shared work and worker processes.
+
+A request that is traced has a `Recording`, and a context variable says which span of it the code at hand
+works in. Where nothing is traced `span` returns a null object. Work that one thread or task does for
+several requests, such as a commit, is recorded once by `shared` and given to each of them. Work in another
+process is recorded there by `recorded_here`, comes back with the result, and is taken over by `adopt`.
+
+Times are in ns of CLOCK_MONOTONIC, which all processes of a machine share, so that a parent is never shorter
+than its children.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, get_args
+
+Part = Literal["http", "proxy", "workers", "engine", "store", "catalog", "hooks", "upkeep"]
+# The parts of the collector, each of which PGOF_TRACE_PARTS can leave out.
+PARTS: tuple[Part, ...] = get_args(Part)
+Value = str | int | float | bool
+
+
+class Span(NamedTuple):
+    """A step that has ended: its times in ns, and the class of the error that it ended with, if any.
+
+    `id` has 16 hex digits; so has `parent`, unless it is empty: the span in which the work was asked for.
+    """
+
+    id: str
+    parent: str
+    part: str
+    name: str
+    start: int
+    end: int
+    attributes: Mapping[str, Value]
+    error: str = ""
+
+
+class Carried(NamedTuple):
+    """What a task takes along to another process, so that its spans are recorded there."""
+
+    parts: frozenset[str]
+    most: int
+
+
+class Recording:
+    """The spans of one request, up to `most`; those beyond are counted, and those after its end ignored."""
+
+    __slots__ = ("_is_open", "dropped", "most", "parts", "spans")
+
+    def __init__(self, parts: frozenset[str], most: int) -> None:
+        self.parts = parts
+        self.most = most
+        self.spans: list[Span] = []
+        self.dropped = 0
+        self._is_open = True
+
+    def add(self, span: Span) -> None:
+        """Take a span. Any thread may call this."""
+        if not self._is_open:
+            return
+        if len(self.spans) < self.most:
+            self.spans.append(span)
+        else:
+            self.dropped += 1
+
+    def close(self) -> list[Span]:
+        """Take no more spans; return those that were taken."""
+        self._is_open = False
+        return self.spans
+
+
+class Place(NamedTuple):
+    """A span that is open, and the recording that it belongs to."""
+
+    recording: Recording
+    span: str
+
+    def add(self, part: Part, name: str, start: int, **attributes: Value) -> None:
+        """Take a step below this span that began at `start`, in ns, and ends now."""
+        if part in self.recording.parts:
+            now = time.monotonic_ns()
+            self.recording.add(Span(new_id(), self.span, part, name, start, now, attributes))
+
+    def take_over(self, spans: Sequence[Span]) -> None:
+        """Take spans that were recorded elsewhere; those without a parent go below this span."""
+        for span in spans:
+            self.recording.add(span if span.parent else span._replace(parent=self.span))
+
+
+_PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
+class _Nothing:
+    """The span where nothing is traced."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def note(self, **attributes: Value) -> None:
+        """Do nothing."""
+
+
+class _Open:
+    """A span that is open within a `with` block."""
+
+    __slots__ = ("_attributes", "_id", "_name", "_part", "_place", "_start", "_token")
+
+    def __init__(self, place: Place, part: Part, name: str, attributes: dict[str, Value]) -> None:
+        self._place = place
+        self._part = part
+        self._name = name
+        self._attributes = attributes
+
+    def __enter__(self) -> Self:
+        self._id = new_id()
+        self._start = time.monotonic_ns()
+        self._token = _PLACE.set(Place(self._place.recording, self._id))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        _PLACE.reset(self._token)
+        self._place.recording.add(
+            Span(
+                self._id,
+                self._place.span,
+                self._part,
+                self._name,
+                self._start,
+                time.monotonic_ns(),
+                self._attributes,
+                "" if kind is None else kind.__name__,
+            )
+        )
+
+    def note(self, **attributes: Value) -> None:
+        """Add attributes; see `span`."""
+        self._attributes.update(attributes)
+
+
+_NOTHING = _Nothing()
+
+
+def span(part: Part, name: str, **attributes: Value) -> _Open | _Nothing:
+    """Return a context manager that times a step, if the request that it is for is traced.
+
+    A name is a constant. Attributes are counts and sizes; what a client sent, such as labels, isn't among
+    them.
+    """
+    place = _PLACE.get()
+    if place is None or part not in place.recording.parts:
+        return _NOTHING
+    return _Open(place, part, name, attributes)
+
+
+def new_id() -> str:
+    """Return a new span's id, 16 hex digits."""
+    return f"{random.getrandbits(64) or 1:016x}"
+
+
+def place() -> Place | None:
+    """Return where the code at hand works in a trace; None if nothing is traced."""
+    return _PLACE.get()
+
+
+@contextmanager
+def at(there: Place | None) -> Iterator[None]:
+    """Work at a place of a trace, or in none, within the block."""
+    token = _PLACE.set(there)
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
+def untraced_context() -> Context:
+    """Return a copy of the context, in which nothing is traced, for a task that works for many requests."""
+    context = copy_context()
+    context.run(_PLACE.set, None)
+    return context
+
+
+@contextmanager
+def shared(places: Sequence[Place]) -> Iterator[None]:
+    """Work for several requests at once within the block: each of these places gets all of its spans."""
+    if not places:
+        with at(None):
+            yield
+        return
+    first = places[0].recording
+    recording = Recording(first.parts, first.most)
+    try:
+        with at(Place(recording, "")):
+            yield
+    finally:
+        for there in places:
+            there.take_over(recording.spans)
+
+
+def carried() -> Carried | None:
+    """Return what a task for another process takes along; None if nothing is traced."""
+    there = _PLACE.get()
+    return None if there is None else Carried(there.recording.parts, there.recording.most)
+
+
+@contextmanager
+def recorded_here(what: Carried | None) -> Iterator[list[Span]]:
+    """Record the block for a request of another process; yield the list that its spans are put into."""
+    if what is None:
+        yield []
+        return
+    recording = Recording(*what)
+    with at(Place(recording, "")):
+        yield recording.spans
+
+
+def adopt(spans: Sequence[Span]) -> None:
+    """Take over spans that another process recorded, if the code at hand is traced."""
+    there = _PLACE.get()
+    if there is not None:
+        there.take_over(spans)

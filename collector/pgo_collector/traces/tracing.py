@@ -1,0 +1,148 @@
+"""Tracing: what a server traces and where that goes, and its null implementation."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol, get_args
+
+from starlette.types import ASGIApp, Scope
+
+from pgo_collector.traces.gate import Description, Gate
+from pgo_collector.traces.keys import TraceKeys
+from pgo_collector.traces.outlets import Outlet, RequestTrace
+from pgo_collector.traces.signing import Origin, Refusal, Verifier, new_trace_id
+from pgo_collector.traces.spans import Part, Place, Recording, Span, at, new_id
+
+Describe = Callable[[Scope], Description]
+
+
+class Tracing(Protocol):
+    """A switch for traces as a whole."""
+
+    @property
+    def outlets(self) -> Sequence[Outlet]:
+        """Where traces go."""
+
+    @property
+    def requests(self) -> Counter[str]:
+        """The number of requests that were traced, and of those that weren't though they asked for it."""
+
+    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:
+        """Return an application whose requests are traced; `describe` names one when it has ended."""
+
+    def background(self, part: Part, name: str) -> AbstractContextManager[None]:
+        """Trace what the server does on its own within the block, as a share of requests is traced."""
+
+    async def run(self) -> None:
+        """Follow changes of the keys until cancelled: a background task."""
+
+    def close(self) -> None:
+        """Write what waits."""
+
+
+class NoTracing:
+    """The null implementation: no request is traced, and none pays for it."""
+
+    outlets: Sequence[Outlet] = ()
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+
+    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:  # noqa: ARG002 - see Tracing
+        """Return the application as it is."""
+        return app
+
+    def background(self, part: Part, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - see Tracing
+        """Trace nothing."""
+        return nullcontext()
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+NO_TRACING = NoTracing()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is traced: these parts, at most so many spans of a request, and a share of unsigned requests."""
+
+    parts: frozenset[str]
+    most_spans: int
+    rate: float = 0.0
+
+
+class SignedTracing:
+    """Traces signed requests, and a share of the others."""
+
+    def __init__(
+        self, choice: Choice, keys: TraceKeys | None, verifier: Verifier, outlets: Sequence[Outlet]
+    ) -> None:
+        self.choice = choice
+        self.outlets = outlets
+        counted = ("signed", "sampled", *get_args(Refusal))
+        self.requests: Counter[str] = Counter(dict.fromkeys(counted, 0))
+        self._keys = keys
+        self._verifier = verifier
+
+    def around(self, app: ASGIApp, describe: Describe) -> ASGIApp:
+        """Implement `Tracing`."""
+        return Gate(app, self, describe)
+
+    @contextmanager
+    def background(self, part: Part, name: str) -> Iterator[None]:
+        """Implement `Tracing`."""
+        origin = self.origin_of_unsigned() if part in self.choice.parts else None
+        if origin is None:
+            yield
+            return
+        root = Place(Recording(self.choice.parts, self.choice.most_spans), new_id())
+        start, error = time.monotonic_ns(), ""
+        try:
+            with at(root):
+                yield
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            whole = Span(root.span, "", part, name, start, time.monotonic_ns(), {}, error)
+            self.keep(RequestTrace.of(origin.trace, root.recording, (whole,)))
+
+    async def run(self) -> None:
+        """Implement `Tracing`."""
+        if self._keys is not None:
+            await self._keys.run()
+
+    def close(self) -> None:
+        """Implement `Tracing`."""
+        for outlet in self.outlets:
+            outlet.close()
+
+    def origin_of_signed(self, scope: Scope) -> Origin | None:
+        """Return the trace that a request with a signature is part of; None if it doesn't verify."""
+        found = self._verifier.check(dict(scope["headers"]), self._keys.keys if self._keys else ())
+        if isinstance(found, Origin):
+            self.requests["signed"] += 1
+            return found
+        self.requests[found] += 1
+        return None
+
+    def origin_of_unsigned(self) -> Origin | None:
+        """Return a new trace for one in so many requests; for the others None."""
+        if not self.choice.rate or random.random() >= self.choice.rate:  # noqa: S311 - a sample, no secret
+            return None
+        self.requests["sampled"] += 1
+        return Origin(new_trace_id(), "")
+
+    def keep(self, trace: RequestTrace) -> None:
+        """Hand a trace to all outlets. Doesn't block."""
+        for outlet in self.outlets:
+            outlet.put(trace)

@@ -1,0 +1,100 @@
+"""What is read of a trace: its tree, the times in it, and texts in which no name does harm."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.spans import Span
+from pgo_collector.traces.texts import chrome_of, dot_of, json_of, text_of
+from pgo_collector.traces.trees import paths_of, tree_of
+from pgo_collector.traces.waterfall import page_of, table_of
+
+EVIL = '<script>alert(1)</script>\x1b[31m"\\\n'
+
+
+def span(id_: str, parent: str, start: int, end: int, name: str = "") -> Span:
+    return Span(id_, parent, "http", name or id_, start, end, {})
+
+
+def trace_of(*spans: Span) -> list[RequestTrace]:
+    return [RequestTrace("ab" * 16, "shop", 204, spans)]
+
+
+def test_self_time_is_what_no_step_below_covers() -> None:
+    found = tree_of(
+        trace_of(
+            span("b", "a", 30, 50),
+            span("a", "client", 0, 100),
+            span("c", "a", 40, 60),
+            span("d", "a", 90, 120),  # another clock
+            span("e", "b", 30, 50),
+        )
+    )
+    assert [(step.span.id, step.depth, step.self_nanos) for step in found] == [
+        ("a", 0, 60),
+        ("b", 1, 0),
+        ("e", 2, 20),
+        ("c", 1, 20),
+        ("d", 1, 30),
+    ]
+    assert paths_of(found)[2] == ("a", "b", "e")
+
+
+def test_steps_that_are_each_others_parents_are_listed_once() -> None:
+    found = tree_of(trace_of(span("a", "b", 0, 10), span("b", "a", 0, 10), span("c", "c", 0, 1)))
+    assert sorted(step.span.id for step in found) == ["a", "b", "c"]
+
+
+def test_a_deep_tree_is_no_deep_recursion() -> None:
+    deep = [span(str(number), str(number - 1), 0, 10) for number in range(5000)]
+    assert tree_of(trace_of(*deep))[-1].depth == 4999
+
+
+class Tags(HTMLParser):
+    """Counts the tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value for name, value in attrs if name in {"src", "href"}]
+
+
+@pytest.fixture
+def evil() -> list[RequestTrace]:
+    """A trace in which every text is hostile."""
+    hostile = Span("a", EVIL, "http", EVIL, 0, 10, {EVIL: EVIL}, EVIL)
+    return [RequestTrace(EVIL, EVIL, 500, [hostile, hostile._replace(id="b", parent="a", part=EVIL)])]
+
+
+def test_no_name_is_a_tag_of_the_page_and_nothing_is_loaded(evil: list[RequestTrace]) -> None:
+    page = Tags()
+    page.feed(page_of(EVIL, evil))
+    assert "script" not in page.tags
+    assert not page.links
+    ET.fromstring(table_of(evil))  # noqa: S314 - our own
+
+
+def test_no_name_breaks_out_of_the_other_forms(evil: list[RequestTrace]) -> None:
+    for text in (text_of(evil), dot_of(evil)):
+        assert "\x1b" not in text
+    assert len(dot_of(evil).splitlines()) == 7
+    (event, _) = json.loads(chrome_of(evil))["traceEvents"]
+    assert event["dur"] == 0.01
+    assert json.loads(json_of(evil))
+    assert "\x1b" not in chrome_of(evil) + json_of(evil)
+
+
+def test_steps_that_overlap_stand_in_rows_of_their_own() -> None:
+    overlapping = trace_of(
+        span("a", "", 0, 100), span("b", "a", 10, 50), span("c", "a", 20, 60), span("d", "a", 70, 80)
+    )
+    events = json.loads(chrome_of(overlapping))["traceEvents"]
+    assert [(event["name"], event["tid"]) for event in events] == [("a", 0), ("b", 0), ("c", 1), ("d", 0)]
