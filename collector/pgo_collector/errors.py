@@ -10,6 +10,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── ParameterUnknown    400
     │   ├── ParameterInvalid    400
     │   │   └── LabelsInvalid
+    │   ├── PushInvalid         400
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
     │   ├── NoSuchWeighting     400
@@ -24,6 +25,8 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
+    │   ├── ContentTypeUnknown  415
+    │   ├── NotPprof            422
     │   ├── NotOfThisProfile    422
     │   ├── AnswerTooLarge      422
     │   ├── NotComparable       422
@@ -39,6 +42,7 @@ A refusal carries the HTTP status that the client gets:
     │       ├── WorkerLost
     │       ├── TaskTooSlow
     │       └── WorkersBusy
+    ├── PushRefused             some profiles of a request; answered as the errors that it has
     ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
     ├── MergeDamaged            the file of a merge is damaged
     ├── CopyDamaged             a file to copy is damaged
@@ -58,6 +62,7 @@ A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `htt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar, Self
 
@@ -106,6 +111,20 @@ class ParameterInvalid(Refusal):
     """A parameter of the query has an invalid value, or too many values."""
 
     status = HTTPStatus.BAD_REQUEST
+
+
+class PushInvalid(Refusal):
+    """The body isn't the message or form that the route takes, or holds too many profiles."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class PushRefused(CollectorError):
+    """Some profiles of a push were refused, each with its error of `errors`; all others are stored."""
+
+    def __init__(self, errors: Sequence[Exception]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
 
 
 class LabelsInvalid(ParameterInvalid):
@@ -163,10 +182,10 @@ class NothingToMerge(Refusal):
 
 
 class NothingSelected(NothingToMerge):
-    """No stored profile is in the selection."""
+    """No stored profile is in the selection; `advice` says what is stored instead."""
 
-    def __init__(self) -> None:
-        super().__init__("no stored profile matches the selection")
+    def __init__(self, advice: str = "") -> None:
+        super().__init__(f"no stored profile matches the selection{advice and '; '}{advice}")
 
 
 class NoSuchProfile(Refusal):
@@ -199,6 +218,19 @@ class BodyTooLarge(Refusal):
     """The body is larger than any profile may be."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class ContentTypeUnknown(Refusal):
+    """The route doesn't take bodies of this content type."""
+
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    _headers: ClassVar = {"Accept-Post": "application/proto, application/json"}
+
+
+class NotPprof(Refusal):
+    """The body is a profile in another format than pprof."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 class NotOfThisProfile(Refusal):

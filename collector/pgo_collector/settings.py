@@ -197,6 +197,15 @@ class Settings(BaseSettings):
         le=_MOST,
         description="The longest name or other string in a submitted profile, in bytes.",
     )
+    push_profiles: int = Field(
+        default=100,
+        gt=0,
+        le=10_000,
+        description=(
+            "How many profiles one request of Pyroscope's clients may have. Together they have the limits of"
+            " one submit. Beyond it, the answer is 400."
+        ),
+    )
     max_output_bytes: int = Field(
         default_factory=default_output_bytes,
         gt=0,

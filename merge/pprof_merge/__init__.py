@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         focus_latency,
     )
     from pprof_merge.analysis.overlap import overlap
-    from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
+    from pprof_merge.analysis.report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
     from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column
     from pprof_merge.analysis.timeline import Timeline
@@ -82,6 +82,7 @@ _ANALYSIS = {
     "LatencyTimeline": "latency",
     "N_BUCKETS": "latency",
     "ReportOptions": "report",
+    "KeptApart": "report",
     "ReportedProfile": "report",
     "Rules": "rules",
     "Timeline": "timeline",
@@ -126,6 +127,7 @@ __all__ = [
     "Int32s",
     "Int64s",
     "Ints",
+    "KeptApart",
     "LatencyHistogram",
     "LatencyRange",
     "LatencyTimeline",

@@ -97,8 +97,8 @@ class _Engine:
 
     def reported(self, symbols: Path | None) -> int:
         """Return the size of the report, also compared with the same profile as the release."""
-        released = self.chosen.blobs.path(0)
-        return len(tasks.report_blobs(self.chosen, symbols, released, _NOW, self.budget).report or b"")
+        subjects = tasks.ReportSubjects(symbols, self.chosen.blobs.path(0), None)
+        return len(tasks.report_blobs(self.chosen, subjects, _NOW, self.budget).report or b"")
 
 
 def _format(name: str, weighting: Weighting) -> Work:

@@ -52,7 +52,7 @@ def said(outcome: object) -> object:
 async def validated(folder: Path, bodies: Sequence[SubmittedBody]) -> list[ValidatedBody | BaseException]:
     """Validate bodies with a worker that is busy until all have arrived; return the outcomes."""
     async with Workers(1, BOUNDS, folder) as workers:
-        batcher = SubmitBatcher(workers, _LIMITS)
+        batcher = SubmitBatcher(workers, _LIMITS, validate_bodies)
         return await asyncio.gather(*map(batcher.validate, bodies), return_exceptions=True)
 
 
@@ -74,13 +74,13 @@ def test_bodies_that_come_at_once_get_each_its_own_answer(tmp_path: Path) -> Non
 def test_every_body_gets_an_answer_whenever_it_comes(tmp_path: Path) -> None:
     """Each of several senders sends its next body as soon as it has its answer."""
 
-    async def send(batcher: SubmitBatcher, count: int) -> None:
+    async def send(batcher: SubmitBatcher[SubmittedBody, ValidatedBody], count: int) -> None:
         for _ in range(count):
             await batcher.validate(_BODIES[0])
 
     async def run() -> None:
         async with Workers(2, BOUNDS, tmp_path) as workers:
-            batcher = SubmitBatcher(workers, _LIMITS)
+            batcher = SubmitBatcher(workers, _LIMITS, validate_bodies)
             senders = [send(batcher, 10 + number) for number in range(40)]
             await asyncio.wait_for(asyncio.gather(*senders), 120)
 
@@ -100,7 +100,7 @@ def test_a_body_that_kills_its_worker_is_refused_alone(tmp_path: Path) -> None:
 def test_a_body_in_a_file_is_validated_as_one_in_memory_is(tmp_path: Path) -> None:
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
-            batcher = SubmitBatcher(workers, _LIMITS)
+            batcher = SubmitBatcher(workers, _LIMITS, validate_bodies)
             for number, body in enumerate(_BODIES):
                 part = tmp_path / f"{number}.part"
                 part.write_bytes(content_of(body))
@@ -120,7 +120,8 @@ def test_a_body_in_a_file_is_validated_as_one_in_memory_is(tmp_path: Path) -> No
 def test_a_file_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
     async def run() -> None:
         async with Workers(1, BOUNDS, tmp_path) as workers:
-            await SubmitBatcher(workers, _LIMITS).validate(SubmittedBody(tmp_path / "gone.part", "cpu"))
+            batcher = SubmitBatcher(workers, _LIMITS, validate_bodies)
+            await batcher.validate(SubmittedBody(tmp_path / "gone.part", "cpu"))
 
     with pytest.raises(FileNotFoundError):
         asyncio.run(run())

@@ -76,7 +76,15 @@ def test_paths_are_exact(shared: Server, path: str) -> None:
 
 @pytest.mark.parametrize(
     "authorization",
-    [None, "", "Bearer", "Bearer wrong", f"Basic {Server.submit_key}", Server.submit_key],
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer wrong",
+        f"Basic {Server.submit_key}",
+        "Basic bm86bm8=",
+        Server.submit_key,
+    ],
 )
 @pytest.mark.parametrize("path", ["/v1/submit", "/v1/merge"])
 def test_without_a_right_key_it_is_403(shared: Server, path: str, authorization: str | None) -> None:

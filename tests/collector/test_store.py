@@ -17,7 +17,7 @@ import pytest
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.tasks import drop_rows
-from pgo_collector.engine.validation import SubmittedBody
+from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.making import Locks, make_merge
@@ -57,7 +57,8 @@ async def submit(store: Store, profile: bytes) -> Facts:
 
 async def submission(store: Store, part: Path) -> Submission:
     """Return the profile in a file, validated."""
-    validated = await SubmitBatcher(store.workers, Settings().limits).validate(SubmittedBody(part, CPU))
+    batcher = SubmitBatcher(store.workers, Settings().limits, validate_bodies)
+    validated = await batcher.validate(SubmittedBody(part, CPU))
     return Submission(part, SERIES, validated.facts)
 
 

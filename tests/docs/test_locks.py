@@ -56,6 +56,7 @@ def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -
         "requirements.txt",
         *PARTS,
         *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
+        *(f"tests/interop/clients/pyroscope/pyroscope-io-{version}.txt" for version in ("0.8.7", "1.4.0")),
     ],
 )
 def test_every_package_has_hashes_and_no_registry(file: str) -> None:
@@ -64,8 +65,9 @@ def test_every_package_has_hashes_and_no_registry(file: str) -> None:
     assert "://" not in (ROOT / file).read_text()
 
 
-def test_every_npm_package_has_a_hash_and_no_registry() -> None:
-    packages = json.loads((ROOT / "collector/speedscope/package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("folder", ["collector/speedscope", "tests/interop/clients/pyroscope"])
+def test_every_npm_package_has_a_hash_and_no_registry(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
     _own, *installed = packages.values()
     assert installed
     assert all(package["integrity"] for package in installed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.collector.pushing import assert_pushed, one, push, without_start_lines
 from tests.interop.curl import Client, total
 from tests.interop.go_toolchain import go
 from tests.merge.command import pprof_merge
@@ -56,6 +58,28 @@ def merge(folder: Path, fleet: Client, profiles: list[Path]) -> Path:
     file = folder / "default.pgo"
     file.write_bytes(answer.body)
     return file
+
+
+def test_a_build_is_the_same_beside_profiles_that_no_compiler_can_use(
+    folder: Path, fleet: Client, merge: Path, profiles: list[Path]
+) -> None:
+    """Takes over 20 s where nothing is in Go's cache, as all builds with a new profile."""
+    for file in profiles:
+        profile = gzip.decompress(file.read_bytes())
+        assert_pushed(push(fleet.server, one(profile, "both")))
+        assert_pushed(push(fleet.server, one(without_start_lines(file.read_bytes()), "both")))
+    answer = fleet.server.merge(query={"service": "both"})
+    assert answer.content == merge.read_bytes()
+    assert fleet.server.ask("/v1/report", service="both").json()["kept_apart"]["profiles"] == len(profiles)
+    beside = folder / "beside" / "default.pgo"
+    beside.parent.mkdir()
+    beside.write_bytes(answer.content)
+    binaries = []
+    for guide in (merge, beside):
+        binary = guide.with_suffix(".binary")
+        go("build", f"-pgo={guide}", "-trimpath", "-ldflags=-buildid=", "-o", binary)
+        binaries.append(binary.read_bytes())
+    assert binaries[0] == binaries[1]
 
 
 def lines_in_sum(binary: Path) -> set[str]:

@@ -71,9 +71,9 @@ def write(fields: list[Field]) -> bytes:
     return b"".join(map(_written, fields))
 
 
-def mutate_fields(random: Random, profile: bytes) -> bytes:
-    """Return the profile, which must be valid, with one to three fields changed."""
-    fields = read(profile)
+def mutate_fields(random: Random, profile: bytes, schema: Schema = PROFILE) -> bytes:
+    """Return the profile, or message of another schema, which must be valid, with 1 to 3 fields changed."""
+    fields = read(profile, schema)
     for _ in range(1 + random.randrange(3)):
         message = _any_message(random, fields)
         if message:

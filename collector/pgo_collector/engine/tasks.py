@@ -17,6 +17,7 @@ from pprof_merge import (
     Batch,
     Budget,
     Header,
+    KeptApart,
     OutputTooLarge,
     Profile,
     ProfileError,
@@ -65,6 +66,19 @@ class MergeResult:
     facts: Facts | None
     left_out: tuple[LeftOut, ...]
     written: WrittenFile = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSubjects:
+    """What a report is about besides the merge.
+
+    `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
+    if it can't be read or compared. `kept_apart` are the profiles that weren't merged.
+    """
+
+    symbols: Path | None
+    released: Path | None
+    kept_apart: KeptApart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +201,14 @@ def drop_rows(owner: str, live: int) -> None:
 
 @trim_after
 def report_blobs(
-    chosen: ChosenBlobs, symbols: Path | None, released: Path | None, now_nanos: int, budget: Budget
+    chosen: ChosenBlobs, subjects: ReportSubjects, now_nanos: int, budget: Budget
 ) -> ReportResult:
     """Report on the merge of blobs as of `now_nanos`.
 
-    `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
-    if it can't be read or compared. Blobs that a merge leaves out are ignored, too. Raises SymbolsUnreadable,
-    OSError for the file of symbols, or AnswerTooLarge.
+    Blobs that a merge leaves out are ignored. Raises SymbolsUnreadable, OSError for the file of symbols, or
+    AnswerTooLarge.
     """
+    symbols, apart = subjects.symbols, subjects.kept_apart
     try:
         functions = None if symbols is None else parse_symbols(symbols.read_bytes())
     except SymbolsInvalid as error:
@@ -202,13 +216,13 @@ def report_blobs(
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
         return ReportResult(None, inputs.left_out)
-    against = _released(released)
+    against = _released(subjects.released)
     of = inputs.collection, inputs.reported_profiles, now_nanos
     with span("engine", "report"), refuse_too_large("the report: "):
         try:
-            made = report(*of, ReportOptions(functions, against), budget)
+            made = report(*of, ReportOptions(functions, against, kept_apart=apart), budget)
         except UnfitForFormat:
-            made = report(*of, ReportOptions(functions), budget)
+            made = report(*of, ReportOptions(functions, kept_apart=apart), budget)
         return ReportResult(made.json(server_budget(budget)), inputs.left_out)
 
 

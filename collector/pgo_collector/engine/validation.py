@@ -35,12 +35,16 @@ class ValidatedBody(NamedTuple):
     packed: bytes | None
 
 
-class _Summary(NamedTuple):
-    """The part of a decoded profile that validation needs; `digest` is the SHA-256 of its bare protobuf."""
+class Summary(NamedTuple):
+    """The part of a decoded profile that validation needs.
+
+    `digest` is the SHA-256 of its bare protobuf, and `start_lines` the number of functions that have one.
+    """
 
     header: Header
     digest: bytes
     samples: int
+    start_lines: int
 
 
 _Outcome = ValidatedBody | ProfileError | NotACPUProfile | OSError
@@ -66,30 +70,34 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
             yield b"" if isinstance(content, OSError) else content
 
     with span("engine", "inflate and decode", bodies=len(bodies)):
-        summaries = [*decode_all(read(), limits, _summaries)]
+        decoded = [*decode_all(read(), limits, summaries)]
     with span("engine", "check and compress"):
         return [
             _validated(body, content, summary, limits)
-            for body, content, summary in zip(bodies, contents, summaries, strict=True)
+            for body, content, summary in zip(bodies, contents, decoded, strict=True)
         ]
 
 
 def _read(body: SubmittedBody) -> bytes | OSError:
-    if isinstance(body.content, bytes):
-        return body.content
     try:
-        return body.content.read_bytes()
+        return read_body(body.content)
     except OSError as error:
         return error
 
 
-def _summaries(batch: Batch) -> list[_Summary]:
-    samples = np.diff(batch.sample_offsets).tolist()
-    return [*map(_Summary, batch.headers, batch.digests, samples)]
+def read_body(content: bytes | Path) -> bytes:
+    """Return a body that is in memory or in a file. Raises OSError."""
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
+def summaries(batch: Batch) -> list[Summary]:
+    """Return the summary of each profile of a batch."""
+    samples, start_lines = np.diff(batch.sample_offsets), batch.counts_of_start_lines()
+    return [*map(Summary, batch.headers, batch.digests, samples.tolist(), start_lines.tolist())]
 
 
 def _validated(
-    body: SubmittedBody, content: bytes | OSError, summary: _Summary | ProfileError, limits: Limits
+    body: SubmittedBody, content: bytes | OSError, summary: Summary | ProfileError, limits: Limits
 ) -> _Outcome:
     if isinstance(content, OSError):
         return content
@@ -97,19 +105,19 @@ def _validated(
         return summary
     try:
         TYPES[body.type](summary.header)
-        packed = _packed(content, limits)
-        size = len(packed or content)
-        if isinstance(body.content, Path) and packed is not None:
-            gzipped_part(body.content).write_bytes(packed)
+        to_store = packed(content, limits)
+        size = len(to_store or content)
+        if isinstance(body.content, Path) and to_store is not None:
+            gzipped_part(body.content).write_bytes(to_store)
             gzipped_part(body.content).replace(body.content)
-            packed = None
+            to_store = None
     except (NotACPUProfile, OSError) as error:
         return error.with_traceback(None)  # which would keep the body in memory
     facts = Facts.of(summary.header, summary.digest.hex(), size, summary.samples)
-    return ValidatedBody(facts, packed)
+    return ValidatedBody(facts, to_store)
 
 
-def _packed(content: bytes, limits: Limits) -> bytes | None:
+def packed(content: bytes, limits: Limits) -> bytes | None:
     """Return what to store in place of a body; None if it is stored as it came."""
     if is_sealed(content):  # only the collector's own combines may have a seal
         return compress(inflate(content, limits))

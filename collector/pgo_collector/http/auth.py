@@ -1,6 +1,9 @@
 """Authentication and authorization: FastAPI dependencies of routes, done before any of the body is read."""
 
+import base64
+import binascii
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from starlette.requests import Request
 
@@ -23,20 +26,31 @@ def require_key(key_file: KeyFile) -> Dependency:
     """Return a dependency that puts the key of a request into its context.
 
     The route then finds which service the request is about, and calls `check_scope`. The dependency raises
-    KeyRefused unless the request's bearer token is one of the file's keys.
+    KeyRefused unless the request's bearer token, or its password (Basic), is one of the file's keys.
     """
 
     async def check(request: Request) -> None:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        key = None
-        if scheme.lower() == "bearer":
-            with span("http", "key check"):
-                key = key_file.keys.match(token.strip().encode("latin-1"))
+        with span("http", "key check"):
+            text = _text_of_key(request.headers.get("Authorization", ""))
+            key = key_file.keys.match(text) if text else None
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
         context_of(request).key = key
 
     return check
+
+
+def _text_of_key(authorization: str) -> bytes:
+    """Return the key in a header: the token (Bearer) or the password after any user name (Basic)."""
+    scheme, _, credentials = authorization.partition(" ")
+    content = credentials.strip().encode("latin-1")
+    match scheme.lower():
+        case "bearer":
+            return content
+        case "basic":
+            with suppress(binascii.Error):
+                return base64.b64decode(content, validate=True).partition(b":")[2]
+    return b""
 
 
 def require_service_key(key_file: KeyFile, default_service: str) -> Dependency:

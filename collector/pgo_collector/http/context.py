@@ -6,7 +6,7 @@ it at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from starlette.requests import Request
@@ -25,7 +25,8 @@ class RequestContext:
     """What is known about a request so far; None where it doesn't apply or isn't known yet.
 
     `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
-    stored or sent, `release` the number of the release, and `problem` the class name of the error.
+    stored or sent (the last one of a push), `release` the number of the release, `submits` the outcome of
+    each profile that was stored, and `problem` the class name of the error.
     """
 
     key: Key | None = None
@@ -33,7 +34,7 @@ class RequestContext:
     body_bytes: int | None = None
     profile: str | None = None
     release: int | None = None
-    submit: Literal["stored", "duplicate"] | None = None
+    submits: list[Literal["stored", "duplicate"]] = field(default_factory=list)
     problem: str | None = None
 
     @property

@@ -5,14 +5,21 @@ check the labels and the quota → read the body → validate it in a worker →
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
+from pprof_merge import ProfileError
 from starlette.requests import Request
 
-from pgo_collector.engine.validation import SubmittedBody, ValidatedBody
-from pgo_collector.errors import EmptyProfile
+from pgo_collector.engine.pushes import PlacedProfile, PushBody, Unpack, validate_pushes
+from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
+from pgo_collector.errors import EmptyBody, EmptyProfile, PushRefused, Refusal
+from pgo_collector.http.auth import check_scope
 from pgo_collector.http.body import BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
+from pgo_collector.store.folder import remove_push
 from pgo_collector.store.group_commit import Submission, Submitted
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.store import Store, not_stored
@@ -28,7 +35,8 @@ class Ingest:
     def __init__(self, store: Store, quotas: Quotas, settings: Settings, bodies: BodyReader) -> None:
         self._store = store
         self._quotas = quotas
-        self._batcher = SubmitBatcher(store.workers, settings.limits)
+        self._submits = SubmitBatcher(store.workers, settings.limits, validate_bodies)
+        self._pushes = SubmitBatcher(store.workers, settings.limits, validate_pushes)
         self._largest_body = settings.largest_body
         self._bodies = bodies
 
@@ -60,17 +68,69 @@ class Ingest:
             if not valid.facts.samples and not may_be_empty:
                 raise EmptyProfile("the profile has no samples")
             submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.content)
-            with span("store", "store"):
-                submitted = await self._store.add(submission)
+            return await self._add(request, submission)
+
+    async def push(self, request: Request, unpack: Unpack) -> None:
+        """Store the profiles in a body that `unpack` takes apart in a worker.
+
+        A profile without samples isn't stored, and an empty body has no profiles. Raises what
+        `BodyReader.read` and `unpack` raise, TaskOutOfMemory, WorkerUnavailable or NotStored if nothing of
+        the body can be read, and PushRefused if some of its profiles are refused; all others are stored.
+        """
+        with suppress(EmptyBody):
+            await self._push(request, unpack)
+
+    async def _push(self, request: Request, unpack: Unpack) -> None:
+        async with (
+            self._store.submission_part() as part,
+            self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
+        ):
+            context_of(request).body_bytes = body.size
+            try:
+                with span("workers", "validate"):
+                    placed = await self._pushes.validate(PushBody(body.content or part, unpack))
+                stored = await asyncio.gather(*(self._store_pushed(request, profile) for profile in placed))
+            except OSError as error:
+                raise not_stored("profile", error) from error
+            finally:
+                if body.content is None:
+                    await asyncio.to_thread(remove_push, part)
+        if errors := [error for error in stored if error is not None]:
+            raise PushRefused(errors)
+
+    async def _store_pushed(
+        self, request: Request, profile: PlacedProfile | Exception
+    ) -> Refusal | ProfileError | None:
+        """Store a profile of a push; return why it is refused, if it is."""
+        try:
+            if isinstance(profile, Exception):
+                raise profile
+            series = profile.series
+            check_scope(request, series.service)
+            series.check_path()
+            await self._quotas.check(series.service)
+            async with self._store.submission_part(profile.part) as part:
+                await self._add(
+                    request,
+                    Submission(part, series, profile.facts, profile.created_nanos, profile.content),
+                )
+        except (Refusal, ProfileError) as error:
+            return error
+        return None
+
+    async def _add(self, request: Request, submission: Submission) -> Submitted:
+        with span("store", "store"):
+            submitted = await self._store.add(submission)
         if submitted.is_new:
-            self._quotas.count(series.service, submitted.facts.size)
+            self._quotas.count(submission.series.service, submitted.facts.size)
+        context = context_of(request)
         context.profile = submitted.facts.digest
-        context.submit = "stored" if submitted.is_new else "duplicate"
+        context.submits.append("stored" if submitted.is_new else "duplicate")
         return submitted
 
     async def _validate(self, body: SubmittedBody) -> ValidatedBody:
         try:
             with span("workers", "validate"):
-                return await self._batcher.validate(body)
+                return await self._submits.validate(body)
         except OSError as error:
             raise not_stored("profile", error) from error

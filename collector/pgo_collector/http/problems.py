@@ -1,5 +1,5 @@
-"""Problems: every error becomes problem details (RFC 9457), or below /api/0 the error that profefe's clients
-expect. This is the last step of a request that failed.
+"""Problems: every error becomes problem details (RFC 9457), or what clients of the path's protocol expect.
+This is the last step of a request that failed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
 from pgo_collector.engine.outputs import too_large
-from pgo_collector.errors import Refusal
+from pgo_collector.errors import PushRefused, Refusal
 from pgo_collector.http.context import context_of
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
+from pgo_collector.http.pyroscope import ConnectError, IngestError, is_connect, is_ingest
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.
@@ -44,8 +45,16 @@ class Problem(JSONResponse):
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error that leaves a route of `app` with a Problem, or below /api/0 an ErrorEnvelope."""
-    for kind in (Refusal, SQLAlchemyError, ProfileError, HTTPException, ClientDisconnect, Exception):
+    """Answer every error that leaves a route of `app` as `error_answer` does."""
+    for kind in (
+        Refusal,
+        PushRefused,
+        SQLAlchemyError,
+        ProfileError,
+        HTTPException,
+        ClientDisconnect,
+        Exception,
+    ):
         app.add_exception_handler(kind, _answer)
 
 
@@ -61,6 +70,10 @@ def error_answer(request: Request, error: Exception) -> Response:
     status, detail, headers = describe_error(request, error)
     if is_profefe(request.url.path):
         return ErrorEnvelope(error, status, detail, headers)
+    if is_connect(request.url.path):
+        return ConnectError(error, status, detail, headers)
+    if is_ingest(request.url.path):
+        return IngestError(error, status, detail, headers)
     return Problem(status, detail, headers)
 
 
@@ -92,6 +105,11 @@ def _describe(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapp
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, None
         case ProfileError():
             return HTTPStatus.BAD_REQUEST, f"not a profile: {error}", None
+        case PushRefused():
+            described = [_describe(request, each) for each in error.errors]
+            # What a client should send again has the highest status; what was stored isn't stored twice then.
+            status, _, headers = max(described, key=lambda each: each[0])
+            return status, "; ".join(dict.fromkeys(detail for _, detail, _ in described)), headers
         case HTTPException():  # the router's 404 and 405
             status = HTTPStatus(error.status_code)
             headers = _allowed(request) if status == HTTPStatus.METHOD_NOT_ALLOWED else None

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
+from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ENGINE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
+from pgo_collector.errors import NothingSelected
+from pgo_collector.model.profile_types import CPU, KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.store.store import Store
@@ -39,6 +43,25 @@ def choose_live(store: Store, selection: Selection) -> ChosenBlobs:
     """Return the live blobs of a selection as the engine takes them; there may be none."""
     blobs = store.catalog.live(selection)
     return chosen_of(store, selection.service, selection.type, blobs)
+
+
+def count_kept_apart(catalog: Catalog, selection: Selection) -> int:
+    """Return how many live blobs would be in a selection of CPU profiles if Go's compiler could use them.
+
+    It is 0 for a selection of another type.
+    """
+    if selection.type != CPU:
+        return 0
+    _, count = catalog.resolve(replace(selection, type=PROCESS_CPU), lambda blobs: sum(1 for _ in blobs))
+    return count
+
+
+def nothing_selected(catalog: Catalog, selection: Selection) -> NothingSelected:
+    """Return the refusal of a selection without blobs, which names those that were kept apart."""
+    count = count_kept_apart(catalog, selection)
+    if not count:
+        return NothingSelected()
+    return NothingSelected(f"{count:,} profiles of the type {PROCESS_CPU} match. {KEPT_APART}")
 
 
 def fingerprint_of(blobs: str, rendition: Rendition) -> str:

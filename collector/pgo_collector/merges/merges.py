@@ -22,9 +22,8 @@ from pgo_collector.catalog.fingerprint_cache import SelectionState
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
-from pgo_collector.errors import NothingSelected
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.inputs import chosen_of, fingerprint_of
+from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected
 from pgo_collector.merges.making import Locks, OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.store.garbage import collect_garbage
@@ -106,7 +105,7 @@ class Merges:
             async with self._locks.of(selection.service, selection.type):
                 state, blobs = await asyncio.to_thread(self.store.catalog.resolve_newest, selection, most)
                 if not blobs:
-                    raise NothingSelected
+                    raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
                 coarse = replace(state.coarse, blobs=state.coarse.blobs & {blob.id for blob in blobs})
                 return await self.of(blobs, rendition, coarse)
 
@@ -120,7 +119,7 @@ class Merges:
             async with self._locks.of(selection.service, selection.type):
                 blobs = await asyncio.to_thread(self.store.catalog.live, selection)
                 if not blobs:
-                    raise NothingSelected
+                    raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
                 ordered = sorted(blobs, key=lambda blob: blob.name.series)
                 for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
@@ -160,7 +159,7 @@ class Merges:
         else:
             state, chosen = catalog.resolve(selection, take)
         if not len(chosen.blobs):
-            raise NothingSelected
+            raise nothing_selected(catalog, selection)
         return _Resolved(state, kept_as(state.fingerprint), chosen)
 
     def _opened(self, merge: Merge, coarse: Coarse) -> OpenMerge | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from pgo_collector.http.connection_pool import REFUSALS
 from pgo_collector.http.context import NO_KEY
+from pgo_collector.http.pyroscope import INGEST, PUSH
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import EndedRequest, Metering
 
@@ -28,7 +29,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "pgo_collector"
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_SUBMITS = {"/v1/submit", "/api/0/profiles"}
+_SUBMITS = {"/v1/submit", "/api/0/profiles", PUSH, *INGEST}
 
 
 class PrometheusMetrics:
@@ -139,10 +140,10 @@ class PrometheusMetrics:
         if (key := context.key) is not None and key is not NO_KEY:
             self._key_used.labels(key.name or key.fingerprint).set_to_current_time()
         if ended.method == "POST" and route in _SUBMITS:
-            self._count_submit(context.submit, context.problem)
+            self._count_submits(context.submits, context.problem)
 
-    def _count_submit(self, outcome: str | None, problem: str | None) -> None:
+    def _count_submits(self, outcomes: Iterable[str], problem: str | None) -> None:
+        for outcome in outcomes:
+            self._submits.labels(outcome, "").inc()
         if problem is not None:
             self._submits.labels("refused", problem).inc()
-        elif outcome is not None:
-            self._submits.labels(outcome, "").inc()

@@ -35,6 +35,19 @@ def _cut(text: str) -> str:
 
 
 CPU = "cpu"
+# The types of profiles that clients of Pyroscope push. None is merged with a type above: compilers can't use
+# PROCESS_CPU, whose functions have no start lines, and the deltas count what came since the one before.
+PROCESS_CPU = "process_cpu"
+# Why profiles of PROCESS_CPU aren't of the type CPU.
+KEPT_APART = (
+    "Go's compiler can't use them: their functions have no start lines, or they don't measure what Go's CPU"
+    " profiles do"
+)
+WALL = "wall"
+MEMORY_DELTA = "memory"
+BLOCK_DELTA = "block_delta"
+MUTEX_DELTA = "mutex_delta"
+OTHER = "other"
 
 
 def _accept_any(_: Header) -> None:
@@ -51,7 +64,8 @@ TYPES: Mapping[str, Callable[[Header], None]] = MappingProxyType(
         CPU: check_cpu,
         **dict.fromkeys(
             (
-                "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES, "other",
+                "heap", "allocs", "block", "mutex", "goroutine", "threadcreate", *LATENCY_TYPES,
+                PROCESS_CPU, WALL, MEMORY_DELTA, BLOCK_DELTA, MUTEX_DELTA, OTHER,
             ),
             _accept_any,
         ),

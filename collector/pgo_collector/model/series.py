@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -111,22 +111,45 @@ def _parsed(text: str) -> dict[str, str]:
         key, equals, value = part.partition("=")
         if not equals:
             raise LabelsInvalid(f"{part[:50]!r} is not a label: write key=value")
-        label = unquote_part(key), unquote_part(value)
-        if not label[0] or len(_text(label)) > _LONGEST_LABEL:
-            raise LabelsInvalid(
-                f"the label {part[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded bytes"
-            )
-        if labels.setdefault(*label) != label[1]:
-            raise LabelsInvalid(f"the label {label[0]!r} has two values: send one")
+        _add(labels, unquote_part(key), unquote_part(value))
     return labels
+
+
+def labels_of_pairs(pairs: Iterable[tuple[str, str]], most: int) -> Labels:
+    """Return the labels of keys and values, at most so many; a label without a value is left out.
+
+    Raises LabelsInvalid.
+    """
+    labels: dict[str, str] = {}
+    for key, value in pairs:
+        _add(labels, _plain(key), _plain(value))
+    if len(labels) > most:
+        raise LabelsInvalid(f"there are {len(labels)} labels, and a profile may have {most}: send fewer")
+    return tuple(sorted((key, value) for key, value in labels.items() if value))
+
+
+def _add(labels: dict[str, str], key: str, value: str) -> None:
+    """Add a label. Raises LabelsInvalid."""
+    if not key or len(_text((key, value))) > _LONGEST_LABEL:
+        raise LabelsInvalid(
+            f"the label {f'{key}={value}'[:50]!r} has no key, or more than {_LONGEST_LABEL} percent-encoded"
+            " bytes"
+        )
+    if labels.setdefault(key, value) != value:
+        raise LabelsInvalid(f"the label {key!r} has two values: send one")
 
 
 def unquote_part(text: str) -> str:
     """Return a label's key or value from its percent-encoding. Raises LabelsInvalid."""
     try:
-        plain = unquote(text, errors="strict").strip()
+        return _plain(unquote(text, errors="strict"))
     except UnicodeDecodeError:
         raise LabelsInvalid(f"the label part {text[:50]!r} isn't percent-encoded UTF-8") from None
+
+
+def _plain(text: str) -> str:
+    """Return a label's key or value without blanks around it. Raises LabelsInvalid."""
+    plain = text.strip()
     if _CONTROL.search(plain):
         raise LabelsInvalid(f"the label part {text[:50]!r} has a control character, which labels can't have")
     return plain

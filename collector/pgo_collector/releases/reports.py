@@ -8,13 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import structlog
-from pprof_merge import Budget
+from pprof_merge import Budget, KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.engine.tasks import ReportResult, report_blobs
-from pgo_collector.errors import NothingSelected, NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.inputs import chosen_of
+from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
+from pgo_collector.errors import NothingToMerge, ReleaseDamaged
+from pgo_collector.merges.inputs import chosen_of, count_kept_apart, nothing_selected
+from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
@@ -40,12 +41,14 @@ class Reports:
         try:
             state, blobs = await asyncio.to_thread(self.store.catalog.resolve, selection, list[Blob])
             if not blobs:
-                raise NothingSelected
+                raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
             start = time.perf_counter()
             released = await asyncio.to_thread(self._released, selection)
+            apart = await asyncio.to_thread(self._kept_apart, selection)
+            subjects = ReportSubjects(symbols, released, apart)
             chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
             made = await self.store.workers.run_for(
-                chosen.owner, report_blobs, chosen, symbols, released, time.time_ns(), self.budget
+                chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
             )
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("report", error) from error
@@ -53,6 +56,11 @@ class Reports:
         if made.report is None:
             raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
         return made, state.coarse
+
+    def _kept_apart(self, selection: Selection) -> KeptApart | None:
+        """Return what was kept out of the merge since no compiler can use it; None if nothing was."""
+        count = count_kept_apart(self.store.catalog, selection)
+        return KeptApart(count, PROCESS_CPU, KEPT_APART) if count else None
 
     def _released(self, selection: Selection) -> Path | None:
         """Return the path of the current release's profile, to compare with; None if there is none."""

@@ -2,5 +2,6 @@
 
 `submit`, `merge`, `report`, `release` and `releases`, `queries` and `inventory` have the routes below `/v1`,
 `openapi` describes them, and `monitoring` has `/healthz`, `/readyz` and `/metrics`. `profefe/` has profefe's
-API below `/api/0`. Each function returns a router that `serve.app` adds to the application.
+API below `/api/0`, and `pyroscope/` has what Pyroscope's clients push to. Each function returns a router
+that `serve.app` adds to the application.
 """

@@ -109,6 +109,12 @@ def remove_part(part: Path) -> None:
     gzipped_part(part).unlink(missing_ok=True)
 
 
+def remove_push(part: Path) -> None:
+    """Delete the file of a push in incoming/, and those of its profiles that are there. Raises OSError."""
+    for path in part.parent.glob(f"{part.stem}.*"):
+        path.unlink(missing_ok=True)
+
+
 class DataFolder:
     """The paths of a data folder that this process has locked, as a context manager.
 

@@ -10,7 +10,7 @@ import structlog
 from pprof_merge import ProfileError
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.validation import SubmittedBody
+from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import Refusal
 from pgo_collector.model.series import Series
 from pgo_collector.store.group_commit import Submission
@@ -26,12 +26,14 @@ async def import_pgo_fleet_files(store: Store, series: Series) -> None:
     A file that can't be imported stays there, and a warning is logged.
     """
     paths = await asyncio.to_thread(lambda: list(store.folder.legacy_profiles()))
-    batcher = SubmitBatcher(store.workers, STORED_LIMITS)
+    batcher = SubmitBatcher(store.workers, STORED_LIMITS, validate_bodies)
     for path in paths:
         await _import_file(store, batcher, series, path)
 
 
-async def _import_file(store: Store, batcher: SubmitBatcher, series: Series, path: Path) -> None:
+async def _import_file(
+    store: Store, batcher: SubmitBatcher[SubmittedBody, ValidatedBody], series: Series, path: Path
+) -> None:
     try:
         async with store.part() as part:
             await asyncio.to_thread(shutil.copyfile, path, part)

@@ -99,9 +99,12 @@ class Store:
             await asyncio.to_thread(remove_part, part)
 
     @asynccontextmanager
-    async def submission_part(self) -> AsyncIterator[Path]:
-        """Yield an unused path for a profile that `add` stores; its file is deleted if the block raises."""
-        part = self.folder.new_part()
+    async def submission_part(self, part: Path | None = None) -> AsyncIterator[Path]:
+        """Yield an unused path for a profile that `add` stores, or the file `part` that is there already.
+
+        The file is deleted if the block raises.
+        """
+        part = part or self.folder.new_part()
         try:
             yield part
         except BaseException:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pprof_merge import Limits
 
-from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.traces.spans import Place, place, shared, untraced_context
 from pgo_collector.workers.pool import Workers
@@ -22,32 +21,50 @@ _BATCH_BODIES = 16
 T = TypeVar("T")
 
 
-class _Waiting(NamedTuple):
+class _Body(Protocol):
+    @property
+    def content(self) -> bytes | Path: ...
+
+
+B = TypeVar("B", bound=_Body)
+
+
+class _Waiting(NamedTuple, Generic[B, T]):
     """A body that waits since a time of the monotonic clock, in ns; `place` is its place in a trace."""
 
-    body: SubmittedBody
-    future: asyncio.Future[ValidatedBody]
+    body: B
+    future: asyncio.Future[T]
     place: Place | None
     since: int
 
 
-class SubmitBatcher:
-    """Validates bodies in workers, within limits: those in memory in batches, one in a file by itself."""
+class SubmitBatcher(Generic[B, T]):
+    """Validates bodies in workers, within limits: those in memory in batches, one in a file by itself.
 
-    def __init__(self, workers: Workers, limits: Limits) -> None:
+    `validate` is the task: it returns the result or the error of each body.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        limits: Limits,
+        validate: Callable[[Sequence[B], Limits], Sequence[T | Exception]],
+    ) -> None:
         self._workers = workers
         self._limits = limits
-        self._queue: deque[_Waiting] = deque()
+        self._validate_bodies = validate
+        self._queue: deque[_Waiting[B, T]] = deque()
         # The tasks that empty the queue, which nothing else holds, and how many will look at it again.
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
 
-    async def validate(self, body: SubmittedBody) -> ValidatedBody:
-        """Return what to store of a body.
+    async def validate(self, body: B) -> T:
+        """Return the result for a body.
 
-        Raises ProfileError, NotACPUProfile, OSError, TaskOutOfMemory or WorkerUnavailable.
+        Raises its error, such as ProfileError, NotACPUProfile or OSError, TaskOutOfMemory or
+        WorkerUnavailable.
         """
-        future: asyncio.Future[ValidatedBody] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(body, future, place(), time.monotonic_ns())
         if isinstance(body.content, Path):
             await self._validate_batch([waiting])
@@ -72,8 +89,8 @@ class SubmitBatcher:
         finally:
             self._running -= 1  # at once, or a body that comes before the task has ended would wait for good
 
-    async def _validate_batch(self, batch: Sequence[_Waiting]) -> None:
-        outcomes: Sequence[ValidatedBody | Exception]
+    async def _validate_batch(self, batch: Sequence[_Waiting[B, T]]) -> None:
+        outcomes: Sequence[T | Exception]
         places = [waiting.place for waiting in batch if waiting.place is not None]
         for waiting in batch:
             if waiting.place is not None:
@@ -81,7 +98,7 @@ class SubmitBatcher:
         try:
             bodies = [waiting.body for waiting in batch]
             with shared(places):
-                outcomes = await self._workers.run(validate_bodies, bodies, self._limits)
+                outcomes = await self._workers.run(self._validate_bodies, bodies, self._limits)
         except (WorkerUnavailable, TaskOutOfMemory) as error:
             if len(batch) > 1:  # one body may be the cause, so each is tried by itself
                 for waiting in batch:

@@ -105,12 +105,21 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptApart:
+    """The number of profiles that a collector kept out of the merge, the type that they have, and why."""
+
+    profiles: int
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The report on a merge; its JSON has these fields.
 
     `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
     10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
-    `coverage` and `against` are also None if they weren't asked for.
+    `coverage` and `against` are also None if they weren't asked for. `kept_apart` is None if nothing was.
     """
 
     go: Verdict
@@ -124,6 +133,7 @@ class Report:
     outliers: Outliers | None
     coverage: Coverage | None
     against: Comparison | None
+    kept_apart: KeptApart | None
 
     def json(self, budget: Budget = UNBOUNDED) -> bytes:
         """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
@@ -134,11 +144,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to compare the merge with: a program's functions, another profile, and a bound on likeness."""
+    """What to compare the merge with: a program's functions, another profile, and a bound on likeness.
+
+    `kept_apart` is handed on: it says what isn't in the merge.
+    """
 
     symbols: frozenset[bytes] | None = None
     against: Profile | None = None
     bound: float = LIKENESS_BOUND
+    kept_apart: KeptApart | None = None
 
 
 class ReportedProfile(NamedTuple):
@@ -189,6 +203,7 @@ def report(
         outliers=outliers,
         coverage=covered,
         against=compared,
+        kept_apart=options.kept_apart,
     )
 
 

@@ -28,6 +28,7 @@ class Batch:
     locations: Locations
     location_offsets: Int64s
     functions: Functions
+    function_offsets: Int64s
     strings: list[bytes]
 
     def __len__(self) -> int:
@@ -46,8 +47,14 @@ class Batch:
             locations=profile.locations,
             location_offsets=np.array([0, len(profile.locations)]),
             functions=profile.functions,
+            function_offsets=np.array([0, len(profile.functions)]),
             strings=profile.strings,
         )
+
+    def counts_of_start_lines(self) -> Int64s:
+        """Return the number of functions with a start line of each profile, (n,) int64."""
+        counts = np.cumsum(np.append(0, self.functions.start_line != 0))
+        return np.diff(counts[self.function_offsets])
 
     def single(self) -> Profile:
         """Return the profile of a batch of one."""

@@ -125,8 +125,8 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
     string_tables = StringTables(strings, _offsets([records.strings for records in each]))
     bodies, mapping_offsets = _joined([records.mappings for records in each])
     mappings, mapping_rows = decode_mappings(bodies, mapping_offsets, string_tables, reader)
-    bodies, offsets = _joined([records.functions for records in each])
-    functions, function_rows = decode_functions(bodies, offsets, string_tables, reader)
+    bodies, function_offsets = _joined([records.functions for records in each])
+    functions, function_rows = decode_functions(bodies, function_offsets, string_tables, reader)
     bodies, location_offsets = _joined([records.locations for records in each])
     locations, location_rows = decode_locations(bodies, location_offsets, mapping_rows, function_rows, reader)
     bodies, offsets = _joined([records.samples for records in each])
@@ -141,6 +141,7 @@ def decode_batch(protobufs: Sequence[bytes], limits: Limits) -> Batch:
         locations=locations,
         location_offsets=location_offsets,
         functions=functions,
+        function_offsets=function_offsets,
         strings=strings,
     )
 

@@ -1,0 +1,159 @@
+"""Pushes: bodies of other protocols, which may hold profiles of several series.
+
+A worker takes a push apart and validates each profile in it. Its profiles together have the limits of one
+submit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pprof_merge import (
+    GZIP_MAGIC,
+    Header,
+    LimitExceeded,
+    Limits,
+    MalformedProfile,
+    ProfileError,
+    decode_all,
+    inflate,
+)
+
+from pgo_collector.engine.validation import Summary, packed, read_body, summaries
+from pgo_collector.errors import Refusal
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.series import Series
+
+# A profile that says it is of 1970 has a time in another unit, as old versions of py-spy wrote it.
+_END_OF_1970 = 365 * 86_400 * 10**9
+
+
+class PushedProfile(NamedTuple):
+    """A profile in a push: its bytes, gzip or bare protobuf, and how to find its series.
+
+    `place` returns the series of a profile with this header, given whether any of its functions has a start
+    line, or raises a Refusal. A profile that doesn't say when it was taken gets `created_nanos`, or the
+    present time.
+    """
+
+    content: bytes
+    place: Callable[[Header, bool], Series]
+    created_nanos: int | None = None
+
+
+Unpacked = PushedProfile | Refusal | ProfileError
+# Returns the profiles in a body, or the error in place of a single one; raises Refusal or ProfileError if the
+# body can't be read at all. It is called in a worker, so it has to be picklable.
+Unpack = Callable[[bytes, Limits], Sequence[Unpacked]]
+
+
+class PushBody(NamedTuple):
+    """The body of a push, in memory or in a file, and the function that takes it apart."""
+
+    content: bytes | Path
+    unpack: Unpack
+
+
+class PlacedProfile(NamedTuple):
+    """A profile of a push that may be stored. Its gzip is `content`, or is in the file `part`."""
+
+    series: Series
+    facts: Facts
+    created_nanos: int | None
+    content: bytes | None
+    part: Path | None
+
+
+Placed = PlacedProfile | Refusal | ProfileError | OSError
+
+
+def pushed_part(part: Path, number: int) -> Path:
+    """Return the path of a profile's file, beside the file `part` of the push that it came in."""
+    return part.with_suffix(f".{number}.part")
+
+
+def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Placed] | Exception]:
+    """Validate pushes together; return for each its profiles, or why it can't be read.
+
+    A profile without samples is left out. If the body is in a file, each profile is written to a file beside
+    it. A worker may die at any point of this, and the call may be repeated.
+    """
+    pushes = [_unpacked(body, limits) for body in bodies]
+    inflated = (bare for push in pushes if isinstance(push, list) for bare in _inflated(push, limits))
+    # To the end, since what can't be inflated is then an error in its push.
+    decoded = iter([*decode_all(inflated, limits, summaries)])
+    return [
+        _placed(body, push, decoded, limits) if isinstance(push, list) else push
+        for body, push in zip(bodies, pushes, strict=True)
+    ]
+
+
+def _unpacked(body: PushBody, limits: Limits) -> list[Unpacked] | Exception:
+    try:
+        return [*body.unpack(read_body(body.content), limits)]
+    except (Refusal, ProfileError, OSError) as error:
+        return error.with_traceback(None)
+
+
+def _inflated(profiles: list[Unpacked], limits: Limits) -> Iterator[bytes]:
+    """Yield the bare protobuf of each profile of a push; replace one that can't be inflated by its error."""
+    room = limits.inflated_bytes
+    for number, profile in enumerate(profiles):
+        if not isinstance(profile, PushedProfile):
+            continue
+        try:
+            bare = inflate(profile.content, limits._replace(inflated_bytes=room))
+            if bare.startswith(GZIP_MAGIC):
+                raise MalformedProfile("it is gzip inside gzip", "gzip")
+        except LimitExceeded as error:
+            allowed = getattr(limits, error.limit)
+            profiles[number:] = [LimitExceeded(error.limit, allowed)]  # all together are too large
+            return
+        except ProfileError as error:
+            profiles[number] = error.with_traceback(None)
+            continue
+        room -= len(bare)
+        yield bare
+
+
+def _placed(
+    body: PushBody,
+    profiles: Sequence[Unpacked],
+    decoded: Iterator[Summary | ProfileError],
+    limits: Limits,
+) -> list[Placed] | Exception:
+    """Return the profiles of a push that have samples; `decoded` has the next summaries for them."""
+    placed: list[Placed] = []
+    for number, profile in enumerate(profiles):
+        if not isinstance(profile, PushedProfile):
+            placed.append(profile)
+            continue
+        summary = next(decoded)
+        if isinstance(summary, ProfileError):
+            placed.append(summary)
+        elif summary.samples:
+            part = pushed_part(body.content, number) if isinstance(body.content, Path) else None
+            try:
+                placed.append(_place(profile, summary, part, limits))
+            except (Refusal, OSError) as error:
+                placed.append(error.with_traceback(None))
+    return placed
+
+
+def _place(profile: PushedProfile, summary: Summary, part: Path | None, limits: Limits) -> PlacedProfile:
+    """Find the series of a profile, and write its gzip to the file `part` if there is one.
+
+    Raises a Refusal or OSError.
+    """
+    series = profile.place(summary.header, summary.start_lines > 0)
+    content = packed(profile.content, limits) or profile.content
+    facts = Facts.of(summary.header, summary.digest.hex(), len(content), summary.samples)
+    if 0 < facts.time_nanos < _END_OF_1970:
+        facts = replace(facts, time_nanos=0)
+    if part is None:
+        return PlacedProfile(series, facts, profile.created_nanos, content, None)
+    part.write_bytes(content)
+    return PlacedProfile(series, facts, profile.created_nanos, None, part)

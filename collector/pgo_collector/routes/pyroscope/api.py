@@ -1,0 +1,65 @@
+"""The routes to which Pyroscope's SDKs and Grafana Alloy push: Push by Connect, and `/ingest`.
+
+Success is exactly 200, with the content type of the request: some clients take any other answer for an error.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import ContentTypeUnknown
+from pgo_collector.http.auth import require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.ingest import Ingest
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.pyroscope import INGEST, PUSH
+from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
+from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
+from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
+
+_PROTOBUF = "application/proto"
+_JSON = "application/json"
+# The tenant of clients that name none.
+_ANONYMOUS = "anonymous"
+
+
+def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter:
+    """Return the routes; one request may have `most_profiles` profiles."""
+    router = APIRouter(dependencies=[Depends(require_key(keys))])
+
+    @router.post(PUSH, summary="Store profiles, as Pyroscope's SDKs and Grafana Alloy push them")
+    async def push(request: Request) -> Response:
+        media_type = _media_type_of(request)
+        if media_type not in {_PROTOBUF, _JSON}:
+            raise ContentTypeUnknown(f"send the request as {_PROTOBUF} or {_JSON}")
+        is_json = media_type == _JSON
+        options = PushOptions(is_json, most_profiles, _sender_of(request))
+        await ingest.push(request, partial(unpack_push, options))
+        return Response(b"{}" if is_json else b"", media_type=media_type)
+
+    first, *others = INGEST
+
+    @router.post(first, summary="Store a profile, as Pyroscope's older SDKs send it")
+    async def ingest_profile(request: Request) -> Response:
+        content_type = request.headers.get("Content-Type", "")
+        options = ingest_options(request.query_params, content_type, _sender_of(request))
+        await ingest.push(request, partial(unpack_ingest, options))
+        return Response()
+
+    for path in others:
+        router.post(path, include_in_schema=False)(ingest_profile)
+    return router
+
+
+def _media_type_of(request: Request) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def _sender_of(request: Request) -> Sender:
+    tenant = request.headers.get("X-Scope-OrgID", "")
+    service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
+    return Sender(service, "" if tenant == _ANONYMOUS else tenant)

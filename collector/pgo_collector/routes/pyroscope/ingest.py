@@ -1,0 +1,187 @@
+"""The body of `/ingest`: a pprof profile, bare or as a form, taken apart in a worker; and its query."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.errors import HeaderParseError
+from email.message import Message
+from email.parser import BytesHeaderParser
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pprof_merge import GZIP_MAGIC, Header, Limits, inflate
+from starlette.datastructures import QueryParams
+
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
+from pgo_collector.model.series import Series
+from pgo_collector.routes.pyroscope.naming import Sender, Target
+
+_NAME = re.compile(r"\s*(?P<app>[A-Za-z0-9_.\-/]+)\s*(?:\{(?P<labels>[^{}]*)\}\s*)?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9_.]+")
+# Digits of a time, and nanoseconds in its unit.
+_TIME_UNITS: Mapping[int, int] = MappingProxyType({10: 10**9, 13: 10**6, 16: 10**3, 19: 1})
+_TIME = re.compile(r"(\d{10,19})(?:\.\d*)?")
+
+# The formats that aren't read, as `format` and parts of content types name them.
+_OTHER_FORMATS = ("jfr", "trie", "tree", "lines", "speedscope")
+_PPROF = "pprof"
+_FORM = "multipart/form-data"
+_MOST_PARTS = 16
+_LONGEST_PART_HEAD = 8 << 10
+
+# What Pyroscope calls sample types, unless a form says otherwise.
+_DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
+    {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
+)
+_MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
+
+
+class IngestOptions(NamedTuple):
+    """What a request says of the profile in its body; the time is in ns since 1970, None for now."""
+
+    labels: tuple[tuple[str, str], ...]
+    created_nanos: int | None
+    format: str
+    content_type: str
+    sender: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The profile in a body, and what its sample types are called."""
+
+    profile: bytes
+    display_names: Mapping[str, str]
+
+
+def ingest_options(query: QueryParams, content_type: str, sender: Sender) -> IngestOptions:
+    """Return what a request says of the profile in its body. Raises ParameterInvalid."""
+    app, labels = parse_name(query.get("name", ""))
+    spy = query.get("spyName", "") or "unknown"
+    # A client makes deltas itself, or has none to make.
+    own = {"service_name": app, "__delta__": "false"} | labels | {"pyroscope_spy": spy}
+    return IngestOptions(
+        tuple(own.items()),
+        parse_time(query.get("from", "")),
+        query.get("format", ""),
+        content_type,
+        sender,
+    )
+
+
+def parse_name(text: str) -> tuple[str, dict[str, str]]:
+    """Return the app and the labels of `app.name{key=value,key2=value2}`. Raises ParameterInvalid."""
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise ParameterInvalid(f"name={text[:50]}: give the name of the app, or app{{key=value,…}}")
+    labels = {}
+    for part in filter(str.strip, (match["labels"] or "").split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not _LABEL_NAME.fullmatch(key):
+            raise ParameterInvalid(f"name: {part[:50]!r} is not a label: write key=value")
+        labels[key] = value
+    return match["app"], labels
+
+
+def parse_time(text: str) -> int | None:
+    """Return a time in s, ms, µs or ns, which its number of digits tells, in ns; None for any other text."""
+    match = _TIME.fullmatch(text) if text.isascii() else None
+    if match is None or len(match[1]) not in _TIME_UNITS:
+        return None
+    nanos = int(match[1]) * _TIME_UNITS[len(match[1])]
+    return nanos if nanos < 1 << 63 else None
+
+
+def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profile of a request; none if it is empty. Raises NotPprof, PushInvalid or ProfileError."""
+    for name in _OTHER_FORMATS:
+        if options.format == name or f"+{name}" in options.content_type:
+            raise NotPprof(f"the profile is in the format {name}; only pprof can be read: send format=pprof")
+    form = _form_of(options, content, limits)
+    if not form.profile:
+        return []
+
+    def place(header: Header, has_start_lines: bool) -> Series:
+        labels = [("__name__", profile_name(header, form.display_names)), *options.labels]
+        return Target.of(dict(labels).items(), options.sender).series(header, has_start_lines)
+
+    return [PushedProfile(form.profile, place, options.created_nanos)]
+
+
+def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
+    """Return the name that Pyroscope gives a profile, by what its sample types are called."""
+    types = [sample_type.type.decode(errors="replace") for sample_type in header.sample_types]
+    names = [display_names.get(name) or _DISPLAY_NAMES.get(name, name) for name in types]
+    if "wall" in names:
+        return "wall"
+    if any("cpu" in name for name in names):
+        return "process_cpu"
+    if any(_MEMORY.match(name) for name in names):
+        return "memory"
+    for name in ("mutex", "block"):
+        if any(each.startswith(f"{name}_") for each in names):
+            return name
+    if "goroutines" in names:
+        return "goroutines"
+    return names[-1] if names else "unknown"
+
+
+def _form_of(options: IngestOptions, content: bytes, limits: Limits) -> _Form:
+    is_form = _FORM in options.content_type.lower()
+    if is_form and (boundary := _boundary(options.content_type)):
+        parts = _parts(inflate(content, limits), boundary)
+        if parts or options.format != _PPROF:
+            return _form(parts)
+    elif options.format != _PPROF and not content.startswith((GZIP_MAGIC, b"\x0a")):
+        raise NotPprof("the body is neither pprof nor a form; only pprof can be read: send format=pprof")
+    return _Form(content, {})
+
+
+def _form(parts: Mapping[str, bytes]) -> _Form:
+    if "jfr" in parts:
+        raise NotPprof("the profile is in the format jfr; only pprof can be read: send format=pprof")
+    if "prev_profile" in parts:
+        raise NotPprof("the form has two profiles to subtract: update the client, which then sends one")
+    if "profile" not in parts:
+        raise PushInvalid("the form has no part named profile")
+    return _Form(parts["profile"], _display_names(parts.get("sample_type_config", b"{}")))
+
+
+def _display_names(config: bytes) -> dict[str, str]:
+    """Return the names of sample types in the part sample_type_config. Raises PushInvalid."""
+    try:
+        types = json.loads(config)
+        return {name: str(of.get("display-name") or "") for name, of in types.items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise PushInvalid("sample_type_config: this isn't JSON of sample types and their settings") from error
+
+
+def _boundary(content_type: str) -> str:
+    message = Message()
+    message["Content-Type"] = content_type
+    return message.get_boundary("")
+
+
+def _parts(content: bytes, boundary: str) -> dict[str, bytes]:
+    """Return the parts of a form by name. Raises PushInvalid."""
+    delimiter = b"\r\n--" + boundary.encode(errors="replace")
+    _, *chunks = (b"\r\n" + content).split(delimiter, _MOST_PARTS + 1)
+    if len(chunks) > _MOST_PARTS:
+        raise PushInvalid(f"the form has more than {_MOST_PARTS} parts")
+    parts = {}
+    for chunk in chunks:
+        head, blank_line, body = chunk.partition(b"\r\n\r\n")
+        if not blank_line or len(head) > _LONGEST_PART_HEAD:
+            continue  # the end of the form, or what isn't a part
+        try:
+            headers = BytesHeaderParser().parsebytes(head.lstrip())
+            name = headers.get_param("name", header="Content-Disposition")
+        except (HeaderParseError, ValueError) as error:
+            raise PushInvalid("a part of the form has no header that can be read") from error
+        if isinstance(name, str):
+            parts[name] = body
+    return parts

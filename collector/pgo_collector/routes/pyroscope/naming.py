@@ -1,0 +1,115 @@
+"""Naming: which service, type and labels a profile of Pyroscope's clients gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pprof_merge import Header
+
+from pgo_collector.errors import NotACPUProfile
+from pgo_collector.model.profile_types import (
+    BLOCK_DELTA,
+    CPU,
+    MEMORY_DELTA,
+    MUTEX_DELTA,
+    OTHER,
+    PROCESS_CPU,
+    WALL,
+    check_cpu,
+)
+from pgo_collector.model.series import Labels, Series, labels_of_pairs
+
+UNKNOWN_SERVICE = "unknown_service"
+# As many as Pyroscope takes by default.
+_MOST_LABELS = 30
+_LONGEST_SERVICE = 200
+_NOT_IN_SERVICES = re.compile(r"[^A-Za-z0-9._-]")
+_GODELTAPROF = "godeltaprof_"
+
+# The types of cumulative profiles and of deltas, by the name of the profile.
+_CUMULATIVE: Mapping[str, str] = MappingProxyType(
+    {
+        "wall": WALL,
+        "memory": "heap",
+        "block": "block",
+        "mutex": "mutex",
+        "goroutine": "goroutine",
+        "goroutines": "goroutine",
+    }
+)
+_DELTAS: Mapping[str, str] = MappingProxyType(
+    {**_CUMULATIVE, "memory": MEMORY_DELTA, "block": BLOCK_DELTA, "mutex": MUTEX_DELTA}
+)
+
+
+class Sender(NamedTuple):
+    """What a request's headers and key say: the service of profiles that name none, and the tenant."""
+
+    service: str = UNKNOWN_SERVICE
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service and labels of a profile, its name in Pyroscope's words, and whether it is a delta.
+
+    A delta has what came since the profile before; others count from the start of the program.
+    """
+
+    service: str
+    labels: Labels
+    name: str
+    is_delta: bool
+
+    @classmethod
+    def of(cls, labels: Iterable[tuple[str, str]], sender: Sender) -> Target:
+        """Return the target of a profile that came with these labels. Raises LabelsInvalid.
+
+        `__name__` is the profile's name, `service_name` the service, and `__delta__=false` marks what the
+        client has made a delta. Other labels with a name that begins with `__` are left out.
+        """
+        pairs = [*labels]
+        given = dict(pairs)
+        called = given.get("service_name", "")
+        service = _service_of(called) or sender.service
+        name = given.get("__name__", "")
+        plain = name.removeprefix(_GODELTAPROF)
+        kept = [(key, value) for key, value in pairs if not key.startswith("__") and key != "service_name"]
+        if called not in {"", service}:
+            kept.append(("service_name", called))
+        if sender.tenant:
+            kept.append(("tenant", sender.tenant))
+        is_delta = plain != name or given.get("__delta__") == "false"
+        return cls(service, labels_of_pairs(kept, _MOST_LABELS), plain, is_delta)
+
+    def series(self, header: Header, has_start_lines: bool) -> Series:
+        """Return the series of a profile with this header.
+
+        A CPU profile is of the type that builds use only if Go's compiler can use it: it is in Go's form, and
+        its functions have start lines.
+        """
+        if self.name == PROCESS_CPU:
+            type_ = CPU if has_start_lines and _is_cpu(header) else PROCESS_CPU
+            return Series(self.service, type_, self.labels)
+        type_ = (_DELTAS if self.is_delta else _CUMULATIVE).get(self.name, OTHER)
+        labels = self.labels
+        if type_ == OTHER:
+            labels = labels_of_pairs([*labels, ("profile_name", self.name)], _MOST_LABELS + 1)
+        return Series(self.service, type_, labels)
+
+
+def _is_cpu(header: Header) -> bool:
+    try:
+        check_cpu(header)
+    except NotACPUProfile:
+        return False
+    return True
+
+
+def _service_of(name: str) -> str:
+    """Return a service's name with `-` for each character that names can't have, such as `/`."""
+    return _NOT_IN_SERVICES.sub("-", name).lstrip("._-")[:_LONGEST_SERVICE]

@@ -1,0 +1,88 @@
+"""The body of a Push: the message push.v1.PushRequest, as protobuf or JSON, taken apart in a worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from pprof_merge import Limits, inflate
+
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.errors import LabelsInvalid, PushInvalid
+from pgo_collector.routes.pyroscope.naming import Sender, Target
+from pgo_collector.routes.pyroscope.push_pb2 import PushRequest, RawProfileSeries
+
+_NAME = "a push.v1.PushRequest"
+# What json and json_format raise for what isn't the message.
+_NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
+
+
+class PushOptions(NamedTuple):
+    """How to read a Push: whether it is JSON, how many profiles it may have, and who sent it."""
+
+    is_json: bool
+    most_profiles: int
+    sender: Sender
+
+
+def unpack_push(options: PushOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profiles of a Push, gzip or not. Raises PushInvalid or ProfileError."""
+    message = inflate(content, limits)
+    request = _from_json(message, options) if options.is_json else _from_protobuf(message)
+    _check_count(len(request.series), options)
+    _check_count(sum(len(series.samples) for series in request.series), options)
+    return [profile for series in request.series for profile in _profiles(series, options.sender)]
+
+
+def _profiles(series: RawProfileSeries, sender: Sender) -> Iterator[Unpacked]:
+    try:
+        target = _target(series, sender)
+    except LabelsInvalid as error:
+        yield error.with_traceback(None)
+        return
+    for sample in series.samples:
+        yield PushedProfile(sample.raw_profile, target.series)
+
+
+def _target(series: RawProfileSeries, sender: Sender) -> Target:
+    """Return where a series goes. Raises LabelsInvalid."""
+    labels = [(label.name, label.value) for label in series.labels]
+    names = {name for name, _ in labels}
+    if len(names) < len(labels):
+        raise LabelsInvalid("a label comes twice: send each once")
+    if "__name__" not in names:
+        raise LabelsInvalid("the label __name__ is missing, which says what the profile measures")
+    return Target.of(labels, sender)
+
+
+def _from_protobuf(message: bytes) -> PushRequest:
+    try:
+        return PushRequest.FromString(message)
+    except DecodeError as error:
+        raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
+
+
+def _from_json(message: bytes, options: PushOptions) -> PushRequest:
+    """Return the request; its lists are counted before they are converted, which takes long.
+
+    protobuf raises SystemError for the name of a field that isn't UTF-8.
+    """
+    try:
+        parsed = json.loads(message)
+        every = parsed.get("series") or []
+        _check_count(len(every), options)
+        _check_count(sum(len(series.get("samples") or []) for series in every), options)
+        return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
+    except _NOT_JSON as error:
+        raise PushInvalid(f"the body isn't {_NAME} as JSON: {error}") from error
+
+
+def _check_count(count: int, options: PushOptions) -> None:
+    if count > options.most_profiles:
+        raise PushInvalid(
+            f"there are {count:,} profiles or series in one request, and {options.most_profiles:,} may be"
+            " (PGOF_PUSH_PROFILES)"
+        )

@@ -1,0 +1,138 @@
+"""Real clients of Pyroscope push: Python and Node SDKs, and Connect as Grafana's programs speak it.
+
+`make clients` installs them. Their functions are waited for as long as it takes: a client sends every 10 s.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from pgo_collector.routes.pyroscope import push_pb2
+
+from tests.collector.pushing import push_request, stored
+from tests.faults.stacks import profile_of, tally
+from tests.server import Server
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "clients" / "pyroscope"
+NODE_PACKAGES = ROOT / ".dev" / "pyroscope-nodejs"
+_PATIENCE_SECONDS = 300.0
+
+
+def installed(name: str) -> Path:
+    """Return the folder in .dev with a client."""
+    folder = ROOT / ".dev" / name
+    if not (folder / ".complete").exists():
+        pytest.skip("call `make clients`")
+    return folder
+
+
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is missing")
+    return found
+
+
+@contextmanager
+def running(*command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the block ends; it ends when its standard input is closed."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def wait_for(what: Callable[[], bool], program: subprocess.Popen[bytes], server: Server) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not what():
+        assert program.poll() is None, "the client has ended"
+        assert time.monotonic() < deadline, server.events("request")
+        time.sleep(0.2)
+
+
+def has_function(server: Server, service: str, type_: str, name: str) -> bool:
+    """Return whether a stored function of this type has such a name."""
+    answer = server.ask("/v1/top", service=service, type_=type_, by="function", n="1000", sort="cum")
+    return answer.status_code == 200 and any(name in row["name"] for row in answer.json()["rows"])
+
+
+def statuses(server: Server, path: str) -> set[int]:
+    return {line["status"] for line in server.events("request") if line["path"] == path}
+
+
+@pytest.mark.parametrize(
+    ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
+)
+def test_a_python_program_pushes_its_profiles(tmp_path: Path, version: str, path: str) -> None:
+    """Takes over 20 s, since the client sends every 10 s."""
+    folder = installed(f"pyroscope-io-{version}")
+    with Server(tmp_path) as server:
+        with running(
+            sys.executable, PROGRAMS / "busy.py", folder, server.base_url, server.submit_key
+        ) as client:
+            wait_for(
+                lambda: has_function(server, "py.shop", "process_cpu", "count_in_python"), client, server
+            )
+        assert statuses(server, path) == {200}
+        assert {type_ for type_, _ in stored(server, "py.shop")} == {"process_cpu"}
+        answer = server.merge(query={"service": "py.shop"})
+        assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
+def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> None:
+    folder = installed("pyroscope-nodejs")
+    with Server(tmp_path) as server:
+        with running(
+            node(), PROGRAMS / "busy.js", folder, package, server.base_url, server.submit_key
+        ) as client:
+            wait_for(
+                lambda: (
+                    has_function(server, "node.shop", "wall", "countInJavaScript")
+                    and "memory" in {type_ for type_, _ in stored(server, "node.shop")}
+                ),
+                client,
+                server,
+            )
+        assert statuses(server, "/ingest") == {200}
+
+
+def connected(server: Server, form: str, message: bytes, key: str = Server.submit_key) -> str:
+    """Return what Connect's client prints after a Push."""
+    schema = FileDescriptorProto()
+    push_pb2.DESCRIPTOR.CopyToProto(schema)
+    pusher = schema.service.add(name="PusherService")
+    pusher.method.add(name="Push", input_type=".push.v1.PushRequest", output_type=".push.v1.PushResponse")
+    schema.message_type.add(name="PushResponse")
+    lines = (base64.b64encode(part).decode() for part in (schema.SerializeToString(), message))
+    finished = subprocess.run(
+        [node(), PROGRAMS / "connect.mjs", installed("pyroscope-nodejs"), server.base_url, key, form],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_SECONDS,
+        check=True,
+    )
+    return finished.stdout.strip()
+
+
+@pytest.mark.parametrize("form", ["proto", "json"])
+def test_a_client_of_connect_pushes_and_reads_errors(server: Server, form: str) -> None:
+    labels = {"__name__": "process_cpu", "service_name": f"connect-{form}"}
+    message = push_request((labels, [profile_of("a")])).SerializeToString()
+    assert connected(server, form, message) == "ok"
+    assert tally(server.merge(query={"service": f"connect-{form}"}).content) == {"a": 1}
+    assert connected(server, form, message, "wrong").startswith("Unauthenticated: no key")
+    broken = push_request((labels, [b"hello"])).SerializeToString()
+    assert connected(server, form, broken).startswith("InvalidArgument: not a profile: ")
