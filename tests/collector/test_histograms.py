@@ -205,12 +205,16 @@ def test_profiles_without_latencies_are_refused(fleet: Server) -> None:
 
 
 def test_a_go_block_profile_is_in_no_bucket_and_no_disk_tracker(server: Server) -> None:
-    of_go = tracked([Events("main;sync.Mutex.Lock", None, 5, 5 * MS)])
-    store(server, of_go, service="db", type="block")
+    of_go = tracked([Events("main;sync.Mutex.Lock", None, 5, 5 * MS)], period_type=("contentions", "count"))
+    for type_ in ("block", "blockio"):
+        store(server, of_go, service="db", type=type_)
     store(server, tracked(CALM, tracker="block"), service="db", type="blockio")
     answer = asked(server, "/v1/histogram", service="db", type="block")
     assert (answer["stats"]["count"], answer["unlabelled"], answer["buckets"]) == (0, 5, [])
-    assert buckets(asked(server, "/v1/histogram", service="db", type="blockio")) == events([CALM])
+    store(server, tracked(CALM, tracker="block", time_nanos=2), service="db", type="blockio")
+    disk = asked(server, "/v1/histogram", service="db", type="blockio")
+    assert buckets(disk) == events([CALM, CALM])
+    assert (disk["unlabelled"], disk["left_out"]) == (0, 1)
 
 
 def test_hostile_labels_neither_grow_an_answer_nor_break_one(server: Server) -> None:

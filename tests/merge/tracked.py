@@ -36,6 +36,7 @@ def tracked(
     time_nanos: int = 1,
     tracker: str = "offcpu",
     unit: str = "nanoseconds",
+    period_type: tuple[str, str] = ("delay", "nanoseconds"),
     sample_types: Iterable[tuple[str, str]] = (("contentions", "count"), ("delay", "nanoseconds")),
 ) -> bytes:
     """Return a tracker's profile, bare protobuf."""
@@ -50,7 +51,8 @@ def tracked(
 
     for type_, of in sample_types:
         profile.sample_type.add(type=string(type_), unit=string(of))
-    profile.period_type.type, profile.period_type.unit = string("latency"), string("nanoseconds")
+    profile.period_type.type, profile.period_type.unit = map(string, period_type)
+    profile.default_sample_type = string("delay")
     profile.mapping.add(id=1, memory_start=0x400000, memory_limit=0x500000, filename=string("/bin/service"))
     locations: dict[str, int] = {}
     for event in events:
