@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pgo_collector.model.times import format_time
 
 from tests.collector.hostile_names import HOSTILE, label_of
 from tests.collector.test_histograms import CALM, STORM
@@ -86,11 +87,17 @@ def test_a_row_is_of_the_whole_selection(site: Visitor) -> None:
 
 
 def test_the_selections_time_bounds_its_columns(site: Visitor) -> None:
-    page = site.page(PATH, type="offcpu", step="day", from_="2020-01-01", to="2040-01-01")
-    links = [parse_qs(urlsplit(link).query) for link in cells(page).values()]
-    assert {(link["from"][0][11:16], link["to"][0][11:16]) for link in links} == {("00:00", "00:00")}
-    assert all("last" not in link for link in links)
-    assert len(cells(page)) == 4
+    def times(**bounds: str) -> set[tuple[str, str]]:
+        page = site.page(PATH, 200, type="offcpu", step="day", **bounds)
+        links = [parse_qs(urlsplit(link).query) for link in cells(page).values()]
+        assert links
+        assert all("last" not in link for link in links)
+        return {(link["from"][0], link["to"][0]) for link in links}
+
+    day, next_day, hour, last_hour = (format_time(MIDNIGHT + nanos) for nanos in (0, DAY, HOUR, 2 * HOUR))
+    assert times() == times(from_="2020-01-01", to="2040-01-01") == {(day, next_day)}
+    assert times(last="9999d", to=last_hour) == {(day, last_hour)}
+    assert times(from_=hour) == {(hour, next_day)}
 
 
 def test_many_steps_share_columns(server: Server) -> None:
