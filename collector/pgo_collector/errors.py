@@ -55,6 +55,7 @@ A refusal carries the HTTP status that the client gets:
         ├── CatalogUnreadable
         ├── BackupUnusable
         ├── TracesUnreadable
+        ├── TracingUnavailable
         └── AddressUnusable
 
 A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
@@ -384,6 +385,10 @@ class BackupUnusable(CannotStart):
 
 class TracesUnreadable(CannotStart):
     """A trace store is missing, damaged, or another program's or version's."""
+
+
+class TracingUnavailable(CannotStart):
+    """PGOF_TRACE_OTLP_URL is set, and the packages that send traces aren't installed."""
 
 
 class AddressUnusable(CannotStart):

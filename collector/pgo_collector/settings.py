@@ -464,6 +464,13 @@ class Settings(BaseSettings):
     trace_days: float = Field(
         default=7, gt=0, description="Delete traces that are older than this, in days; inf for never."
     )
+    trace_otlp_url: HttpUrl | None = Field(
+        default=None,
+        description=(
+            "Where to send traces, too: a URL that takes OTLP over HTTP, such as"
+            " http://127.0.0.1:4318/v1/traces. Needs the extra `tracing` of the package."
+        ),
+    )
     trace_megabytes: float = Field(
         default=64,
         ge=0,

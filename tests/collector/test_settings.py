@@ -91,6 +91,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "trace_spans": 25,
         "traces_waiting": 26,
         "trace_days": 27.0,
+        "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
         "trace_megabytes": 28.0,
         "log_level": "error",
     }

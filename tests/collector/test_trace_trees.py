@@ -8,10 +8,13 @@ from html.parser import HTMLParser
 
 import pytest
 from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.profiles import profile_of_traces
 from pgo_collector.traces.spans import Span
 from pgo_collector.traces.texts import chrome_of, dot_of, json_of, text_of
 from pgo_collector.traces.trees import paths_of, tree_of
 from pgo_collector.traces.waterfall import page_of, table_of
+from pprof_merge import decode, merge
+from pprof_proto.profile_pb2 import Profile
 
 EVIL = '<script>alert(1)</script>\x1b[31m"\\\n'
 
@@ -98,3 +101,20 @@ def test_steps_that_overlap_stand_in_rows_of_their_own() -> None:
     )
     events = json.loads(chrome_of(overlapping))["traceEvents"]
     assert [(event["name"], event["tid"]) for event in events] == [("a", 0), ("b", 0), ("c", 1), ("d", 0)]
+
+
+def test_traces_as_a_profile_have_the_self_times_of_all_requests() -> None:
+    one = trace_of(span("1", "", 100, 200, "GET /v1/merge"), span("2", "1", 120, 160, "sum"))
+    other = trace_of(span("3", "", 300, 350, "GET /v1/merge"), span("4", "3", 310, 320, "sum"))
+    profile = Profile.FromString(profile_of_traces([*one, *other]))
+    texts = [text.decode() for text in profile.string_table]
+    names = {
+        location.id: texts[profile.function[location.line[0].function_id - 1].name]
+        for location in profile.location
+    }
+    found = {tuple(names[id_] for id_ in sample.location_id): [*sample.value] for sample in profile.sample}
+    assert found == {("GET /v1/merge",): [2, 100], ("sum", "GET /v1/merge"): [2, 50]}
+    assert [texts[kind.type] for kind in profile.sample_type] == ["steps", "time"]
+    assert (profile.time_nanos, profile.duration_nanos) == (100, 250)
+    merged = merge([decode(profile_of_traces(one)), decode(profile_of_traces(other))])
+    assert len(merged.samples) == 2

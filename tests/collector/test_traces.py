@@ -371,6 +371,19 @@ def test_the_commands_show_what_is_kept(server: Server, command: Callable[..., s
     assert "no trace" in command("trace", "show", "0" * 32, code=2)
 
 
+def test_traces_are_written_as_a_profile_that_a_collector_takes(
+    server: Server, command: Callable[..., str], tmp_path: Path
+) -> None:
+    kept(server, _traced(server))
+    file = tmp_path / "traces.pb.gz"
+    assert "requests" in command("trace", "profile", str(file), "--days", "1", "--service", "shop")
+    query = {"service": "traces", "type": "other"}
+    assert server.submit(file.read_bytes(), query=query).status_code == 204
+    top = server.ask("/v1/top", service="traces", type="other").text
+    assert "fsync folder" in top
+    assert "no traces" in command("trace", "profile", str(file), "--service", "nobody-at-all", code=2)
+
+
 @pytest.mark.parametrize("kind", [(), ("--osprofiler",)])
 def test_what_the_sign_command_prints_has_a_request_traced(
     server: Server, command: Callable[..., str], kind: tuple[str, ...]

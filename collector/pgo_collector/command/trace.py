@@ -1,17 +1,20 @@
-"""`pgo-collector trace list`, `show` and `sign`: read what a collector kept, and sign a request."""
+"""`pgo-collector trace list`, `show`, `profile` and `sign`: read what a collector kept, and sign."""
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from pgo_collector.errors import SettingsInvalid, TracesUnreadable
+from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings, read_settings
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.profiles import profile_of_traces
 from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
 from pgo_collector.traces.texts import chrome_of, dot_of, json_of, printable, text_of
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
@@ -28,9 +31,8 @@ FORMS: dict[str, Callable[[str, Sequence[RequestTrace]], str]] = {
 
 def list_traces(arguments: argparse.Namespace) -> None:
     """Print the kept requests, one a line. Raises TracesUnreadable."""
-    services = None if arguments.service is None else frozenset(arguments.service.split(","))
     query = TraceQuery(
-        services,
+        _services(arguments),
         errors=arguments.errors,
         order="slowest" if arguments.slowest else "newest",
         limit=arguments.limit,
@@ -51,6 +53,23 @@ def show_trace(arguments: argparse.Namespace) -> None:
     print(FORMS[arguments.form](arguments.trace.lower(), requests), end="")
 
 
+def profile_traces(arguments: argparse.Namespace) -> None:
+    """Write the requests of a span of days as one profile. Raises TracesUnreadable if there are none."""
+    now, services = time.time_ns(), _services(arguments)
+    since, until = (now - int(days * DAY_NANOS) for days in (arguments.days, arguments.days_before))
+    query = TraceQuery(
+        services, errors=arguments.errors, since=max(since, 0), until=until, limit=arguments.limit
+    )
+    requests = list(_reader(read_settings()).traces(query))
+    if not requests:
+        raise TracesUnreadable("no traces of that time are kept; `pgo-collector trace list` has all")
+    try:
+        arguments.file.write_bytes(gzip.compress(profile_of_traces(requests), mtime=0))
+    except OSError as error:
+        raise TracesUnreadable(f"{arguments.file}: {error.strerror}") from error
+    print(f"{len(requests)} requests", file=sys.stderr)
+
+
 def sign_request(arguments: argparse.Namespace) -> None:
     """Print the headers that have one request traced, as options of curl, and the command that shows it.
 
@@ -66,6 +85,10 @@ def sign_request(arguments: argparse.Namespace) -> None:
         headers = sign(key, *origin, seconds=int(time.time()))
     print(" ".join(f"--header '{name}: {value}'" for name, value in headers.items()))
     print(f"pgo-collector trace show {origin.trace}", file=sys.stderr)
+
+
+def _services(arguments: argparse.Namespace) -> frozenset[str] | None:
+    return None if arguments.service is None else frozenset(arguments.service.split(","))
 
 
 def _reader(settings: Settings) -> TraceReader:

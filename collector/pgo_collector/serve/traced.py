@@ -7,12 +7,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.types import Scope
 
+from pgo_collector.errors import TracingUnavailable
 from pgo_collector.http.context import context_of
 from pgo_collector.metrics.metering import OTHER, route_templates
 from pgo_collector.settings import Settings
 from pgo_collector.traces.gate import Description
 from pgo_collector.traces.keys import TraceKeys
-from pgo_collector.traces.outlets import Outlet
+from pgo_collector.traces.outlets import Outlet, Write
 from pgo_collector.traces.signing import Verifier
 from pgo_collector.traces.spans import Value
 from pgo_collector.traces.trace_store import FILE, TraceStore
@@ -30,9 +31,24 @@ def open_tracing(settings: Settings, folder: Path) -> Tracing:
     if settings.trace_megabytes:
         store = TraceStore(folder / FILE, settings.trace_days, settings.trace_megabytes)
         outlets.append(Outlet("store", store.write, settings.traces_waiting))
+    if settings.trace_otlp_url is not None:
+        write = _exporter(str(settings.trace_otlp_url))
+        outlets.append(Outlet("otlp", write, settings.traces_waiting))
     choice = Choice(settings.traced_parts, settings.trace_spans, settings.trace_rate)
     verifier = Verifier(settings.trace_window, takes_osprofiler=settings.trace_osprofiler)
     return SignedTracing(choice, keys, verifier, outlets)
+
+
+def _exporter(url: str) -> Write:
+    """Return what sends traces to a URL. Raises TracingUnavailable."""
+    try:
+        from pgo_collector.traces.exporter import OtlpExporter  # noqa: PLC0415 - an extra's packages
+    except ImportError as error:
+        fix = "install pgo-collector[tracing], or unset it"
+        raise TracingUnavailable(
+            f"PGOF_TRACE_OTLP_URL needs packages that are missing ({error}): {fix}"
+        ) from None
+    return OtlpExporter(url).write
 
 
 def describer(app: FastAPI, *, has_values: bool) -> Describe:
