@@ -110,13 +110,26 @@ class Server:
     def stop(self) -> int:
         """Send SIGTERM; return the exit code."""
         self.process.terminate()
-        return self._ended()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        assert self._process is not None
+        code = self._process.wait(_PATIENCE_SECONDS)
+        self._reader.join(_PATIENCE_SECONDS)
+        assert not self._reader.is_alive(), "a process that it started outlives it"
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        if self._client is not None:
+            self._client.close()
+        self._process = self._client = None
+        return code
 
     def kill(self) -> None:
         """Send SIGKILL; do nothing if the process has ended."""
         if self._process is not None:
             self._process.kill()
-            self._ended()
+            self.wait()
 
     def restart(self) -> None:
         """Kill the server and start it on the same data folder."""
@@ -226,18 +239,6 @@ class Server:
         with self._reading:
             unread = fcntl.ioctl(self._process.stderr, termios.FIONREAD, bytes(4))
         return not int.from_bytes(unread, sys.byteorder)
-
-    def _ended(self) -> int:
-        assert self._process is not None
-        code = self._process.wait(_PATIENCE_SECONDS)
-        self._reader.join(_PATIENCE_SECONDS)
-        assert not self._reader.is_alive(), "a process that it started outlives it"
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-        if self._client is not None:
-            self._client.close()
-        self._process = self._client = None
-        return code
 
 
 def _log_line(line: bytes) -> LogLine:

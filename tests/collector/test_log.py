@@ -80,7 +80,9 @@ def test_requests_are_answered_when_nobody_reads_the_log_any_more(server: Server
         while line.get("event") != "listening":
             line = json.loads(command.stderr.readline())
         command.stderr.close()
-        with httpx.Client(base_url=f"http://{line['address']}", headers=bearer(Server.submit_key)) as client:
+        with httpx.Client(
+            base_url=f"http://{line['address']}", headers=bearer(Server.submit_key), timeout=120
+        ) as client:
             for name in "abc":
                 assert client.post("/v1/submit", content=profile_of(name)).status_code == 204
     finally:

@@ -22,7 +22,7 @@ BODY_SECONDS = 1
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server with long timeouts, whose merge is larger than what a connection buffers."""
-    with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": "600"}) as server:
+    with Server(tmp_path / "home", {"PGOF_BODY_TIMEOUT": "600", "PGOF_HEAD_TIMEOUT": "600"}) as server:
         assert server.submit(large_profile("large")).status_code == 204
         yield server
 

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import thread
 from itertools import pairwise
 from multiprocessing import util
 from pathlib import Path
@@ -117,6 +118,8 @@ def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> i
     code = 1
     try:
         signal.set_wakeup_fd(-1)
+        # It is forked in a thread of an executor; at its end it would wait for that thread, which is its own.
+        thread._threads_queues.clear()  # type: ignore[attr-defined]  # noqa: SLF001
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         for low, high in pairwise([2, *sorted(passfds), _DESCRIPTORS]):
