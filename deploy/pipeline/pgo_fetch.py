@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import hmac
 import json
 import os
 import random
 import re
+import secrets
 import sys
 import tempfile
 import time
@@ -99,11 +101,14 @@ def main(arguments: list[str] | None = None) -> int:
     file: Path = options.file
     try:
         key = options.key_file.read_text().strip() if options.key_file else os.environ.get("PGO_KEY", "")
-    except OSError as error:
+        trace = Trace(options.trace.read_text().split()[0]) if options.trace else None
+    except (OSError, IndexError) as error:
         command_line.error(f"cannot read the key: {error}")
     known = Known.of(file, options.url)
+    if trace is not None:
+        print(f"pgo_fetch: to see the trace: pgo-collector trace show {trace.id}", file=sys.stderr)
     try:
-        body, etag = _ask(options.url, key, known.etag, options.timeout, options.tries)
+        body, etag = _ask(options.url, key, known.etag, options.timeout, options.tries, trace=trace)
     except Refused as refused:
         return _say(refused.exit_code, f"{refused}; {file} is unchanged")
     except Unusable as problem:
@@ -151,6 +156,12 @@ def parser() -> argparse.ArgumentParser:
         default=0.0,
         help="if the collector can't be reached, accept a FILE that was up to date this recently: 12h, 7d",
     )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        type=Path,
+        help="a file with a trace key: have the collector record where the time of the request goes",
+    )
     parser.add_argument("--tries", type=int, default=5, help="how often to try (default: 5)")
     parser.add_argument(
         "--timeout", type=float, default=300, help="seconds to wait for more of an answer (default: 300)"
@@ -188,12 +199,29 @@ def _kept(file: Path, known: Known, max_age: float, problem: str) -> int:
     return _say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is missing'}")
 
 
-def _ask(url: str, key: str, etag: str, timeout: float, tries: int) -> tuple[bytes | None, str]:
+class Trace:
+    """A trace that each try is part of, and the key that signs the tries."""
+
+    def __init__(self, key: str) -> None:
+        self.id = secrets.token_hex(16)
+        self._key = key.encode()
+
+    def sign(self, request: urllib.request.Request) -> None:
+        """Add the headers to a request that have the collector trace it. They are good once."""
+        traceparent, seconds = f"00-{self.id}-{secrets.token_hex(8)}-01", int(time.time())
+        digest = hmac.new(self._key, f"{seconds}.{traceparent}".encode(), hashlib.sha256).hexdigest()
+        request.add_unredirected_header("traceparent", traceparent)
+        request.add_unredirected_header("PGO-Trace-Signature", f"t={seconds},v1={digest}")
+
+
+def _ask(
+    url: str, key: str, etag: str, timeout: float, tries: int, *, trace: Trace | None
+) -> tuple[bytes | None, str]:
     """Return the profile, or None if it still has this ETag, and its ETag. Raises Refused or Unusable."""
     pause = _FIRST_PAUSE
     for attempt in range(1, tries + 1):
         try:
-            return _ask_once(url, key, etag, timeout)
+            return _ask_once(url, key, etag, timeout, trace)
         except Unusable as problem:
             if attempt == tries:
                 raise
@@ -205,12 +233,14 @@ def _ask(url: str, key: str, etag: str, timeout: float, tries: int) -> tuple[byt
     raise Unusable("--tries is less than 1")
 
 
-def _ask_once(url: str, key: str, etag: str, timeout: float) -> tuple[bytes | None, str]:
+def _ask_once(url: str, key: str, etag: str, timeout: float, trace: Trace | None) -> tuple[bytes | None, str]:
     request = urllib.request.Request(url, headers={"User-Agent": "pgo_fetch"})  # noqa: S310 (checked in _url)
     if key:  # not sent to any host that the answer redirects to
         request.add_unredirected_header("Authorization", f"Bearer {key}")
     if etag:
         request.add_header("If-None-Match", etag)
+    if trace is not None:
+        trace.sign(request)
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
             body = answer.read(_LARGEST_BYTES + 1)

@@ -23,6 +23,7 @@ GROUPS = (
     "memory",
     "http_submit",
     "http",
+    "traces",
     "catalog",
     "pages",
     "compute",

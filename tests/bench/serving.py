@@ -29,7 +29,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Request(NamedTuple):
-    """A request to a server, with the `key` that it needs and the `etag` of an answer that the client has."""
+    """A request to a server; `key` is what it needs, `etag` that of an answer that the client has."""
 
     method: str
     path: str
@@ -37,6 +37,7 @@ class Request(NamedTuple):
     key: str = ""
     etag: str = ""
     cookie: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Answer(NamedTuple):
@@ -61,6 +62,7 @@ class Serving:
             "Authorization": f"Bearer {request.key}",
             "If-None-Match": request.etag,
             "Cookie": request.cookie,
+            **dict(request.headers),
         }
         self._connection.request(request.method, request.path, request.body, headers)
         response = self._connection.getresponse()

@@ -75,6 +75,7 @@ def test_it_is_what_curl_gets(client: Client, url: str, profile: bytes, tmp_path
 
 @pytest.mark.parametrize("form", ["go", "folded"])
 def test_other_formats_are_taken(server: Server, tmp_path: Path, form: str) -> None:
+    server.submit(PROFILE)
     file = tmp_path / "fetched"
     assert fetch(f"{server.base_url}/v1/merge?format={form}", file).returncode == 0
     assert file.stat().st_size

@@ -32,4 +32,4 @@ def _add(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> No
     if there is not None and started is not None:
         verb = statement.split(None, 1)[0]
         text = " ".join(statement.split())[:_LONGEST_TEXT]
-        there.add("catalog", verb, started, **{"db.query.text": text})
+        there.add("catalog", verb, started, None, **{"db.query.text": text})

@@ -23,6 +23,8 @@ _SIGNED = frozenset({SIGNATURE.lower().encode(), TRACE_HMAC.lower().encode()})
 _PROXY_HEADER = b"x-request-start"
 _PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)")
 _LONGEST_HOP_NANOS = 600 * 10**9
+# How far the proxy's clock may be ahead of ours.
+_CLOCK_NANOS = 10**9
 
 
 class Description(NamedTuple):
@@ -78,14 +80,17 @@ class Gate:
 
     async def _trace(self, origin: Origin, scope: Scope, receive: Receive, send: Send) -> None:
         recording = Recording(self._tracing.choice.parts, self._tracing.choice.most_spans)
-        root, answered, status = Place(recording, new_id()), 0, 0
+        root, answered, handed, status = Place(recording, new_id()), 0, 0, 0
 
         async def send_noted(message: Message) -> None:
-            nonlocal answered, status
+            nonlocal answered, handed, status
             if message["type"] == "http.response.start":
                 answered, status = time.monotonic_ns(), message["status"]
                 headers = [*message.get("headers", ()), (ANSWER_HEADER, origin.trace.encode())]
                 message = {**message, "headers": headers}
+            elif not message.get("more_body"):
+                handed = time.monotonic_ns()
+                root.add("http", "answer", answered, handed)
             await send(message)
 
         start, error = time.monotonic_ns(), ""
@@ -96,11 +101,10 @@ class Gate:
             error = type(raised).__name__
             raise
         finally:
-            if answered:
-                root.add("http", "answer", answered)
             name, service, attributes = self._describe(scope)
             attributes = {"http.response.status_code": status, **attributes}
-            end = time.monotonic_ns()
+            # When the client has all of its answer, this process may not have its turn again for a while.
+            end = max([handed or time.monotonic_ns(), *(span.end for span in recording.close())])
             spans = [Span(root.span, origin.parent, "http", name, start, end, attributes, error)]
             if "proxy" in recording.parts:
                 spans = _below_proxy(spans[0], scope)
@@ -117,7 +121,7 @@ def _below_proxy(root: Span, scope: Scope) -> list[Span]:
         return [root]
     started = time.time_ns() - (time.monotonic_ns() - root.start)
     hop = started - int(float(match[1]) * 1e9)
-    if not 0 < hop <= _LONGEST_HOP_NANOS:
+    if not -_CLOCK_NANOS <= hop <= _LONGEST_HOP_NANOS:
         return [root]
-    proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - hop, root.end, {})
+    proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - max(hop, 0), root.end, {})
     return [root._replace(parent=proxy.id), proxy]

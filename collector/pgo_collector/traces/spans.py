@@ -81,11 +81,11 @@ class Place(NamedTuple):
     recording: Recording
     span: str
 
-    def add(self, part: Part, name: str, start: int, **attributes: Value) -> None:
-        """Take a step below this span that began at `start`, in ns, and ends now."""
+    def add(self, part: Part, name: str, start: int, end: int | None = None, **attributes: Value) -> None:
+        """Take a step below this span that began at `start`, in ns, and ends at `end`, or now."""
         if part in self.recording.parts:
-            now = time.monotonic_ns()
-            self.recording.add(Span(new_id(), self.span, part, name, start, now, attributes))
+            ended = time.monotonic_ns() if end is None else end
+            self.recording.add(Span(new_id(), self.span, part, name, start, ended, attributes))
 
     def take_over(self, spans: Sequence[Span]) -> None:
         """Take spans that were recorded elsewhere; those without a parent go below this span."""
