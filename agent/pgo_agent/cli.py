@@ -82,14 +82,24 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     )
     add_series(submit)
     submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")
+    submit.add_argument(
+        "--trace",
+        metavar="FILE",
+        type=Path,
+        help="a file whose first line is a trace key: have the collector record where the time goes",
+    )
     submit.add_argument("--json", action="store_true", help="print the result for each file as JSON")
     submit.set_defaults(run=_submit)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    key = read_key(options.key_file)
+    key, trace_key = read_key(options.key_file), read_key(options.trace) if options.trace else None
     reasons: dict[str, str] = {}
-    with Collector(options.url, key, service=options.service, labels=dict(options.label)) as collector:
+    with Collector(
+        options.url, key, service=options.service, labels=dict(options.label), trace_key=trace_key
+    ) as collector:
+        if collector.trace_id is not None:
+            print(f"to see the trace: pgo-collector trace show {collector.trace_id}", file=sys.stderr)
         for file in _with_progress(options.files):
             try:
                 collector.submit(file.read_bytes(), options.type)

@@ -13,6 +13,7 @@ import httpx
 from pgo_agent.endpoint import Endpoint, Upload
 from pgo_agent.errors import CollectorUnavailable
 from pgo_agent.retry import Attempts, RetryPolicy, SubmitResponse
+from pgo_agent.trace import Traced
 
 
 class Collector:
@@ -26,6 +27,9 @@ class Collector:
     profile again, at most `attempts` times in all. It waits up to `backoff` seconds before the second
     attempt, doubles that bound each time, and never waits less than a Retry-After header asks for. No
     attempt starts later than `within` seconds after the first.
+
+    With a `trace_key`, the collector records where the time of each request goes, in one trace; `trace_id` is
+    its id.
 
     Sending again is safe even if an earlier attempt arrived: a collector counts the same bytes once, however
     often they are submitted.
@@ -42,12 +46,18 @@ class Collector:
         attempts: int = 6,
         backoff: float = 1.0,
         within: float = 300.0,
+        trace_key: str | None = None,
     ) -> None:
         self._endpoint = Endpoint(url, key, service, labels or {})
+        auth: httpx.Auth = self._endpoint.auth
+        self.trace_id: str | None = None
+        if trace_key is not None:
+            auth = traced = Traced(auth, trace_key)
+            self.trace_id = traced.trace_id
         self._retries = RetryPolicy(attempts, backoff, within)
         self._timeout = timeout
         self._options: dict[str, Any] = {
-            "auth": self._endpoint.auth,
+            "auth": auth,
             "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
             "timeout": timeout,
             # Loading certificates takes longer than a request over http, so only https loads them.

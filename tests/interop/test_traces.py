@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 
 import httpx
+from pgo_collector.traces.trace_store import FILE, TraceReader
 
-from tests.collector.tracing import check_times, kept, signed, tracing
+from tests.collector.tracing import check_times, kept, signed, tracing, wait_until_counted
 from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import running_nginx
 from tests.server import bearer
 
+AGENT = Path(sys.executable).with_name("pgo-agent")
 FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
 
 
@@ -61,3 +63,26 @@ def test_the_script_of_pipelines_has_its_request_traced(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         (trace,) = re.findall(r"pgo-collector trace show ([0-9a-f]{32})\n", done.stderr)
         assert kept(server, trace).spans[0].name == "GET /v1/merge"
+
+
+def test_files_that_the_agent_submits_are_one_trace(tmp_path: Path) -> None:
+    with tracing(tmp_path / "collector") as server:
+        files = []
+        for name in ("a", "b"):
+            files.append(tmp_path / name)
+            files[-1].write_bytes(profile_of(name))
+        said: list[str | Path] = [
+            "--url",
+            server.base_url,
+            "--key-file",
+            server.submit_keys,
+            "--trace",
+            server.home / "trace_keys",
+        ]
+        done = subprocess.run([AGENT, "submit", *said, *files], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        (trace,) = re.findall(r"pgo-collector trace show ([0-9a-f]{32})\n", done.stderr)
+        kept(server, trace)
+        wait_until_counted(server, "traces_total", 2, outcome="kept", outlet="store")
+        requests = TraceReader(server.data / FILE).requests(trace)
+        assert [request.spans[0].name for request in requests] == ["POST /v1/submit"] * 2
