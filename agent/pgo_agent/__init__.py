@@ -1,11 +1,13 @@
 """Sample CPU profiles and submit them to a collector, from inside any Python program.
 
 The names in `__all__` are the public interface. `Collector` submits finished profiles, `ContinuousProfiler`
-takes them on a schedule, and `DiskSpool` keeps them on disk while the collector is away.
+takes them on a schedule, and `DiskSpool` keeps them on disk while the collector is away. `track` measures how
+long parts of the program take.
 
 Inside: `native/` turns samples of native programs into pprof, `backends/` takes those samples with bcc, perf
-or bpftrace, `scrape/` pulls profiles from /debug/pprof, `serve/` serves profiles over HTTP, and `commands/`
-with `cli` is the command line. Importing `pgo_agent` loads none of these folders.
+or bpftrace, `latency/` tracks where programs wait, `scrape/` pulls profiles from /debug/pprof, `serve/`
+serves profiles over HTTP, and `commands/` with `cli` is the command line. Importing `pgo_agent` loads none of
+these folders.
 """
 
 from pgo_agent.collector import Collector
@@ -14,6 +16,7 @@ from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler, Sampler
 from pgo_agent.spool import DiskSpool, Dropped, NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
+from pgo_agent.tracking import track, tracked_in_flight, tracked_profile
 
 __all__ = [
     "AgentError",
@@ -28,4 +31,7 @@ __all__ = [
     "Spool",
     "StackSampler",
     "SubmitRefused",
+    "track",
+    "tracked_in_flight",
+    "tracked_profile",
 ]

@@ -101,13 +101,27 @@ class _Sampling:
         while frame is not None and len(stack) < _MAX_FRAMES:
             code = frame.f_code
             if id(code) not in self._functions:
-                name = f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
-                function = Function(name, code.co_filename, code.co_firstlineno)
-                self._functions[id(code)] = code, function
+                self._functions[id(code)] = code, _function(frame)
             line = id(code), frame.f_lineno or 0
             stack.append(self._lines.setdefault(line, line))
             frame = frame.f_back
         return tuple(stack)
+
+
+def stack_of(innermost: FrameType) -> Stack:
+    """Return the functions and lines of a stack, innermost first, 512 at most."""
+    stack: list[tuple[Function, int]] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(stack) < _MAX_FRAMES:
+        stack.append((_function(frame), frame.f_lineno or 0))
+        frame = frame.f_back
+    return tuple(stack)
+
+
+def _function(frame: FrameType) -> Function:
+    code = frame.f_code
+    name = f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}"
+    return Function(name, code.co_filename, code.co_firstlineno)
 
 
 def _cpu_time(thread: Thread) -> int:

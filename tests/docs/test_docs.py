@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
-from pgo_agent.serve import CaptureLock, CaptureRoutes
+from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.http.keys import KeyFile
@@ -132,15 +132,15 @@ def test_every_setting_of_the_agent_is_in_the_table_with_its_default() -> None:
 
 
 def test_every_route_of_the_agent_is_in_its_table() -> None:
-    app = create_agent_app(CaptureRoutes(CaptureLock(), ("postgres",)))
+    app = create_agent_app(CaptureRoutes(CaptureLock(), ("postgres",)), LatencyRoutes())
     expected = {
         (method, route.path)
         for route in app.routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    page = (DOCS / "compute-profiler.md").read_text()
-    documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", page, flags=re.MULTILINE)
+    text = "".join((DOCS / page).read_text() for page in ("compute-profiler.md", "latency.md"))
+    documented = re.findall(r"^\| `([A-Z]+) (/\S+)` \|", text, flags=re.MULTILINE)
     assert len(expected) == len(documented)
     assert {*documented} == expected
 

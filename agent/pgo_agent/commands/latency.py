@@ -170,10 +170,10 @@ class _View:
     def _stacks(self) -> list[str]:
         longest = self._recorder.longest(_TOP)
         lines = []
-        names = self._namer.names([wait.stack for wait, _, _ in longest])
-        for (wait, count, total), functions in zip(longest, names, strict=True):
-            labels = " ".join(f"{key}={value}" for key, value in wait.labels)
-            lines.append(f"{_time(total)} in {count}: {wait.stack.comm} {wait.stack.pid} {labels}".rstrip())
+        names = self._namer.names([delay.stack for delay, _, _ in longest])
+        for (delay, count, total), functions in zip(longest, names, strict=True):
+            labels = " ".join(f"{key}={value}" for key, value in delay.labels)
+            lines.append(f"{_time(total)} in {count}: {delay.stack.comm} {delay.stack.pid} {labels}".rstrip())
             lines.extend(f"    {function}" for function in functions[:_FRAMES])
             if len(functions) > _FRAMES:
                 lines.append(f"    … {len(functions) - _FRAMES} more")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ from pgo_agent.commands.arguments import (
     sampled_names,
     seconds,
 )
+from pgo_agent.commands.latency import duration
 from pgo_agent.errors import NotInstalled
+from pgo_agent.latency import TRACKERS, TrackerSettings
+from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler
-from pgo_agent.spool import DiskSpool, NoSpool
+from pgo_agent.spool import DiskSpool, NoSpool, Spool
 
 if TYPE_CHECKING:
-    from pgo_agent.serve import CaptureLock
+    from pgo_agent.serve import CaptureLock, LatencyRoutes
 
 
 def add_serve(serve: argparse.ArgumentParser) -> None:
@@ -74,12 +78,35 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         default=60.0,
         help="the length of each profile (default: %(default)s)",
     )
+    tracked = serve.add_argument_group("track latencies all the time")
+    tracked.add_argument(
+        "--latency",
+        metavar="TRACKER",
+        choices=[*TRACKERS],
+        action="append",
+        default=[],
+        help="a tracker to run; may be repeated. With --url, its profiles are submitted, as type TRACKER",
+    )
+    tracked.add_argument(
+        "--latency-threshold",
+        metavar="TIME",
+        type=duration,
+        default="1ms",
+        help="events of this length have a stack, shorter ones are only counted (default: %(default)s)",
+    )
+    tracked.add_argument(
+        "--latency-every",
+        metavar="SECONDS",
+        type=seconds,
+        default=60.0,
+        help="the length of each profile of a tracker (default: %(default)s)",
+    )
     serve.set_defaults(run=_serve)
 
 
 def _serve(options: argparse.Namespace) -> int:
     try:
-        from pgo_agent.serve import CaptureLock, CaptureRoutes, listen, serve  # noqa: PLC0415 - an optional extra
+        from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes, listen, serve  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as error:
         raise NotInstalled(str(error.name), "serve") from None
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -87,28 +114,47 @@ def _serve(options: argparse.Namespace) -> int:
     names = SamplingRequest(sampled_names(options), options.frequency).names
     key = read_key(options.key_file) if options.key_file else None
     routes = CaptureRoutes(CaptureLock(), names, frozenset(options.allow_program), key)
-    with listen(options.bind, has_key=key is not None) as listener, _schedule(options, routes.lock):
-        serve(routes, listener)
+    latency = LatencyRoutes(key)
+    with listen(options.bind, has_key=key is not None) as listener, _schedule(options, routes.lock, latency):
+        try:
+            serve(routes, latency, listener)
+        finally:
+            latency.stop()
     return 0
 
 
-def _schedule(options: argparse.Namespace, lock: CaptureLock) -> AbstractContextManager[object]:
-    """Return a context in which profiles are submitted; without --url, nothing is."""
-    if options.url is None:
-        return nullcontext()
-    from pgo_agent.serve import ScheduledSampler  # noqa: PLC0415 - as above
+@contextmanager
+def _schedule(options: argparse.Namespace, lock: CaptureLock, latency: LatencyRoutes) -> Iterator[None]:
+    """Run what --latency names, and submit profiles; without --url, nothing is submitted."""
+    from pgo_agent.serve import LatencySchedule, ScheduledSampler  # noqa: PLC0415 - as above
 
-    if options.submit_key_file is None:
-        raise ValueError("--url needs --submit-key-file")
-    collector = Collector(
-        options.url, read_key(options.submit_key_file), service=options.service, labels=dict(options.label)
-    )
-    return ContinuousProfiler(
-        collector,
-        spool=DiskSpool(options.spool) if options.spool else NoSpool(),
-        sampler=ScheduledSampler(
+    profiler: AbstractContextManager[object] = nullcontext()
+    outbox = None
+    if options.url is not None:
+        if options.submit_key_file is None:
+            raise ValueError("--url needs --submit-key-file")
+        collector = Collector(
+            options.url,
+            read_key(options.submit_key_file),
+            service=options.service,
+            labels=dict(options.label),
+        )
+        sampler = ScheduledSampler(
             lock, candidate_backends(options), sampled_names(options), options.frequency
-        ),
-        every=options.every,
-        duration=options.duration,
-    )
+        )
+        profiler = ContinuousProfiler(
+            collector,
+            spool=_spool(options),
+            sampler=sampler,
+            every=options.every,
+            duration=options.duration,
+        )
+        outbox = Outbox(collector, _spool(options))
+    settings = TrackerSettings.parse({"threshold": options.latency_threshold})
+    names = tuple(dict.fromkeys(options.latency))
+    with profiler, LatencySchedule(names, settings, latency.monitors, outbox, options.latency_every):
+        yield
+
+
+def _spool(options: argparse.Namespace) -> Spool:
+    return DiskSpool(options.spool) if options.spool else NoSpool()

@@ -3,10 +3,12 @@
 `TRACKERS` lists what can be tracked. A `Session` runs one with `TrackerSettings`, in a child process that
 compiles the tracker's C program of `bpf/` with bcc and reads its tables (`latency_program.py`). It tells each
 `Listener` what it counts: a `Recorder` makes a pprof profile of it, `Windows` keep its histograms over
-minutes and hours. `StackNamer` names the functions of stacks. `probe` tries a tracker here.
+minutes and hours. A `Monitor` does all of that for readers that come and go. `StackNamer` names the functions
+of stacks. `probe` tries a tracker here.
 """
 
 from pgo_agent.latency.histogram import Histogram, Windows
+from pgo_agent.latency.monitor import EventStream, Monitor
 from pgo_agent.latency.recorder import Recorder, StackNamer
 from pgo_agent.latency.session import Listener, Session, probe
 from pgo_agent.latency.settings import TrackerSettings, format_ns, parse_ns
@@ -16,9 +18,11 @@ from pgo_agent.latency.trackers import TRACKERS, Tracker
 __all__ = [
     "TRACKERS",
     "Counts",
+    "EventStream",
     "Happening",
     "Histogram",
     "Listener",
+    "Monitor",
     "Recorder",
     "Session",
     "StackNamer",

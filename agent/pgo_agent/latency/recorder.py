@@ -5,40 +5,54 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pgo_agent.latency.histogram import Histogram
 from pgo_agent.latency.profile import BELOW, DROPPED, LOST, SEPARATOR, Delay, frameless, latency_profile
 from pgo_agent.latency.tick import Counts, Happening, RawStack, Tick, Wait
 from pgo_agent.native import Frame, MemoryMaps, Stack, function_names
 
-_MOST_WAITS = 20_000
-_MOST_NAMES = 50_000
+_MOST_DELAYS = 20_000  # in a profile
+_MOST_KNOWN = 20_000  # raw stacks whose frames are remembered
 _MOST_PROCESSES = 1000
+_MOST_NAMES = 50_000
+_READ_AGAIN_SECONDS = 10.0  # a process may have loaded a library since, or become another program
 # The interrupt in which a thread's stack is taken when it comes back to a CPU; the thread called none of it.
 _INTERRUPT = "asm_sysvec_irq_work"
 _DEEPEST_INTERRUPT = 8
 
 
 class StackReader:
-    """Turn raw stacks into frames. Call `read` while their processes run."""
+    """Turn raw stacks into frames. Call `read` while their processes run. Memory is bounded."""
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._maps = MemoryMaps()
-        self._read: set[int] = set()
+        self._read: dict[int, float] = {}
+        self._known: dict[RawStack, Stack] = {}
 
     def read(self, pids: Iterable[int]) -> None:
-        """Read the memory maps of processes that weren't read yet."""
+        """Read the memory maps of processes, unless they were just read."""
+        now = time.monotonic()
         for pid in pids:
-            if pid and pid not in self._read:
-                self._read.add(pid)
-                self._maps.read(pid)
-
-    def read_again(self) -> None:
-        """Read all maps once more: the processes may have loaded libraries since."""
-        self._maps.read_again()
+            if now - self._read.get(pid, -_READ_AGAIN_SECONDS) < _READ_AGAIN_SECONDS:
+                continue
+            if len(self._read) >= _MOST_PROCESSES:
+                self._forget()
+            self._read[pid] = now
+            self._maps.read(pid)
 
     def stack(self, raw: RawStack) -> Stack:
         """Return a stack with its frames, leaf first."""
+        if raw not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[raw] = self._resolved(raw)
+        return self._known[raw]
+
+    def _resolved(self, raw: RawStack) -> Stack:
         kernel, user = (memoryview(bytes.fromhex(part)).cast("Q").tolist() for part in (raw.kernel, raw.user))
         frames = self._maps.frames(raw.pid, kernel, user)
         for place, frame in enumerate(frames[:_DEEPEST_INTERRUPT]):
@@ -49,14 +63,13 @@ class StackReader:
 
 
 class Recorder:
-    """A listener that keeps everything, for one profile."""
+    """A listener that keeps everything, for one profile. Safe to use from several threads."""
 
     def __init__(self, tracker: str) -> None:
         self._tracker = tracker
         self._lock = threading.Lock()
         self._reader = StackReader()
-        self._waits: dict[Wait, list[int]] = {}
-        self._frameless: dict[tuple[str, int], list[int]] = {}
+        self._delays: dict[Delay, list[int]] = {}
         self._began, self._start = time.time_ns(), time.monotonic_ns()
         self.counts, self.histogram = Counts(), Histogram()
 
@@ -69,17 +82,17 @@ class Recorder:
         """Add a tick, as `Listener` documents."""
         with self._lock:
             counters = dict(tick.counters)
-            self._reader.read(pid for wait in tick.waits for pid in _pids(wait))
+            self._reader.read({pid for wait in tick.waits for pid in _pids(wait)})
             for wait, (count, total) in tick.waits.items():
-                if wait in self._waits or len(self._waits) < _MOST_WAITS:
-                    _add(self._waits.setdefault(wait, [0, 0]), count, total)
-                else:
+                delay = Delay(self._stack(wait), wait.labels, wait.bucket)
+                if delay not in self._delays and len(self._delays) >= _MOST_DELAYS:
                     counters["reported"] -= count
                     counters["left_out"] += count
-                    _add(self._frameless.setdefault((DROPPED, wait.bucket), [0, 0]), count, total)
+                    delay = Delay(frameless(DROPPED), (), wait.bucket)
+                self._add(delay, count, total)
             for name, buckets in ((BELOW, tick.below), (DROPPED, tick.dropped)):
                 for bucket, (count, total) in buckets.items():
-                    _add(self._frameless.setdefault((name, bucket), [0, 0]), count, total)
+                    self._add(Delay(frameless(name), (), bucket), count, total)
             self.counts.add(counters)
             self.histogram.merge(tick.histogram)
 
@@ -89,36 +102,33 @@ class Recorder:
     def add_late(self, waiting: Happening) -> None:
         """Do nothing: what is in flight is counted when it ends."""
 
-    def longest(self, most: int) -> list[tuple[Wait, int, int]]:
-        """Return the waits with the largest total delays, each with its count and total, over all buckets."""
-        together: dict[Wait, list[int]] = {}
+    def longest(self, most: int) -> list[tuple[Delay, int, int]]:
+        """Return the stacks with the largest total delays, with count and total, over all buckets."""
+        together: dict[Delay, list[int]] = {}
         with self._lock:
-            for wait, (count, total) in self._waits.items():
-                _add(together.setdefault(wait._replace(bucket=0), [0, 0]), count, total)
+            for delay, counted in self._delays.items():
+                if delay.stack.pid:
+                    _increase(together.setdefault(delay._replace(bucket=0), [0, 0]), *counted)
         ordered = sorted(together.items(), key=lambda item: item[1][1], reverse=True)
-        return [(wait, count, total) for wait, (count, total) in ordered[:most]]
+        return [(delay, count, total) for delay, (count, total) in ordered[:most]]
 
     def profile(self) -> bytes:
         """Return what was counted until now as a gzipped pprof profile. Raises ToolFailed."""
         with self._lock:
-            self._reader.read_again()
-            delays: dict[Delay, tuple[int, int]] = {}
-            for wait, (count, total) in self._waits.items():
-                delay = Delay(self._stack(wait), wait.labels, wait.bucket)
-                before = delays.get(delay, (0, 0))
-                delays[delay] = before[0] + count, before[1] + total
-            for (name, bucket), (count, total) in self._frameless.items():
-                delays[Delay(frameless(name), (), bucket)] = count, total
+            delays = {delay: (count, total) for delay, (count, total) in self._delays.items()}
             counts = self.counts.as_json()
             lasted = time.monotonic_ns() - self._start
         comments = [f"{self._tracker}: {name} {number}" for name, number in counts.items()]
         return latency_profile(self._tracker, self._began, lasted, delays, comments)
 
+    def _add(self, delay: Delay, count: int, total: int) -> None:
+        _increase(self._delays.setdefault(delay, [0, 0]), count, total)
+
     def _stack(self, wait: Wait) -> Stack:
         stack = self._reader.stack(wait.stack)
         if wait.waker is None:
             return stack
-        # Leaf first: the waker's frames are drawn above those of the thread that it woke, its leaf outermost.
+        # Leaf first: the waker's frames are drawn above those of the thread that it woke, upside down.
         waker = self._reader.stack(wait.waker).frames
         return Stack(stack.comm, stack.pid, 0, (*waker[::-1], *frameless(SEPARATOR).frames, *stack.frames))
 
@@ -128,22 +138,34 @@ class StackNamer:
 
     def __init__(self) -> None:
         self._reader = StackReader()
-        self._pids: set[int] = set()
         self._names: dict[Frame, tuple[str, ...]] = {}
+        self._lock = threading.Lock()
 
-    def names(self, raws: Sequence[RawStack]) -> list[list[str]]:
-        """Return the functions of each stack, leaf first; an address in place of an unknown one."""
-        self._pids.update(raw.pid for raw in raws)
-        if len(self._pids) > _MOST_PROCESSES or len(self._names) > _MOST_NAMES:
-            self._reader, self._pids, self._names = StackReader(), set(), {}
-        self._reader.read(raw.pid for raw in raws)
-        stacks = [self._reader.stack(raw) for raw in raws]
-        unknown = tuple({frame for stack in stacks for frame in stack.frames} - self._names.keys())
-        if unknown:
-            known = function_names([Stack(stack.comm, stack.pid, 0, stack.frames) for stack in stacks])
-            for frame in unknown:
-                self._names[frame] = known.get(frame) or (_address(frame),)
-        return [[name for frame in stack.frames for name in self._names[frame]] for stack in stacks]
+    def names_of_raw(self, raws: Sequence[RawStack]) -> list[list[str]]:
+        """Return the functions of raw stacks of processes that still run, as `names` does."""
+        with self._lock:
+            self._reader.read({raw.pid for raw in raws})
+            stacks = [self._reader.stack(raw) for raw in raws]
+        return self.names(stacks)
+
+    def names(self, stacks: Sequence[Stack]) -> list[list[str]]:
+        """Return the functions of each stack, leaf first; an address in place of an unknown one.
+
+        Raises ToolFailed if functions can't be looked up.
+        """
+        with self._lock:
+            if len(self._names) > _MOST_NAMES:
+                self._names.clear()
+            unknown = [
+                replace(stack, frames=frames)
+                for stack in stacks
+                if (frames := tuple(frame for frame in stack.frames if frame not in self._names))
+            ]
+            known = function_names(unknown) if unknown else {}
+            for stack in unknown:
+                for frame in stack.frames:
+                    self._names[frame] = known.get(frame) or (_address(frame),)
+            return [[name for frame in stack.frames for name in self._names[frame]] for stack in stacks]
 
 
 def _address(frame: Frame) -> str:
@@ -157,6 +179,6 @@ def _pids(wait: Wait) -> Iterable[int]:
     return (wait.stack.pid, wait.waker.pid) if wait.waker else (wait.stack.pid,)
 
 
-def _add(counted: list[int], count: int, total: int) -> None:
+def _increase(counted: list[int], count: int, total: int) -> None:
     counted[0] += count
     counted[1] += total

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pgo_agent.backends import Backend, Bcc, Bpftrace, Perf
+from pgo_agent.serve.requests import RequestRefused, json_object
 
 _BACKENDS: Mapping[str, type[Bcc | Perf | Bpftrace]] = {
     "BccProfile": Bcc,
     "Perf": Perf,
     "Bpftrace": Bpftrace,
 }
-
-
-class RequestRefused(Exception):
-    """A request is answered with the HTTP status `status` and the message `reason`."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(status, reason)
-        self.status = status
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +34,7 @@ class CaptureRequest:
 
         Raises RequestRefused: 400 if the body isn't JSON, 422 if a value is wrong or not allowed.
         """
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise RequestRefused(400, f"The body is not JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise RequestRefused(422, "The body must be an object.")
+        fields = json_object(body)
         return cls(
             backend=_backend(fields.get("profiler"), allowed_programs),
             frequency=_number(fields, "sampling_frequency", 100, 1000),

@@ -15,6 +15,7 @@ import uvicorn
 from pgo_agent.errors import AddressUnusable
 from pgo_agent.serve.app import CaptureRoutes, create_app
 from pgo_agent.serve.captures import CaptureLock
+from pgo_agent.serve.latency_routes import LatencyRoutes
 
 _GRACE_SECONDS = 30
 _log = logging.getLogger(__name__)
@@ -37,10 +38,10 @@ def listen(address: str, *, has_key: bool) -> socket.socket:
         raise AddressUnusable(address, reason) from error
 
 
-def serve(routes: CaptureRoutes, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT, which also stop a running capture."""
+def serve(routes: CaptureRoutes, latency: LatencyRoutes, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, which also stop a running capture and what waits for a tracker."""
     config = uvicorn.Config(
-        create_app(routes),
+        create_app(routes, latency),
         http="h11",
         ws="none",
         lifespan="off",
@@ -49,15 +50,15 @@ def serve(routes: CaptureRoutes, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    asyncio.run(_Server(config, routes.lock).serve([listener]))
+    asyncio.run(_Server(config, routes.lock, latency).serve([listener]))
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, which also logs its address, and stops a running capture on a signal."""
 
-    def __init__(self, config: uvicorn.Config, lock: CaptureLock) -> None:
+    def __init__(self, config: uvicorn.Config, lock: CaptureLock, latency: LatencyRoutes) -> None:
         super().__init__(config)
-        self._lock = lock
+        self._lock, self._latency = lock, latency
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -76,4 +77,5 @@ class _Server(uvicorn.Server):
     def _stop(self, name: int) -> None:
         if self._lock.running is not None:
             self._lock.running.stop()
+        self._latency.ending.set()
         self.handle_exit(name, None)

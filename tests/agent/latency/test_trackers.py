@@ -170,7 +170,7 @@ def test_what_waits_longer_than_the_timeout_is_reported_before_it_ends(binary: P
         (late,) = [one for one in heard.late if ("syscall", "pause") in one.labels]
         assert late.delay >= 200 * MS
         assert late.stack.pid == process.pid
-        (names,) = StackNamer().names([late.stack])
+        (names,) = StackNamer().names_of_raw([late.stack])
         assert "main" in names or "__libc_start_call_main" in names
         (still,) = [one for one in session.in_flight() if ("syscall", "pause") in one.labels]
         assert still.delay > late.delay

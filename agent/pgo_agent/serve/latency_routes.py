@@ -1,0 +1,208 @@
+"""Answer /latency: start, change, read and stop the latency trackers; and /metrics: their histograms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from threading import Event
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from pgo_agent.errors import AgentError
+from pgo_agent.latency import TRACKERS, Monitor, Tracker, TrackerSettings
+from pgo_agent.serve.latency_metrics import latency_metrics
+from pgo_agent.serve.requests import RequestRefused, check_key, json_body, json_object, until_gone
+
+_LONGEST_PROFILE = 3600
+_SECONDS = 10
+_MOST_READERS = 16  # streams and profiles of one tracker at a time
+_STREAM_POLL_SECONDS = 0.2
+_STREAM_SIGN_SECONDS = 10.0  # between two lines, by which a client knows that the stream is alive
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class LatencyRoutes:
+    """The handlers of /latency and /metrics. `ending` is set when the server ends.
+
+    `key` is required with every request; None means no key, which is only safe on loopback.
+    """
+
+    def __init__(self, key: str | None = None) -> None:
+        self.monitors: dict[str, Monitor] = {}
+        self.ending = Event()
+        self._key = key
+        self._readers: dict[str, int] = dict.fromkeys(TRACKERS, 0)
+        self._changing = {name: asyncio.Lock() for name in TRACKERS}
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        one = "/latency/{tracker}"
+        return [
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/latency", self.list, methods=["GET"]),
+            Route(one, self.put, methods=["PUT"]),
+            Route(one, self.patch, methods=["PATCH"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+            Route(f"{one}/in-flight", self.in_flight, methods=["GET"]),
+            Route(f"{one}/profile", self.profile, methods=["GET"]),
+            Route(f"{one}/events", self.events, methods=["GET"]),
+        ]
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer with the counts and histograms of the running trackers, for Prometheus."""
+        check_key(request, self._key)
+        return Response(latency_metrics(self.monitors), media_type="text/plain; version=0.0.4")
+
+    async def list(self, request: Request) -> Response:
+        """Answer with all trackers, and which of them run."""
+        check_key(request, self._key)
+        return JSONResponse(
+            [
+                {"tracker": name, "measures": tracker.measures, "running": self._is_running(name)}
+                for name, tracker in TRACKERS.items()
+            ]
+        )
+
+    async def put(self, request: Request) -> Response:
+        """Start a tracker with the settings in the body."""
+        tracker = self._tracker(request)
+        settings = await _settings(request, TrackerSettings())
+        if self._changing[tracker.name].locked() or self._is_running(tracker.name):
+            raise RequestRefused(409, f"The tracker {tracker.name} is already running.")
+        async with self._changing[tracker.name]:
+            monitor = Monitor(tracker, settings)
+            try:
+                await asyncio.to_thread(monitor.start)
+            except (AgentError, OSError) as error:
+                _log.warning("the tracker %s did not start: %s", tracker.name, error)
+                raise RequestRefused(500, f"Failed to start the tracker: {error}") from error
+            self.monitors[tracker.name] = monitor
+        return JSONResponse(monitor.as_json(), 201)
+
+    async def patch(self, request: Request) -> Response:
+        """Change some settings of a running tracker."""
+        monitor = self._monitor(request)
+        settings = await _settings(request, monitor.session.settings)
+        await asyncio.to_thread(monitor.session.change, settings)
+        return JSONResponse(monitor.as_json())
+
+    async def get(self, request: Request) -> Response:
+        """Answer with the state of a tracker: settings, counts and histograms, if it ran."""
+        tracker = self._tracker(request)
+        monitor = self.monitors.get(tracker.name)
+        return JSONResponse(monitor.as_json() if monitor else {"tracker": tracker.name, "running": False})
+
+    async def delete(self, request: Request) -> Response:
+        """Stop a tracker; answer once its process has ended."""
+        monitor = self._monitor(request)
+        async with self._changing[monitor.session.tracker.name]:
+            await asyncio.to_thread(monitor.session.stop)
+            self.monitors.pop(monitor.session.tracker.name, None)
+        return JSONResponse(monitor.as_json())
+
+    async def in_flight(self, request: Request) -> Response:
+        """Answer with what is in flight, longest first."""
+        return JSONResponse(await _run(self._monitor(request).in_flight))
+
+    async def profile(self, request: Request) -> Response:
+        """Answer with a profile of the next seconds."""
+        monitor = self._monitor(request)
+        seconds = _seconds(request.query_params.get("seconds", str(_SECONDS)))
+        name = monitor.session.tracker.name
+        self._enter(name)
+        ended = Event()
+        try:
+            taking = asyncio.create_task(asyncio.to_thread(monitor.record, seconds, ended))
+            gone = asyncio.create_task(until_gone(request))
+            while not taking.done() and not gone.done() and not self.ending.is_set():
+                await asyncio.wait(
+                    (taking, gone), timeout=_STREAM_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+            ended.set()
+            gone.cancel()
+            profile = await asyncio.to_thread((await taking).profile)
+        except (AgentError, OSError) as error:
+            raise RequestRefused(500, f"Failed to generate pprof data: {error}") from error
+        finally:
+            self._readers[name] -= 1
+        headers = {"Content-Disposition": f'attachment; filename="{name}.pb.gz"'}
+        return Response(profile, media_type="application/gzip", headers=headers)
+
+    async def events(self, request: Request) -> Response:
+        """Stream events over the threshold and over the timeout, as server-sent events."""
+        monitor = self._monitor(request)
+        self._enter(monitor.session.tracker.name)
+        return StreamingResponse(
+            self._lines(monitor), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    async def _lines(self, monitor: Monitor) -> AsyncIterator[str]:
+        stream = monitor.open_stream()
+        loop = asyncio.get_running_loop()
+        try:
+            yield ": the stream begins\n\n"
+            due = loop.time() + _STREAM_SIGN_SECONDS
+            while monitor.session.is_running and not self.ending.is_set():
+                found = await asyncio.to_thread(stream.get, _STREAM_POLL_SECONDS)
+                if found:
+                    yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
+                elif loop.time() > due:
+                    yield ": nothing\n\n"
+                    due = loop.time() + _STREAM_SIGN_SECONDS
+        finally:
+            monitor.close_stream(stream)
+            self._readers[monitor.session.tracker.name] -= 1
+
+    def stop(self) -> None:
+        """Stop all trackers."""
+        for monitor in self.monitors.values():
+            monitor.session.stop()
+
+    def _enter(self, name: str) -> None:
+        if self._readers[name] >= _MOST_READERS:
+            raise RequestRefused(429, f"{_MOST_READERS} others are reading this tracker; try again later.")
+        self._readers[name] += 1
+
+    def _is_running(self, name: str) -> bool:
+        return name in self.monitors and self.monitors[name].session.is_running
+
+    def _tracker(self, request: Request) -> Tracker:
+        check_key(request, self._key)
+        name = request.path_params["tracker"]
+        if name not in TRACKERS:
+            raise RequestRefused(404, f"No tracker has this name; there are {', '.join(TRACKERS)}.")
+        return TRACKERS[name]
+
+    def _monitor(self, request: Request) -> Monitor:
+        tracker = self._tracker(request)
+        if not self._is_running(tracker.name):
+            raise RequestRefused(412, f"The tracker {tracker.name} is not running.")
+        return self.monitors[tracker.name]
+
+
+async def _settings(request: Request, before: TrackerSettings) -> TrackerSettings:
+    fields = json_object(await json_body(request))
+    try:
+        return before.changed(fields)
+    except ValueError as error:
+        raise RequestRefused(422, f"{error}.") from None
+
+
+async def _run(function: Callable[[], _Answer]) -> _Answer:
+    try:
+        return await asyncio.to_thread(function)
+    except (AgentError, OSError) as error:
+        raise RequestRefused(500, f"The tracker failed: {error}") from error
+
+
+def _seconds(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:10]) <= _LONGEST_PROFILE:
+        raise RequestRefused(422, f"seconds must be a whole number from 1 to {_LONGEST_PROFILE}.")
+    return int(text)
