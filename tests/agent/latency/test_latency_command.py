@@ -1,0 +1,108 @@
+"""`pgo-agent latency`, and the profiles that `pgo-agent serve --latency` submits, as their users see them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from pgo_agent.errors import ToolFailed
+from pgo_agent.latency import TRACKERS, probe
+
+from tests.agent.busy import needs_gcc
+from tests.agent.latency.waiting import MS, NAME, build, samples_of, wait_until, waiting
+from tests.agent.scripted_server import KEY, ScriptedServer
+from tests.agent.serving import AGENT, Serving
+from tests.agent.test_backends import AS_NOBODY, needs_root
+from tests.terminal import on_terminal
+
+pytestmark = needs_gcc
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        probe(TRACKERS["offcpu"])
+    except ToolFailed as error:
+        pytest.skip(str(error))
+    return build(tmp_path_factory.mktemp("waits"))
+
+
+def test_it_prints_and_writes_what_a_program_waits_for(binary: Path, tmp_path: Path) -> None:
+    output = tmp_path / "offcpu.pb.gz"
+    with waiting(binary, "sleep") as process:
+        pid = str(process.pid)
+        command: list[str | Path] = [AGENT, "latency", "offcpu", "--pid", pid, "--seconds", "3", "-o", output]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        as_json = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout
+    assert text.startswith("offcpu of at least 1ms: ")
+    assert {"sleep_seven", "main"} <= {*text.split()}
+    assert "####" in text
+    found = json.loads(as_json)
+    assert found["seen"] == found["reported"] + found["below"] + found["dropped"] == found["count"]
+    assert found["max_ns"] >= 7 * MS
+    samples = samples_of(output.read_bytes())
+    assert sum(sample.events for sample in samples) == found["count"]
+    assert sum(sample.delay for sample in samples) == found["total_ns"]
+
+
+def test_a_person_sees_it_grow(binary: Path) -> None:
+    with waiting(binary, "sleep") as process:
+        pid = str(process.pid)
+        status, shown = on_terminal(
+            AGENT, "latency", "offcpu", "--pid", pid, "--seconds", "3", output_too=True
+        )
+    assert status == 0, shown
+    assert shown.count(b"\x1b[2J") >= 2
+    assert b"sleep_seven" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["cpu"], "invalid choice: 'cpu'"),
+        (["offcpu", "--threshold", "5"], "not a duration such as 5ms"),
+        (["offcpu", "--comm", "longer-than-15-bytes"], "comms: each must be a string of 1 to 15 bytes"),
+        (["offcpu", "--pid", "0"], "pids: each must be the number of a process"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], reason: str) -> None:
+    done = subprocess.run([AGENT, "latency", *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+@needs_root
+def test_an_ordinary_user_is_told_what_is_missing() -> None:
+    command: list[str | Path] = [*AS_NOBODY, AGENT, "latency", "offcpu", "--seconds", "1"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "offcpu: " in done.stderr
+    assert "it works only as root" in done.stderr
+
+
+def test_profiles_are_submitted_one_after_another(
+    binary: Path, tmp_path: Path, server: ScriptedServer
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    submitting = ("--url", server.url, "--submit-key-file", key, "--service", "shop", "--every", "100000")
+    tracking = ("--latency", "offcpu", "--latency-threshold", "5ms", "--latency-every", "2")
+    with waiting(binary, "sleep"), Serving(tmp_path, *submitting, *tracking) as agent:
+        wait_until(lambda: len(server.seen) >= 2)
+        state = agent.client.get("/latency/offcpu").json()
+        assert state["running"]
+        assert state["settings"]["threshold"] == "5ms"
+        agent.process.terminate()
+        assert agent.process.wait(120) == 0, agent.log
+    for seen in server.seen:
+        asked = parse_qs(urlsplit(seen.path).query)
+        assert asked["type"] == ["offcpu"]
+        assert asked["service"] == ["shop"]
+    samples = [sample for seen in server.seen for sample in samples_of(gzip.compress(seen.profile))]
+    waits = [one for one in samples if one.labels.get("comm") == NAME[:15]]
+    assert any("sleep_seven" in one.functions for one in waits)
+    assert ["(below the threshold)"] in [one.functions for one in samples]
