@@ -42,7 +42,7 @@ A refusal carries the HTTP status that the client gets:
     │       ├── WorkerLost
     │       ├── TaskTooSlow
     │       └── WorkersBusy
-    ├── PushRefused             some profiles of a request; answered as the errors that it has
+    ├── PushRefused             several profiles of a request; answered as the errors that it has
     ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
     ├── MergeDamaged            the file of a merge is damaged
     ├── CopyDamaged             a file to copy is damaged
@@ -121,7 +121,7 @@ class PushInvalid(Refusal):
 
 
 class PushRefused(CollectorError):
-    """Some profiles of a push were refused, each with its error of `errors`; all others are stored."""
+    """Several profiles of a push were refused, each with its error of `errors`; all others are stored."""
 
     def __init__(self, errors: Sequence[Exception]) -> None:
         super().__init__("; ".join(map(str, errors)))

@@ -22,6 +22,7 @@ GROUPS = (
     "submit",
     "memory",
     "http_submit",
+    "push",
     "http",
     "traces",
     "catalog",

@@ -51,6 +51,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## One submit",
         "## Memory",
         "## Submits over HTTP",
+        "## Push",
         "## Merges over HTTP",
         "## Restarts",
         "## Memory of a collector",

@@ -361,7 +361,7 @@ def test_submits_are_counted(stopped: Server) -> None:
     lines = stopped.client.get("/metrics").text.splitlines()
     assert 'pgo_collector_submits_total{outcome="stored",reason=""} 2.0' in lines
     assert 'pgo_collector_submits_total{outcome="duplicate",reason=""} 2.0' in lines
-    assert 'pgo_collector_submits_total{outcome="refused",reason="PushRefused"} 1.0' in lines
+    assert 'pgo_collector_submits_total{outcome="refused",reason="MalformedProfile"} 1.0' in lines
 
 
 def test_go_profiles_are_builds_however_they_came(shared: Server, go_profiles: list[bytes]) -> None:

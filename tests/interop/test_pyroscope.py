@@ -108,6 +108,27 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
         assert statuses(server, "/ingest") == {200}
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
+)
+def test_a_python_program_outlives_a_wrong_key_and_an_outage(tmp_path: Path, version: str, path: str) -> None:
+    """Takes over a minute, since the client sends every 10 s. What it sends in vain it drops."""
+    folder = installed(f"pyroscope-io-{version}")
+    with Server(tmp_path) as server:
+        key = "a-key-that-comes-later"
+        with running(sys.executable, PROGRAMS / "busy.py", folder, server.base_url, key) as client:
+            wait_for(lambda: statuses(server, path) == {401}, client, server)
+            server.submit_keys.write_text(f"{key}\n")
+            wait_for(lambda: statuses(server, path) == {401, 200}, client, server)
+            server.environment["PGOF_BIND_ADDRESS"] = server.base_url.removeprefix("http://")
+            server.kill()
+            assert client.poll() is None
+            server.start()
+            wait_for(lambda: statuses(server, path) == {200}, client, server)
+            assert has_function(server, "py.shop", "process_cpu", "count_in_python")
+
+
 def connected(server: Server, form: str, message: bytes, key: str = Server.submit_key) -> str:
     """Return what Connect's client prints after a Push."""
     schema = FileDescriptorProto()

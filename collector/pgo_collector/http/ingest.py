@@ -75,7 +75,8 @@ class Ingest:
 
         A profile without samples isn't stored, and an empty body has no profiles. Raises what
         `BodyReader.read` and `unpack` raise, TaskOutOfMemory, WorkerUnavailable or NotStored if nothing of
-        the body can be read, and PushRefused if some of its profiles are refused; all others are stored.
+        the body can be read, the error of a profile that is refused, and PushRefused if several are; all
+        others are stored.
         """
         with suppress(EmptyBody):
             await self._push(request, unpack)
@@ -95,8 +96,11 @@ class Ingest:
             finally:
                 if body.content is None:
                     await asyncio.to_thread(remove_push, part)
-        if errors := [error for error in stored if error is not None]:
+        errors = [error for error in stored if error is not None]
+        if len(errors) > 1:
             raise PushRefused(errors)
+        for only in errors:
+            raise only
 
     async def _store_pushed(
         self, request: Request, profile: PlacedProfile | Exception
@@ -116,6 +120,8 @@ class Ingest:
                 )
         except (Refusal, ProfileError) as error:
             return error
+        except OSError as error:
+            return not_stored("profile", error)
         return None
 
     async def _add(self, request: Request, submission: Submission) -> Submitted:
