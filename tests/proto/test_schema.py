@@ -35,14 +35,21 @@ GO_KINDS = {
 }
 
 
-@pytest.mark.parametrize("schema", ["profile", "records"])
-def test_generated_files_match_the_schema(schema: str, tmp_path: Path) -> None:
-    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}"]
+@pytest.mark.parametrize(
+    ("root", "schema"),
+    [
+        (PROTO, "pprof_proto/profile"),
+        (PROTO, "pprof_proto/records"),
+        (PROTO.parent / "collector", "pgo_collector/routes/pyroscope/push"),
+    ],
+)
+def test_generated_files_match_the_schema(root: Path, schema: str, tmp_path: Path) -> None:
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}"]
     outputs = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    subprocess.run([*protoc, *outputs, f"pprof_proto/{schema}.proto"], check=True)
+    subprocess.run([*protoc, *outputs, f"{schema}.proto"], check=True)
     for name in (f"{schema}_pb2.py", f"{schema}_pb2.pyi"):
-        generated = (tmp_path / "pprof_proto" / name).read_bytes()
-        assert (PROTO / "pprof_proto" / name).read_bytes() == generated, f"{name} is old: run `make lock`"
+        generated = (tmp_path / name).read_bytes()
+        assert (root / name).read_bytes() == generated, f"{name} is old: run `make lock`"
 
 
 @pytest.mark.parametrize("message", MESSAGES)

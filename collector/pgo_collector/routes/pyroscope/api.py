@@ -16,6 +16,7 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import parameters
 from pgo_collector.http.pyroscope import INGEST, PUSH
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
 from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
@@ -31,7 +32,13 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     """Return the routes; one request may have `most_profiles` profiles."""
     router = APIRouter(dependencies=[Depends(require_key(keys))])
 
-    @router.post(PUSH, summary="Store profiles, as Pyroscope's SDKs and Grafana Alloy push them")
+    @router.post(
+        PUSH,
+        summary="Store profiles, as Pyroscope's SDKs and Grafana Alloy push them",
+        response_class=Response,
+        response_description="The profiles are stored durably, or already were",
+        openapi_extra=parameters(body=_PROTOBUF),
+    )
     async def push(request: Request) -> Response:
         media_type = _media_type_of(request)
         if media_type not in {_PROTOBUF, _JSON}:
@@ -43,7 +50,13 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
 
     first, *others = INGEST
 
-    @router.post(first, summary="Store a profile, as Pyroscope's older SDKs send it")
+    @router.post(
+        first,
+        summary="Store a profile, as Pyroscope's older SDKs send it",
+        response_class=Response,
+        response_description="The profile is stored durably, or already was",
+        openapi_extra=parameters(body="application/octet-stream"),
+    )
     async def ingest_profile(request: Request) -> Response:
         content_type = request.headers.get("Content-Type", "")
         options = ingest_options(request.query_params, content_type, _sender_of(request))
