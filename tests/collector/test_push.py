@@ -281,6 +281,7 @@ def test_what_is_refused_is_an_invalid_argument(shared: Server, body: bytes, say
     [b"hello", b"[]", b"3", b'{"series": 3}', b'{"series": [3]}', b'{"series": [{"samples": [3]}]}',
      b'{"series": {"a": 1}}', b'{"series": [{"samples": [{"rawProfile": 3}]}]}', b"[" * 100_000,
      b'{"series": [{"labels": [{"name": "\\ud800"}]}]}', b"\xff\xfe", b'{"series": [[]]}',
+     b'{"series": [{"labels": "\\ud800"}]}',
      b'{"series": [{"labels": ' + b"[" * 500 + b"]" * 500 + b"}]}"],
 )  # fmt: skip
 def test_json_that_is_no_push_is_an_invalid_argument(shared: Server, body: bytes) -> None:

@@ -77,7 +77,8 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
         _check_count(sum(len(series.get("samples") or []) for series in every), options)
         return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
     except _NOT_JSON as error:
-        raise PushInvalid(f"the body isn't {_NAME} as JSON: {error}") from error
+        reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
+        raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
 
 
 def _check_count(count: int, options: PushOptions) -> None:
