@@ -28,6 +28,7 @@ GROUPS = (
     "catalog",
     "pages",
     "compute",
+    "latency",
     "client",
     "scrape",
     "hostile",

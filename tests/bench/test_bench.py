@@ -36,7 +36,7 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    groups = [group for group in GROUPS if group not in {"compute", "hostile", "floods"}]
+    groups = [group for group in GROUPS if group not in {"compute", "latency", "hostile", "floods"}]
     run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
     assert "of another day" not in text
@@ -84,6 +84,17 @@ def test_the_compute_profiler_is_measured_beside_the_bare_tools(tmp_path: Path) 
     for profiler in ("bcc", "perf", "bpftrace"):
         # One row is in the table of overheads, the other in the table of profiles.
         assert text.count(f"\n| {profiler} | ") == 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_latency_trackers_are_measured_beside_perf(tmp_path: Path) -> None:
+    """Takes a minute: it starts each tracker twice on a PostgreSQL, and each compiles first."""
+    written = tmp_path / "benchmarks.md"
+    run("--scale", "2000", "--report", written, "latency").check_returncode()
+    text = written.read_text()
+    for name in ("offcpu", "network", "all trackers", "perf trace", "takes"):
+        assert text.count(f"\n| {name} | ") == 1
 
 
 def test_what_fails_is_said_and_leaves_the_report_alone(tmp_path: Path) -> None:

@@ -30,9 +30,12 @@ class Cluster:
     name: str
 
     @contextmanager
-    def pgbench(self, seconds: int, *arguments: str, clients: int = 2) -> Iterator[subprocess.Popen[str]]:
-        """Selects by that many clients, while it is entered, for that many seconds at most."""
-        command = [*self._command("pgbench"), "-n", "-S", "-T", str(seconds), "-c", str(clients), *arguments]
+    def pgbench(
+        self, seconds: int, *arguments: str, clients: int = 2, script: str = "select-only"
+    ) -> Iterator[subprocess.Popen[str]]:
+        """Transactions of that many clients, while it is entered, for that many seconds at most."""
+        how = ("-n", "-b", script, "-T", str(seconds), "-c", str(clients))
+        command = [*self._command("pgbench"), *how, *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 yield process

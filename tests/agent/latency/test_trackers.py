@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.agent.latency.waiting import (
     wait_until,
     waiting,
 )
+from tests.cpu_meter import children_of
 
 pytestmark = needs_gcc
 # A wait takes at least its time; on a busy machine it may take much more.
@@ -177,6 +179,14 @@ def test_what_waits_longer_than_the_timeout_is_reported_before_it_ends(binary: P
         assert still.stack == late.stack
 
 
+def memory_of(pid: int) -> int:
+    """Return the memory of a tracker's process, with its share of what others use, too (bytes)."""
+    if b"latency_program" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        return 0
+    found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
+
+
 def test_a_storm_is_counted_and_bounded(binary: Path) -> None:
     """300,000 system calls over a threshold of 0: more than can be read."""
     with waiting(binary, "storm") as process:
@@ -186,6 +196,7 @@ def test_a_storm_is_counted_and_bounded(binary: Path) -> None:
             process.stdin.write(b"\n")
             process.stdin.flush()
             assert process.stdout.readline() == b"stormed\n"
+            assert sum(map(memory_of, children_of(os.getpid()))) < 200_000_000
         counts = recorder.counts.as_json()
     assert counts["seen"] >= 299_000
     assert counts["seen"] == counts["reported"] + counts["below"] + counts["dropped"]
