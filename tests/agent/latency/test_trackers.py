@@ -59,11 +59,22 @@ def test_the_waiting_function_is_found_with_its_delay(  # noqa: PLR0917 - pytest
 ) -> None:
     settings = {"threshold": "500us", "executables": [NAME]}
     with waiting(binary, way, tmp_path / "file") as process, tracking(tracker, settings) as (_, recorder):
-        found = wait_for_samples(
+        wait_for_samples(
             recorder,
-            lambda sample: function in sample.functions and labels.items() <= sample.labels.items(),
+            lambda sample: (
+                function in sample.functions
+                and labels.items() <= sample.labels.items()
+                and sample.delay >= shortest * sample.events
+            ),
         )
-    assert shortest <= average(found) < FAR_TOO_LONG
+    found = [
+        sample
+        for sample in samples_of(recorder.profile())
+        if function in sample.functions and labels.items() <= sample.labels.items()
+    ]
+    assert average(found) < FAR_TOO_LONG
+    if tracker != "network":  # which may get the packet late, on a busy machine
+        assert average(found) >= shortest
     for sample in found:
         assert sample.labels["tracker"] == tracker
         assert sample.labels["comm"] == NAME[:15]
@@ -120,12 +131,10 @@ def test_a_raised_threshold_and_other_filters_take_effect_while_it_runs(binary: 
         counts = recorder.counts.as_json
         wait_until(lambda: counts()["reported"])
         session.change(session.settings.changed({"threshold": "1000s"}))
-        # Two ticks later, everything was counted with the new threshold.
+        session.in_flight()  # the answer comes after all that was printed before the change
         seen = counts()["seen"]
-        wait_until(lambda: counts()["seen"] > seen)
-        reported, below, seen = counts()["reported"], counts()["below"], counts()["seen"]
-        wait_until(lambda: counts()["seen"] > seen)
-        reported = counts()["reported"]
+        wait_until(lambda: counts()["seen"] > seen)  # a tick has begun before the change
+        reported, below = counts()["reported"], counts()["below"]
         wait_until(lambda: counts()["below"] > below + 10)
         assert counts()["reported"] == reported
         functions = [sample.functions for sample in samples_of(recorder.profile())]
