@@ -379,7 +379,7 @@ def test_traces_are_written_as_a_profile_that_a_collector_takes(
     assert "requests" in command("trace", "profile", str(file), "--days", "1", "--service", "shop")
     query = {"service": "traces", "type": "other"}
     assert server.submit(file.read_bytes(), query=query).status_code == 204
-    top = server.ask("/v1/top", service="traces", type="other").text
+    top = server.ask("/v1/top", service="traces", type="other", n="1000").text
     assert "fsync folder" in top
     assert "no traces" in command("trace", "profile", str(file), "--service", "nobody-at-all", code=2)
 
