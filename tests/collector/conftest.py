@@ -8,21 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.collector.hooks import SECRET
-from tests.faults.zygote import Zygote
-from tests.server import Process, Server
+from tests.faults.zygote import ForkedServer, Zygote
+from tests.server import Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
-
-
-class ForkedServer(Server):
-    """A collector whose starts cost a fork; its other commands are processes of their own."""
-
-    def __init__(self, home: Path, zygote: Zygote) -> None:
-        super().__init__(home)
-        self._zygote = zygote
-
-    def _spawn(self, *arguments: str) -> Process:
-        return self._zygote.fork([*arguments], self.environment)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ from concurrent.futures import thread
 from itertools import pairwise
 from multiprocessing import util
 from pathlib import Path
-from typing import IO, Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, NoReturn
 
 import pgo_collector.serve.server  # noqa: F401 - `main` imports it only to serve
 from pgo_collector.command.cli import main
@@ -33,7 +34,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 
 class Zygote:
-    """The zygote process, with the variables of `environment` added; it has one child at a time."""
+    """The zygote process, with the variables of `environment` added."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -46,13 +47,33 @@ class Zygote:
             )
 
     def fork(self, arguments: list[str], environment: Mapping[str, str]) -> Child:
-        """Fork a child that runs the command with these arguments in this environment."""
-        self._socket.settimeout(_PATIENCE_SECONDS)
+        """Fork a child that runs the command with these arguments in this environment.
+
+        Its standard output and error are one pipe.
+        """
         readable, writable = os.pipe()
+        try:
+            child = self._fork(arguments, environment, writable, writable)
+        finally:
+            os.close(writable)
+        return Child(child, os.fdopen(readable, "rb"), self._socket)
+
+    def run(self, arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        with TemporaryFile() as output, TemporaryFile() as errors:
+            child = self._fork(arguments, environment, output.fileno(), errors.fileno())
+            code = Child(child, None, self._socket).wait(_PATIENCE_SECONDS)
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(
+                arguments, code, output.read().decode(), errors.read().decode()
+            )
+
+    def _fork(self, arguments: list[str], environment: Mapping[str, str], output: int, errors: int) -> int:
+        self._socket.settimeout(_PATIENCE_SECONDS)
         order = json.dumps([arguments, dict(environment)]).encode()
-        socket.send_fds(self._socket, [order], [writable])
-        os.close(writable)
-        return Child(int(self._socket.recv(_MESSAGE_BYTES)), readable, self._socket)
+        socket.send_fds(self._socket, [order], [output, errors])
+        return int(self._socket.recv(_MESSAGE_BYTES))
 
     def close(self) -> None:
         self._socket.close()
@@ -60,11 +81,11 @@ class Zygote:
 
 
 class Child:
-    """A forked process with the methods of `subprocess.Popen`, standard output and error in one pipe."""
+    """A forked process with the methods of `subprocess.Popen`."""
 
-    def __init__(self, pid: int, output: int, zygote: socket.socket) -> None:
+    def __init__(self, pid: int, output: IO[bytes] | None, zygote: socket.socket) -> None:
         self.pid = pid
-        self.stderr: IO[bytes] | None = os.fdopen(output, "rb")
+        self.stderr = output
         self._zygote = zygote
         self._code: int | None = None
 
@@ -81,28 +102,24 @@ class Child:
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code, negative for a signal. Raises TimeoutError."""
         if self._code is None:
-            self._zygote.send(b"reap")
+            self._zygote.send(json.dumps(self.pid).encode())
             self._zygote.settimeout(timeout)
             self._code = int(self._zygote.recv(_MESSAGE_BYTES))
         return self._code
 
 
 class ForkedServer(Server):
-    """`pgo-collector serve` as a child of a zygote."""
+    """`pgo-collector serve`, and its other commands, as children of a zygote."""
 
-    def __init__(self, home: Path, zygote: Zygote, environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, zygote: Zygote, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(home, environment)
         self._zygote = zygote
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        child = self._zygote.fork(list(arguments), self.environment)
-        assert child.stderr is not None
-        with child.stderr as pipe:
-            output = pipe.read().decode()
-        return subprocess.CompletedProcess(arguments, child.wait(), "", output)
+        return self._zygote.run([*arguments], self.environment)
 
     def _spawn(self, *arguments: str) -> Process:
-        return self._zygote.fork(list(arguments), self.environment)
+        return self._zygote.fork([*arguments], self.environment)
 
 
 def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
@@ -133,30 +150,41 @@ def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> i
 
 
 def serve_forks() -> None:
-    """Run the zygote: fork at one message, reap at the next."""
+    """Run the zygote: a message with arguments forks a child, one with a child's id waits for its end."""
     # A child that neither collects nor frees what was imported leaves those pages shared.
     gc.collect()
     gc.freeze()
+    children: set[int] = set()
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
-            order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 1)
-            if not order:
+            order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, 2)
+            if not order:  # the test is gone, and its servers go too
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
                 return
-            arguments, environment = json.loads(order)
+            wanted = json.loads(order)
+            if isinstance(wanted, int):
+                _, status = os.waitpid(wanted, 0)
+                children.discard(wanted)
+                orders.send(str(os.waitstatus_to_exitcode(status)).encode())
+                continue
             child = os.fork()
             if not child:
                 orders.close()
-                os.environ.clear()
-                os.environ.update(environment)
-                for standard in (1, 2):
-                    os.dup2(descriptors[0], standard)
-                os.close(descriptors[0])
-                util.spawnv_passfds = _fork_program
-                sys.exit(main(arguments))
-            os.close(descriptors[0])
+                arguments, environment = wanted
+                _become(arguments, environment, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            children.add(child)
             orders.send(str(child).encode())
-            if not orders.recv(_MESSAGE_BYTES):  # the test is gone, and its server goes too
-                os.kill(child, signal.SIGKILL)
-                return
-            _, status = os.waitpid(child, 0)
-            orders.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become(arguments: list[str], environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
+    """Run the command in a forked child."""
+    os.environ.clear()
+    os.environ.update(environment)
+    for standard, descriptor in zip((1, 2), descriptors, strict=True):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    util.spawnv_passfds = _fork_program
+    sys.exit(main(arguments))
