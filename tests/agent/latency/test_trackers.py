@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pgo_agent.errors import ToolFailed
@@ -27,6 +28,7 @@ from tests.agent.latency.waiting import (
 )
 from tests.cpu_meter import children_of
 
+ROOT = Path(__file__).parents[3]
 pytestmark = needs_gcc
 # A wait takes at least its time; on a busy machine it may take much more.
 FAR_TOO_LONG = 10_000 * MS
@@ -103,11 +105,19 @@ def test_a_lock_is_waited_for_as_long_as_it_is_held(binary: Path) -> None:
         assert "hold_lock" in sample.functions[:waker]
 
 
-def test_requests_to_a_disk_are_those_of_the_function(binary: Path, tmp_path: Path) -> None:
-    if not (os.major(tmp_path.stat().st_dev)):
-        pytest.skip(f"{tmp_path} is on no block device")
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """Yield a folder on the disk of the repository: temporary ones may be in memory."""
+    (ROOT / ".dev").mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=ROOT / ".dev") as folder:
+        if not os.major(Path(folder).stat().st_dev):
+            pytest.skip(f"{folder} is on no block device")
+        yield Path(folder)
+
+
+def test_requests_to_a_disk_are_those_of_the_function(binary: Path, disk: Path) -> None:
     settings = {"threshold": "0", "executables": [NAME]}
-    with waiting(binary, "fsync", tmp_path / "file"), tracking("block", settings) as (_, recorder):
+    with waiting(binary, "fsync", disk / "file"), tracking("block", settings) as (_, recorder):
         found = wait_for_samples(recorder, lambda sample: "write_through" in sample.functions)
     assert "write" in {sample.labels["operation"] for sample in found}
     assert all(Path("/sys/class/block", str(sample.labels["device"])).exists() for sample in found)
