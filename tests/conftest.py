@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Nothing is timed: a busy machine is no fault of the code's.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 # What `make exhaustive` tries.
-settings.register_profile("long", max_examples=400)
+settings.register_profile("long", max_examples=160)
 # For hours in which there is time for more: `make test ARGS="--hypothesis-profile campaign …"`.
-settings.register_profile("campaign", max_examples=4000)
+settings.register_profile("campaign", max_examples=1600)
 
 # Temporary files are in memory where there is room for them, since the tests sync thousands of files and
 # folders, and a disk that something else writes to makes each of them wait.

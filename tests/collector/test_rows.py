@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
@@ -151,7 +151,6 @@ def test_a_tail_of_other_segments_is_ignored(
     assert len(read_from(tmp_path / "x")[0].collection) == 2
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
     packed = b"".join(pack(("1", Rows(STORED_LIMITS).collection.since(Rows(STORED_LIMITS).collection.mark))))

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import LimitExceeded, MalformedProfile, decode, encode, inflate, merge
 
@@ -81,7 +81,6 @@ def test_a_part_of_the_campaign(seed: int, oracle: Oracle) -> None:
     assert outcomes[REFUSED] > 5, "the flaws are too fine to tell"
 
 
-@settings(max_examples=150, deadline=None)
 @given(noise=st.binary(max_size=64), malformed=st.sampled_from(MALFORMED), at=st.integers(0, 200))
 def test_noise(noise: bytes, malformed: Malformed, at: int, oracle: Oracle) -> None:
     check_verdict(noise, oracle)

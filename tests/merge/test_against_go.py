@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pprof_merge
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import IncompatibleProfiles, ProfileError, decode, merge
 from pprof_proto.profile_pb2 import Profile
@@ -54,7 +54,6 @@ def test_the_compilers_own_profile(profiles: Path, oracle: Oracle) -> None:
     check_as_go([default, *read(profiles, "compile-*")], oracle)
 
 
-@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 4))
 def test_generated_profiles_that_shrink(random: Random, count: int, oracle: Oracle) -> None:
     world = World(random)

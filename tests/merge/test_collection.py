@@ -70,7 +70,6 @@ def test_a_merge_after_each_profile_is_that_of_all_so_far(random: Random, count:
     assert encode(collection.merge()) == merged_at_once(inputs)
 
 
-@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 8))
 def test_a_collection_is_its_segments(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)
@@ -92,7 +91,6 @@ def test_a_collection_is_its_segments(random: Random, count: int) -> None:
     assert encode(again.merge(part)) == merged_at_once([inputs[number] for number in part])
 
 
-@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(2, 6))
 def test_profiles_that_are_not_selected_do_not_matter(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection, ProfileError, Weighting
 from pprof_merge.formats import FORMATS, Format
@@ -50,7 +50,6 @@ def check(
     return shallow
 
 
-@settings(max_examples=200, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 6))
 def test_generated_profiles(random: Random, count: int) -> None:
     world = World(random, empty_strings=True)

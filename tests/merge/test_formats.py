@@ -153,7 +153,6 @@ def generated(random: Random) -> Profile:
     return merge([decode(world.profile()) for _ in range(3)])
 
 
-@settings(max_examples=150, deadline=None)
 @given(random=st.randoms(use_true_random=False))
 def test_every_stack_of_generated_profiles(random: Random) -> None:
     profile = generated(random)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Profile, UnfitForFormat, compress, decode, encode, merge
 from pprof_merge.analysis.call_edges import call_edges
@@ -112,7 +112,6 @@ def test_the_compilers_own_profile(profiles: Path, folder: Path) -> None:
     check_as_compiler(merge([default, *map(decode, read(profiles, "compile-*"))]), folder)
 
 
-@settings(max_examples=100, deadline=None)
 @given(random=st.randoms(use_true_random=False), count=st.integers(1, 3))
 def test_generated_profiles(random: Random, count: int, folder: Path) -> None:
     world = World(random)

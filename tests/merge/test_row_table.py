@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge.columns import row_table
 from pprof_merge.columns.row_table import Rows, RowTable
@@ -41,7 +41,6 @@ def taken(table: RowTable, numbers: Sequence[int]) -> list[Row]:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 32])
-@settings(max_examples=60, deadline=None)
 @given(batches=st.lists(st.lists(rows, max_size=40), max_size=6), reload=st.integers(0, 5))
 def test_equal_rows_and_only_they_have_one_number(steps: int, batches: list[list[Row]], reload: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import RulesInvalid, decode, encode, inflate, merge
 from pprof_merge.analysis.rules import NOINLINE_PREFIX, Rules, apply_rules, parse_rules
@@ -142,7 +142,6 @@ def wrapped(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-@settings(max_examples=100, deadline=None)
 @given(random=st.randoms(use_true_random=False))
 def test_every_stack_of_generated_profiles_is_cut(random: Random) -> None:
     world = World(random)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection
 from pprof_merge.analysis.grouping import GROUPINGS, Grouping
@@ -61,7 +61,6 @@ def test_every_step_is_the_table_of_its_merge(profiles: Path) -> None:
     check(collection, steps, "function", "of no program")
 
 
-@settings(max_examples=60, deadline=None)
 @given(random=st.randoms(use_true_random=False), steps=st.lists(st.integers(0, 3), min_size=4, max_size=4))
 def test_also_of_made_up_profiles(random: Random, steps: list[int]) -> None:
     world, collection = World(random), Collection()

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Weighting
 from pprof_merge.merging.selection import Chunk
@@ -30,7 +30,6 @@ INPUTS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     profiles=st.lists(INPUTS, min_size=1, max_size=8),
     by=st.sampled_from([*WEIGHTS]),
@@ -77,7 +76,6 @@ def share(profile: WeightInput, profiles: list[WeightInput], by: str, half_life:
     return Fraction(2 ** -(rest / half_life)) / (1 << whole) * Fraction(numerator, denominator)
 
 
-@settings(max_examples=300, deadline=None)
 @given(random=st.randoms(use_true_random=False), n_profiles=st.integers(1, 6), bits=st.integers(1, 59))
 def test_sums_are_exact_and_rounded_once(random: Random, n_profiles: int, bits: int) -> None:
     """Compared with Python's integers, for any factors and values within the bound."""

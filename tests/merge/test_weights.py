@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import (
     Collection,
@@ -298,7 +298,6 @@ def test_the_total_stays_and_every_group_has_its_share(by: str, profiles: Path) 
     assert sorted(totals) == pytest.approx(wanted, abs=len(values))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     random=st.randoms(use_true_random=False),
     by=st.sampled_from([name for name in WEIGHTS if name != "duration"]),
