@@ -18,7 +18,7 @@ CLIENTS := tests/interop/clients/pyroscope
 PYROSCOPE_IO := 0.8.7 1.4.0
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
-LOWEST_TESTS := tests/merge/test_row_table.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
+LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
 	tests/collector/test_event_loop.py tests/collector/test_settings.py tests/collector/test_catalog.py \
 	tests/collector/test_routes.py tests/agent/test_collector.py tests/agent/test_serve.py \
 	tests/agent/scrape/test_kubernetes.py::test_pods_are_listed_page_by_page
@@ -31,7 +31,12 @@ help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: .venv/.complete ## Make .venv with the four packages and all tools
+setup: .venv/.complete engine ## Make .venv with the four packages and all tools
+
+# An engine that is compiled already takes no time; an edited source is compiled anew.
+.PHONY: engine
+engine: .venv/.serves ## Compile the merge engine, where gcc and Python's headers are there
+	@$(BIN)/python merge/hatch_build.py
 
 # What serving needs, which takes a fraction of the time that all tools take.
 .venv/.serves: requirements-serve.txt $(SERVED:%=%/pyproject.toml)
@@ -40,8 +45,10 @@ setup: .venv/.complete ## Make .venv with the four packages and all tools
 	$(PIP) --no-deps --no-build-isolation $(SERVED:%=-e %)
 	@touch $@
 
+# The engine is compiled while pip downloads.
 .venv/.complete: requirements.txt agent/pyproject.toml .venv/.serves
-	$(PIP) --require-hashes --no-deps -r requirements.txt
+	$(BIN)/python merge/hatch_build.py & \
+	$(PIP) --require-hashes --no-deps -r requirements.txt && wait
 	$(PIP) --no-deps --no-build-isolation -e agent
 	@touch $@
 
@@ -69,7 +76,7 @@ clients: $(PYROSCOPE_IO:%=.dev/pyroscope-io-%/.complete) .dev/pyroscope-nodejs/.
 	@touch $@
 
 .PHONY: serve
-serve: .venv/.serves ## Serve on 127.0.0.1:8080 with keys for development
+serve: .venv/.serves engine ## Serve on 127.0.0.1:8080 with keys for development
 	@$(BIN)/python tools/serve_dev.py
 
 .PHONY: speedscope
@@ -135,7 +142,7 @@ bench: setup ## Measure speed and memory, side by side with Go; writes docs/benc
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Try to break it: ARGS="merges|bombs|wire|chaos|soak --seconds 60 --seed 1"
+campaign: setup ## Try to break it: ARGS="merges|engines|bombs|wire|chaos|soak --seconds 60 --seed 1"
 	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock
@@ -145,8 +152,7 @@ lock: setup ## Renew the five locks and the generated protobuf classes
 	$(EXPORT) --only-group serve -o requirements-serve.txt
 	$(EXPORT) --package pgo-collector --all-extras --no-dev -o deploy/requirements.txt
 	$(EXPORT) --package pgo-agent --all-extras --no-dev -o deploy/requirements-agent.txt
-	echo hatchling | $(BIN)/uv pip compile --quiet --universal --no-header --no-annotate --generate-hashes \
-		--constraint requirements.txt -o deploy/requirements-build.txt -
+	$(EXPORT) --only-group build -o deploy/requirements-build.txt
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=proto --pyi_out=proto proto/pprof_proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -Icollector --python_out=collector --pyi_out=collector \
 		collector/pgo_collector/routes/*/*.proto

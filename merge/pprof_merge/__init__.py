@@ -14,10 +14,10 @@ weights), `analysis` (top table, flame graph, diff, latencies, report, rules), `
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pprof_merge.compiled import ENGINE  # isort: skip - decides how the modules below are imported
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.codec.batch import Batch
 from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
-from pprof_merge.codec.decode import decode, decode_all
+from pprof_merge.codec.decode import Summary, decode, summaries
 from pprof_merge.codec.encode import encode
 from pprof_merge.columns.ragged import first_appearance
 from pprof_merge.errors import (
@@ -106,6 +106,7 @@ _ANALYSIS = {
 
 __all__ = [
     "ALL_LATENCIES",
+    "ENGINE",
     "FORMATS",
     "GROUPINGS",
     "GZIP_MAGIC",
@@ -113,7 +114,6 @@ __all__ = [
     "PLAIN_WEIGHTING",
     "UNBOUNDED",
     "WEIGHTS",
-    "Batch",
     "Budget",
     "Bytes",
     "Collection",
@@ -142,6 +142,7 @@ __all__ = [
     "Rules",
     "RulesInvalid",
     "Segment",
+    "Summary",
     "SymbolsInvalid",
     "Timeline",
     "TopOrder",
@@ -159,7 +160,6 @@ __all__ = [
     "check_compatible",
     "compress",
     "decode",
-    "decode_all",
     "default_column",
     "diff_tables",
     "encode",
@@ -177,6 +177,7 @@ __all__ = [
     "report",
     "share_heap",
     "share_of",
+    "summaries",
     "trim_after",
     "trim_heap",
 ]

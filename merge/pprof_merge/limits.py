@@ -34,7 +34,7 @@ class Limits(NamedTuple):
     stack_depth: int = 10_000
     # Messages within one record: the labels of a sample, or the lines of a location.
     nested_messages: int = 250
-    # Fields that are unknown, or in a layout that no known profiler writes. They are read one by one.
+    # Fields that the schema doesn't have, and those of the header, packed comments one by one.
     irregular_fields: int = 100_000
 
     def check(self, limit: str, actual: int, where: str = "") -> None:

@@ -22,6 +22,7 @@ from tests.campaign.report import Findings
 # The module of each part, imported when the part runs.
 PARTS = {
     "merges": "tests.campaign.merges",
+    "engines": "tests.campaign.engines",
     "bombs": "tests.campaign.bombs",
     "wire": "tests.campaign.wire",
     "chaos": "tests.campaign.chaos",

@@ -149,7 +149,7 @@ HOSTILE: dict[str, Hostile] = {
     "unknown numbers": Hostile("irregular_fields", _again(number(99, 1))),
     "unknown records": Hostile("irregular_fields", _again(record(99))),
     "a length of 2^63": Hostile(
-        "irregular_fields", lambda size: _again(record(2))(size - 16) + tag(6, BYTES) + varint(1 << 63)
+        "samples", lambda size: _again(record(2))(size - 16) + tag(6, BYTES) + varint(1 << 63)
     ),
 }
 

@@ -55,7 +55,7 @@ def _wrong_types() -> list[Malformed]:
         ("location 0", LOCATION, (1, 2, 3, 5), (4,)),
         ("function 0", FUNCTION, range(1, 6), ()),
         ("value type 0", SAMPLE_TYPE, (1, 2), ()),
-        ("value type 1", PERIOD_TYPE, (1, 2), ()),
+        ("period type", PERIOD_TYPE, (1, 2), ()),
     ]
     cases = []
     for name, message, numbers, records in whole:

@@ -17,7 +17,6 @@ from pprof_merge.analysis.call_edges import traced_edges
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_merge.columns.ragged import first_positions, renumber, span_chunks, spans
-from pprof_merge.columns.row_table import Rows, RowTable
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.merging.weights import Weighting
 from pprof_proto.profile_pb2 import Profile
@@ -29,13 +28,10 @@ from tests.oracle.builder import World, seeded
 CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
-    "pprof_merge.codec.decode:_BATCH_BYTES",
-    "pprof_merge.codec.encode_samples:_CHUNK_LOCATIONS",
-    "pprof_merge.codec.fields:_CHUNK_BYTES",
-    "pprof_merge.codec.message_rows:_CHUNK_ROWS",
+    "pprof_merge.codec.encode:_CHUNK_LOCATIONS",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.columns.ragged:_CHUNK_ROWS",
-    "pprof_merge.columns.row_table:_CHUNK_VALUES",
+    "pprof_merge.merging.collection:_BATCH_BYTES",
     "pprof_merge.merging.selection:_PART_TRACES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
 )
@@ -141,7 +137,6 @@ def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPa
     for size in range(1, count + 3):
         patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK", size)
         patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK_ROWS", size)
-        patch_size(monkeypatch, "pprof_merge.columns.row_table:_CHUNK_VALUES", size)
         renumbered = numbers.copy()
         renumber(renumbered, 10 - np.arange(6))
         assert renumbered.tolist() == (10 - numbers).tolist()
@@ -151,9 +146,3 @@ def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPa
         joined = [index for _, part in parts for index in part.tolist()]
         assert joined == spans(words[:count], numbers).tolist()
         assert [part.stop - part.start for part, _ in parts] == [len(part) for _, part in parts]
-        rows = Rows([], [words[: numbers.sum()]], np.append(0, np.cumsum(numbers)))
-        table = RowTable([], [np.int64])
-        interned = table.intern(rows)
-        assert (table.rows.take(interned).ragged[0] == rows.ragged[0]).all()
-        assert (table.rows.take(interned).offsets == rows.offsets).all()
-        assert (table.intern(rows) == interned).all()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from pprof_merge import decode, encode
 
@@ -91,8 +93,8 @@ def test_a_profile_that_the_compiler_would_refuse_is_nothing_to_compare_with(
     files: list[Path], tmp_path: Path
 ) -> None:
     profile = decode(files[0].read_bytes())
-    profile.functions.start_line[:] = 0
-    (tmp_path / "old").write_bytes(encode(profile))
+    functions = replace(profile.functions, start_line=np.zeros_like(profile.functions.start_line))
+    (tmp_path / "old").write_bytes(encode(replace(profile, functions=functions)))
     finished = pprof_merge("--report", tmp_path / "report", "--against", tmp_path / "old", *files)
     assert finished.returncode == 2
     assert f"--against {tmp_path / 'old'}: no function has a start line" in finished.stderr.decode()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from pprof_proto import profile_pb2, records_pb2
+from pprof_proto import profile_pb2
 from pprof_proto.profile_pb2 import Profile
 
 from tests.oracle.oracle import VENDORED, go_root
@@ -39,7 +39,6 @@ GO_KINDS = {
     ("root", "schema"),
     [
         (PROTO, "pprof_proto/profile"),
-        (PROTO, "pprof_proto/records"),
         (PROTO.parent / "collector", "pgo_collector/routes/pyroscope/push"),
     ],
 )
@@ -132,13 +131,3 @@ def unset(message: Message) -> set[str]:
 
     visit(message)
     return every - some
-
-
-def test_records_split_the_same_fields_as_bytes() -> None:
-    for field in records_pb2.Records.DESCRIPTOR.fields:
-        whole = Profile.DESCRIPTOR.fields_by_number[field.number]
-        assert field.type == FieldDescriptor.TYPE_BYTES
-        assert whole.type in BULKY
-        assert (field.name, field.is_repeated) == (whole.name, whole.is_repeated)
-    bulky = {number for number, of in Profile.DESCRIPTOR.fields_by_number.items() if of.type in BULKY}
-    assert set(records_pb2.Records.DESCRIPTOR.fields_by_number) == bulky

@@ -30,7 +30,7 @@ FLOORS: Mapping[str, Floors] = {
         {"command": "pgo-collector"},
     ),
     "merge/pprof_merge": (
-        {"errors": "one tree", "profile": "as columns", "heap": "glibc"},
+        {"errors": "one tree", "profile": "as columns", "heap": "glibc", "compiled": "by mypyc"},
         {"columns": "flat arrays", "limits": "of a profile", "budget": "of an output"},
         {"codec": "bytes ↔ columns"},
         {"merging": "dictionary, sums, weights"},

@@ -18,11 +18,12 @@ from pprof_merge import (
     Limits,
     MalformedProfile,
     ProfileError,
-    decode_all,
+    Summary,
     inflate,
+    summaries,
 )
 
-from pgo_collector.engine.validation import Summary, packed, read_body, summaries
+from pgo_collector.engine.validation import packed, read_body
 from pgo_collector.errors import Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
@@ -84,7 +85,7 @@ def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Pla
     pushes = [_unpacked(body, limits) for body in bodies]
     inflated = (bare for push in pushes if isinstance(push, list) for bare in _inflated(push, limits))
     # To the end, since what can't be inflated is then an error in its push.
-    decoded = iter([*decode_all(inflated, limits, summaries)])
+    decoded = iter([*summaries(inflated, limits)])
     return [
         _placed(body, push, decoded, limits) if isinstance(push, list) else push
         for body, push in zip(bodies, pushes, strict=True)

@@ -12,11 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from pprof_merge import (
-    Batch,
     Budget,
-    Header,
     KeptApart,
     OutputTooLarge,
     Profile,
@@ -27,12 +24,12 @@ from pprof_merge import (
     apply_rules,
     compress,
     decode,
-    decode_all,
     encode,
     focus_latency,
     overlap,
     parse_symbols,
     report,
+    summaries,
     trim_after,
     trim_heap,
 )
@@ -118,9 +115,7 @@ def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
     Ask for many at once: asking a worker takes longer than reading one blob.
     """
     contents = [_content(path) for path, _ in blobs]
-    decoded = decode_all(
-        (content for content in contents if isinstance(content, bytes)), STORED_LIMITS, _inspected
-    )
+    decoded = summaries((content for content in contents if isinstance(content, bytes)), STORED_LIMITS)
     found: list[Facts | Unreadable] = []
     for (_, type_), content in zip(blobs, contents, strict=True):
         if isinstance(content, Unreadable):
@@ -130,13 +125,12 @@ def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
         if isinstance(known, ProfileError):
             found.append(Unreadable(str(known)))
             continue
-        header, digest, samples = known
         try:
-            TYPES[type_](header)
+            TYPES[type_](known.header)
         except NotACPUProfile as error:
             found.append(Unreadable(str(error)))
         else:
-            found.append(Facts.of(header, digest.hex(), len(content), samples))
+            found.append(Facts.of(known.header, known.digest.hex(), len(content), known.samples))
     return found
 
 
@@ -145,11 +139,6 @@ def _content(path: Path) -> bytes | Unreadable:
         return path.read_bytes()
     except OSError as error:
         return Unreadable(str(error))
-
-
-def _inspected(batch: Batch) -> list[tuple[Header, bytes, int]]:
-    samples = np.diff(batch.sample_offsets).tolist()
-    return [*zip(batch.headers, batch.digests, samples, strict=True)]
 
 
 @trim_after

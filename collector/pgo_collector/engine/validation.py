@@ -6,8 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from pprof_merge import GZIP_MAGIC, Batch, Header, Limits, ProfileError, compress, decode_all, inflate
+from pprof_merge import (
+    GZIP_MAGIC,
+    Limits,
+    ProfileError,
+    Summary,
+    compress,
+    inflate,
+    summaries,
+)
 
 from pgo_collector.engine.seals import is_sealed
 from pgo_collector.errors import NotACPUProfile
@@ -35,18 +42,6 @@ class ValidatedBody(NamedTuple):
     packed: bytes | None
 
 
-class Summary(NamedTuple):
-    """The part of a decoded profile that validation needs.
-
-    `digest` is the SHA-256 of its bare protobuf, and `start_lines` the number of functions that have one.
-    """
-
-    header: Header
-    digest: bytes
-    samples: int
-    start_lines: int
-
-
 _Outcome = ValidatedBody | ProfileError | NotACPUProfile | OSError
 
 
@@ -70,11 +65,11 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
             yield b"" if isinstance(content, OSError) else content
 
     with span("engine", "inflate and decode", bodies=len(bodies)):
-        decoded = [*decode_all(read(), limits, summaries)]
+        found = [*summaries(read(), limits)]
     with span("engine", "check and compress"):
         return [
             _validated(body, content, summary, limits)
-            for body, content, summary in zip(bodies, contents, decoded, strict=True)
+            for body, content, summary in zip(bodies, contents, found, strict=True)
         ]
 
 
@@ -88,12 +83,6 @@ def _read(body: SubmittedBody) -> bytes | OSError:
 def read_body(content: bytes | Path) -> bytes:
     """Return a body that is in memory or in a file. Raises OSError."""
     return content if isinstance(content, bytes) else content.read_bytes()
-
-
-def summaries(batch: Batch) -> list[Summary]:
-    """Return the summary of each profile of a batch."""
-    samples, start_lines = np.diff(batch.sample_offsets), batch.counts_of_start_lines()
-    return [*map(Summary, batch.headers, batch.digests, samples.tolist(), start_lines.tolist())]
 
 
 def _validated(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sized
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from pprof_merge import ENGINE
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -40,9 +41,9 @@ class PrometheusMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info(_PREFIX, "The collector's version.", registry=registry).info(
-            {"version": version("pgo-collector")}
-        )
+        Info(
+            _PREFIX, "The collector's version, and whether its merge engine is compiled.", registry=registry
+        ).info({"version": version("pgo-collector"), "engine": ENGINE})
         self._requests = Counter(
             f"{_PREFIX}_requests",
             "Finished requests.",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
+from pprof_merge import ENGINE
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -57,7 +58,7 @@ def ready_routes(readiness: Readiness, workers: Workers, warming: Warming) -> AP
 def ready_answer(faults: Mapping[str, str], **details: object) -> Response:
     """Return 200 with the details, or 503 with the faults too if there are any."""
     return JSONResponse(
-        {"ready": not faults, "fails": faults, **details},
+        {"ready": not faults, "fails": faults, "engine": ENGINE, **details},
         HTTPStatus.SERVICE_UNAVAILABLE if faults else HTTPStatus.OK,
         headers={"Cache-Control": "no-store"},
     )

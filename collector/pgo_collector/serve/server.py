@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 import uvloop
-from pprof_merge import share_heap, trim_heap
+from pprof_merge import ENGINE, share_heap, trim_heap
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
@@ -231,7 +231,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port, *_ = listener.getsockname()
-            _log.info("listening", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            _log.info("listening", address=address, engine=ENGINE)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.is_stopping = True

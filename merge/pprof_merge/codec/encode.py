@@ -6,15 +6,12 @@ the order in which google/pprof first uses them, without those that nothing refe
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
-from pprof_merge.codec.encode_samples import LONGEST_UNPACKED, encode_samples
-from pprof_merge.codec.message_rows import MessageRows, message_sizes, scalar_messages, scalar_sizes, unsigned
-from pprof_merge.codec.strict_reader import WireType, length_field
-from pprof_merge.codec.varint import encode_varint
-from pprof_merge.columns.ragged import first_appearance, offsets_of
+from pprof_merge.codec.writer import Writer
+from pprof_merge.columns.ragged import first_appearance
 from pprof_merge.profile import (
     Functions,
     Header,
@@ -23,33 +20,36 @@ from pprof_merge.profile import (
     Locations,
     Mappings,
     Profile,
-    UInt64s,
+    Samples,
     ValueType,
 )
 
-Column = TypeVar("Column", Int64s, UInt64s)
-
-_STRING = 6 << 3 | WireType.LENGTH
-# Strings shorter than this have a tag and a length of one byte each, which are made only once.
-_SHORT = 128
+# How many locations of samples are written at once, which bounds the memory besides the result.
+_CHUNK_LOCATIONS = 1 << 16
+_NO_TYPE = ValueType(b"", b"")
 
 
 def encode(profile: Profile) -> bytes:
     """Return the profile as bare protobuf. The same profile always gives the same bytes."""
-    table = _StringTable(profile)
-    head, tail = _header_fields(profile.header, table)
-    locations = _locations(profile.locations)  # first, since it needs the most temporary memory
-    return b"".join(
-        (
-            *head,
-            *encode_samples(profile.samples, table.indexes),
-            _mappings(profile.mappings, table.indexes),
-            locations,
-            _functions(profile.functions, table.indexes),
-            *_strings(table.strings),
-            *tail,
-        )
-    )
+    table, header, writer = _StringTable(profile), profile.header, Writer()
+    for sample_type in header.sample_types:
+        _value_type(writer, 1, sample_type, table)
+    _samples(writer, profile.samples, table.indexes)
+    writer.messages(3, _mappings(profile.mappings, table.indexes), 10)
+    _locations(writer, profile.locations)
+    writer.messages(5, _functions(profile.functions, table.indexes), 5)
+    writer.strings(table.strings)
+    writer.number(7, table[header.drop_frames])
+    writer.number(8, table[header.keep_frames])
+    writer.number(9, header.time_nanos)
+    writer.number(10, header.duration_nanos)
+    if header.period_type != _NO_TYPE:
+        _value_type(writer, 11, header.period_type, table)
+    writer.number(12, header.period)
+    writer.repeated(13, _bytes([table[comment] for comment in header.comments]))
+    writer.always(14, table[header.default_sample_type])
+    writer.number(15, table[header.doc_url])
+    return writer.written()
 
 
 class _StringTable:
@@ -105,108 +105,77 @@ def _table_strings(profile: Profile) -> Int64s:
     return np.concatenate((files.ravel(), names.ravel()))
 
 
+def _bytes(cells: Any) -> bytes:
+    """Return numbers as bytes of int64."""
+    array: Int64s = np.asarray(cells, np.int64)
+    return array.tobytes()
+
+
+def _columns(*columns: Any) -> bytes:
+    """Return columns (n,) as bytes of int64 (n, k); uint64 are taken as they are."""
+    cells = np.empty((len(columns[0]), len(columns)), np.int64)
+    for i, column in enumerate(columns):
+        cells[:, i] = column.view(np.int64) if column.dtype == np.uint64 else column
+    return cells.tobytes()
+
+
+def _value_type(writer: Writer, number: int, value: ValueType, table: _StringTable) -> None:
+    writer.messages(number, _bytes([table[value.type], table[value.unit]]), 2)
+
+
+def _samples(writer: Writer, samples: Samples, string_indexes: Int64s) -> None:
+    """Write samples in pieces, which bounds the memory besides the result."""
+    labels, ends, label_ends = samples.labels, samples.location_offsets, samples.labels.offsets
+    begin = 0
+    while begin < len(samples):
+        end = int(np.searchsorted(ends, ends[begin] + _CHUNK_LOCATIONS, side="right")) - 1
+        end = min(max(end, begin + 1), len(samples), begin + _CHUNK_LOCATIONS)
+        frames, chosen = slice(ends[begin], ends[end]), slice(label_ends[begin], label_ends[end])
+        is_text = labels.text[chosen] >= 0
+        writer.samples(
+            _bytes(samples.values[begin:end]),
+            samples.values.shape[1],
+            _bytes(samples.locations[frames].astype(np.int64) + 1),
+            _bytes(ends[begin : end + 1] - ends[begin]),
+            _columns(
+                string_indexes[labels.key[chosen]],
+                np.where(is_text, string_indexes[labels.text[chosen]], 0),
+                labels.number[chosen],
+                np.where(is_text, 0, string_indexes[labels.unit[chosen]]),
+            ),
+            _bytes(label_ends[begin : end + 1] - label_ends[begin]),
+        )
+        begin = end
+
+
 def _mappings(mappings: Mappings, string_indexes: Int64s) -> bytes:
-    columns = (
-        _ids(np.arange(len(mappings))),
+    return _columns(
+        np.arange(1, len(mappings) + 1),
         mappings.start,
         mappings.limit,
         mappings.offset,
-        unsigned(string_indexes[mappings.filename]),
-        unsigned(string_indexes[mappings.build_id]),
-        *mappings.flags.astype(np.uint64).T,
+        string_indexes[mappings.filename],
+        string_indexes[mappings.build_id],
+        *mappings.flags.T,
     )
-    return scalar_messages(3, columns).encode()
 
 
-def _locations(locations: Locations) -> bytes:
-    """Return the location records. They are written with a row for each line, or one if there is no line.
-
-    A location's own fields are in its first row, but `is_folded`, which comes last, is in its last row.
-    """
+def _locations(writer: Writer, locations: Locations) -> None:
     lines = locations.lines
-    n_lines = np.diff(lines.offsets)
-    n_rows = np.maximum(n_lines, 1)
-    has_line = np.repeat(n_lines > 0, n_rows)
-    first = offsets_of(n_rows)
-    is_first, is_last = np.zeros((2, len(has_line)), np.bool_)
-    is_first[first[:-1]] = True
-    is_last[first[1:] - 1] = True
-
-    def of_lines(values: Int64s | UInt64s) -> UInt64s:
-        spread = np.zeros(len(has_line), np.uint64)
-        spread[has_line] = unsigned(values)
-        return spread
-
-    def of_locations(values: Column) -> Column:
-        return np.repeat(values, n_rows)
-
-    line = [of_lines(_ids(lines.function)), of_lines(lines.line), of_lines(lines.column)]
-    line_sizes = scalar_sizes(line)
-    own = [_ids(np.arange(len(locations))), _ids(locations.mapping), locations.address]
-    folded = locations.folded.astype(np.uint64)
-    sizes = scalar_sizes([*own, folded])
-    with_lines = offsets_of(np.where(has_line, message_sizes(line_sizes), 0))[first]
-    sizes += with_lines[1:] - with_lines[:-1]
-    rows = MessageRows(len(has_line))
-    rows.message(4, of_locations(sizes), is_first)
-    for number, values in enumerate(map(of_locations, own), 1):
-        rows.number(number, values, is_first & (values != 0))
-    rows.message(4, line_sizes, has_line)
-    for number, values in enumerate(line, 1):
-        rows.number(number, values, values != 0)
-    rows.number(5, of_locations(folded), is_last & (of_locations(folded) != 0))
-    return rows.encode()
+    writer.locations(
+        _columns(
+            np.arange(1, len(locations) + 1), locations.mapping + 1, locations.address, locations.folded
+        ),
+        _columns(lines.function + 1, lines.line, lines.column),
+        _bytes(lines.offsets),
+    )
 
 
 def _functions(functions: Functions, string_indexes: Int64s) -> bytes:
-    columns = (
-        _ids(np.arange(len(functions))),
-        unsigned(string_indexes[functions.name]),
-        unsigned(string_indexes[functions.system_name]),
-        unsigned(string_indexes[functions.filename]),
-        unsigned(functions.start_line),
+    return _columns(
+        np.arange(1, len(functions) + 1),
+        string_indexes[functions.name],
+        string_indexes[functions.system_name],
+        string_indexes[functions.filename],
+        functions.start_line,
     )
-    return scalar_messages(5, columns).encode()
-
-
-def _ids(rows: Int64s) -> UInt64s:
-    """Return the ids of rows, which count from 1. Row -1, which means none, has the id 0."""
-    return unsigned(rows + 1)
-
-
-def _strings(strings: list[bytes]) -> list[bytes]:
-    heads = [bytes((_STRING, size)) for size in range(_SHORT)]
-    return [
-        heads[len(string)] + string if len(string) < _SHORT else length_field(6, string) for string in strings
-    ]
-
-
-def _header_fields(header: Header, table: _StringTable) -> tuple[list[bytes], list[bytes]]:
-    """Return the header's fields: those that come before all tables, and those that come after."""
-
-    def value_type(value: ValueType) -> bytes:
-        return _number(1, table[value.type]) + _number(2, table[value.unit])
-
-    period_type = value_type(header.period_type)
-    comments = [encode_varint(table[comment]) for comment in header.comments]
-    return [length_field(1, value_type(sample_type)) for sample_type in header.sample_types], [
-        _number(7, table[header.drop_frames]),
-        _number(8, table[header.keep_frames]),
-        _number(9, header.time_nanos),
-        _number(10, header.duration_nanos),
-        length_field(11, period_type) if period_type else b"",
-        _number(12, header.period),
-        length_field(13, b"".join(comments))
-        if len(comments) > LONGEST_UNPACKED
-        else b"".join(_tag(13, WireType.VARINT) + comment for comment in comments),
-        _tag(14, WireType.VARINT) + encode_varint(table[header.default_sample_type]),
-        _number(15, table[header.doc_url]),
-    ]
-
-
-def _tag(number: int, wire_type: WireType) -> bytes:
-    return encode_varint(number << 3 | wire_type)
-
-
-def _number(number: int, value: int) -> bytes:
-    return _tag(number, WireType.VARINT) + encode_varint(value) if value else b""

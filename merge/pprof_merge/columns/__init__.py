@@ -1,8 +1,9 @@
-"""Columns: flat NumPy arrays that hold many records, and tables that number equal records.
+"""Columns: flat arrays that hold many records, and tables that number equal records.
 
-- `ragged`: rows of different lengths, as one flat array and offsets.
-- `interning`: `Interner` numbers hashable keys; `GrowingArray` is an array to append to.
-- `row_table`: `RowTable` numbers rows of integers, so that equal rows get the same number.
+- `vectors`: columns that grow, and the hash of their words.
+- `tables`: `Table` and `IntTable` number rows of integers, so that equal rows get the same number.
+- `views`: NumPy arrays on the same memory; `ragged`: rows of different lengths in NumPy.
+- `interning`: `Interner` numbers hashable keys.
 
-No module here knows what a profile is.
+No module here knows what a profile is. mypyc compiles the first two.
 """

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
 from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.command.parallel import collect
+from pprof_merge.compiled import ENGINE
 from pprof_merge.errors import ProfileError, RulesInvalid, WeightingInvalid
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
@@ -30,6 +32,11 @@ def parser() -> argparse.ArgumentParser:
         prog="pprof-merge",
         description="Merge pprof profiles into one. The order of the files makes no difference.",
         epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
+    )
+    described.add_argument(
+        "--version",
+        action=_Version,
+        help="print the version, and whether the engine is compiled or interpreted",
     )
     described.add_argument(
         "-o",
@@ -101,6 +108,19 @@ def parser() -> argparse.ArgumentParser:
         help="a pprof profile, gzipped or bare; - is standard input",
     )
     return described
+
+
+class _Version(argparse.Action):
+    """Prints the version and how the engine runs, and ends the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version  # noqa: PLC0415 - its import takes longer than it is worth
+
+        print(f"pprof-merge {version('pprof-merge')}, engine {ENGINE}")
+        parser.exit()
 
 
 def _at_least_one(text: str) -> int:

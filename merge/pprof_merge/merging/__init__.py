@@ -2,8 +2,9 @@
 
 - `merge`: merges profiles in one go, by the same steps as a collection does.
 - `collection`: `Collection` keeps every profile it has read, so that any selection of them can be merged.
-- `dictionary`: the strings, functions, locations and stacks of all profiles, each stored once under a number;
-  `label_sets` and `mapping_use` belong to it.
+- `numbering`: columns of a profile → numbers in tables that all profiles share, where each string, function,
+  location and stack is stored once. mypyc compiles it.
+- `dictionary`: these tables as NumPy sees them; `mapping_use` has mappings with all their attributes.
 - `traces`: what remains of a profile's samples: stack numbers and values.
 - `selection`: the traces of the profiles to merge, in order, and `sums`: their values, added up by stack.
 - `headers`: which profiles are compatible, and the header of their merge.

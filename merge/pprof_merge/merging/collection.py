@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from pprof_merge.codec.batch import Batch
-from pprof_merge.codec.compression import inflate
-from pprof_merge.codec.decode import decode_all, decode_batch
+from pprof_merge.codec.decode import read, without_traceback
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.dictionary import Dictionary
@@ -26,6 +24,8 @@ from pprof_merge.merging.traces import Traces
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting, weighted_sums
 from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile
 
+# The traces of profiles are kept together for so many bytes of input: a merge looks at them piece by piece.
+_BATCH_BYTES = 1 << 20
 _NO_LABELS: GivenLabels = MappingProxyType({})
 
 
@@ -52,11 +52,30 @@ class Collection:
 
     def add(self, data: bytes) -> int:
         """Add a profile, gzip or bare protobuf; return its number. Raises ProfileError if it is refused."""
-        return self._add_batch(decode_batch([inflate(data, self._limits)], self._limits))[0]
+        self._dictionary.add(read(data, self._limits))
+        return self._add_traces()[0]
 
     def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
         """Add profiles, faster than one by one; yield the number of each, or the error if it is refused."""
-        return decode_all(many, self._limits, self._add_batch)
+        waiting: list[ProfileError | None] = []
+        size = 0
+        for data in many:
+            try:
+                self._dictionary.add(read(data, self._limits))
+                waiting.append(None)
+            except ProfileError as error:
+                waiting.append(without_traceback(error))
+            size += len(data)
+            if size >= _BATCH_BYTES:
+                yield from self._added(waiting)
+                waiting, size = [], 0
+        yield from self._added(waiting)
+
+    def _added(self, waiting: Sequence[ProfileError | None]) -> Iterator[int | ProfileError]:
+        """Yield the number of each profile that was added to the dictionary, or its error."""
+        numbers = iter(self._add_traces())
+        for error in waiting:
+            yield next(numbers) if error is None else error
 
     def absorb(self, other: Collection) -> range:
         """Add all profiles of another collection, in their order; return their numbers here."""
@@ -174,8 +193,8 @@ class Collection:
     def _select(self, numbers: Iterable[int]) -> SelectedTraces:
         return self._traces.select(numbers, self._dictionary.headers)
 
-    def _add_batch(self, batch: Batch) -> range:
-        return self._traces.add(self._dictionary.intern(batch))
+    def _add_traces(self) -> range:
+        return self._traces.add(self._dictionary.take_traces())
 
 
 def _from_segment(limits: Limits, segment: Segment) -> Collection:

@@ -1,13 +1,7 @@
-"""The dictionary: strings, functions, mappings, locations, label sets and stacks of many profiles, each once.
+"""The dictionary: the strings, functions, mappings, locations, label sets and stacks of many profiles, each
+once under a number, as NumPy sees them.
 
-Interning a profile returns its `Traces`: for each sample, the number of its stack and its values. Two entries
-are the same if google/pprof's `profile.Merge` takes them for the same (its `key` methods):
-
-    function    name, system name, file name, start line
-    mapping     size rounded up to 4 KiB, offset, and build id or else file name
-    location    mapping, address from the mapping's start, folded, function and line of every line,
-                and the last line's column
-    stack       locations, and labels sorted by key, those with text before those with a number
+`numbering` fills the tables, and says which entries are the same; this reads them, in the same memory.
 """
 
 from __future__ import annotations
@@ -19,20 +13,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.codec.batch import Batch
+from pprof_merge.codec.decode import digest_of, header_of
+from pprof_merge.codec.reader import Reader
 from pprof_merge.columns.interning import Interner
-from pprof_merge.columns.ragged import offsets_of, rows_of_indexes, take_rows
-from pprof_merge.columns.row_table import Rows, RowTable
-from pprof_merge.merging.label_sets import Label, LabelSets
-from pprof_merge.merging.mapping_use import MappingUse, mapping_rows, renumbered
-from pprof_merge.merging.segment import Counts, Entries
-from pprof_merge.merging.sums import nonzero_rows
+from pprof_merge.columns.ragged import offsets_of, span_chunks, take_rows
+from pprof_merge.columns.tables import IntTable, Table
+from pprof_merge.columns.views import view32, view64
+from pprof_merge.merging.mapping_use import renumbered
+from pprof_merge.merging.numbering import Numbering
+from pprof_merge.merging.segment import Counts, Entries, Rows
 from pprof_merge.merging.traces import Traces
-from pprof_merge.profile import Bools, Functions, Header, Int64s, Ints, Lines, Mappings
+from pprof_merge.profile import Bools, Functions, Header, Int64s, Ints, Lines
 
 # The memory of a string besides its bytes, its entry in the dict included.
 _STRING_OVERHEAD_BYTES = 130
-_ZERO, _ONE, _PAGE = np.uint64(0), np.uint64(1), np.uint64(0x1000)
+
+
+class Label(NamedTuple):
+    """One label. `key`, `text` and `unit` are numbers of strings; `text` is -1 if the label is a number."""
+
+    key: int
+    text: int
+    number: int
+    unit: int
 
 
 class LocationRows(NamedTuple):
@@ -48,119 +51,64 @@ class Dictionary:
     """Tables of what profiles refer to. Entries are numbered in order of arrival; numbers never change."""
 
     def __init__(self) -> None:
-        self.strings: Interner[bytes] = Interner([b""])
+        self._tables = Numbering()
         # Headers without times, so that the profiles of one program share one.
         self._headers: Interner[Header] = Interner()
         self._headers_by_number: list[Header] = []
-        # size, offset, build id or file name
-        self._mappings: Interner[tuple[int, int, int]] = Interner()
-        # name, system name, file name, start line
-        self._functions = RowTable([np.int32, np.int32, np.int32, np.int64])
-        # mapping, address, folded, last column; function and line of every line
-        self._locations = RowTable([np.int32, np.int64, np.int32, np.int64], [np.int32, np.int64])
-        # label set; locations
-        self._stacks = RowTable([np.int32], [np.int32])
-        self._label_sets = LabelSets()
-        # location; column of every line
-        self._inner_columns = RowTable([np.int32], [np.int64])
+        # What `take_traces` returns next, besides the columns that `Numbering` keeps: a row a profile.
+        self._new: list[tuple[int, int, int, bytes]] = []
         # The bytes of the first `_n_sized_strings` strings: strings are never removed.
         self._n_sized_strings = self._string_bytes = 0
 
-    def intern(self, batch: Batch) -> Traces:
-        """Add what the profiles of a batch refer to; return their traces."""
-        string_numbers = self.strings.of(batch.strings)
-        mappings = self._intern_mappings(batch.mappings, string_numbers)
-        functions = self._intern_functions(batch.functions, string_numbers)
-        locations = self._intern_locations(batch, mappings, functions)
-        inner_columns, inner_column_counts = self._intern_inner_columns(batch, locations)
-        label_sets = self._label_sets.intern(batch.samples.labels, string_numbers, self.strings)
-        samples, sample_offsets = batch.samples, batch.sample_offsets
-        values, frames, frame_offsets = samples.values, samples.locations, samples.location_offsets
-        is_kept = nonzero_rows(values)
-        if not is_kept.all():
-            kept = np.flatnonzero(is_kept)
-            index, frame_offsets = take_rows(frame_offsets, kept)
-            values, frames, label_sets = values[kept], frames[index], label_sets[kept]
-            sample_offsets = offsets_of(is_kept)[sample_offsets]
-        frames = frames.astype(np.intp, copy=False)  # once, rather than by NumPy for each use as an index
-        numbers = locations.astype(np.int32).take(frames)
-        stacks = self._stacks.intern(Rows([label_sets], [numbers], frame_offsets)).astype(np.int32)
-        stack_counts = np.diff(sample_offsets)
-        used = MappingUse(batch, frames, frame_offsets[sample_offsets], mappings)
-        used_rows = [used.rows_of(profile) for profile in range(len(batch))]
-        return Traces(
-            headers=self._headers.of(map(_timeless, batch.headers)).astype(np.int32),
-            times=np.array([header.time_nanos for header in batch.headers], np.int64),
-            durations=np.array([header.duration_nanos for header in batch.headers], np.int64),
-            digests=np.frombuffer(b"".join(batch.digests), np.uint8).reshape(len(batch), -1),
+    def add(self, profile: Reader, digest: bytes | None = None) -> None:
+        """Add what a profile refers to; `take_traces` returns its traces."""
+        header = header_of(profile)
+        number = self._headers[replace(header, time_nanos=0, duration_nanos=0)]
+        self._tables.add(profile)
+        self._new.append((number, header.time_nanos, header.duration_nanos, digest or digest_of(profile)))
+
+    def take_traces(self) -> Traces:
+        """Return the traces of the profiles that were added since the last call."""
+        columns, new = self._tables.traces, self._new
+        ends = np.array(columns.ends, np.int64)
+        stack_counts, value_counts, mapping_counts, inner_column_counts = np.diff(ends, axis=0).T
+        n_stacks, n_values, n_mappings, n_inner_columns = ends[-1].tolist()
+        headers, times, durations, digests = zip(*new, strict=True) if new else ((), (), (), ())
+        traces = Traces(
+            headers=np.array(headers, np.int32),
+            times=np.array(times, np.int64),
+            durations=np.array(durations, np.int64),
+            digests=np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32),
             stack_counts=stack_counts,
-            stacks=stacks,
-            value_counts=stack_counts * values.shape[1],
-            values=values.ravel(),
-            mapping_counts=np.array([len(rows) for rows in used_rows], np.int64),
-            mappings=mapping_rows(mappings, batch.mappings, string_numbers)[
-                [row for rows in used_rows for row in rows]
-            ],
+            stacks=view32(columns.stacks, n_stacks).copy(),
+            value_counts=value_counts,
+            values=view64(columns.values, n_values).copy(),
+            mapping_counts=mapping_counts,
+            mappings=view64(columns.mappings, 7 * n_mappings).reshape(-1, 7).copy(),
             inner_column_counts=inner_column_counts,
-            inner_columns=inner_columns,
+            inner_columns=view64(columns.inner_columns, n_inner_columns).astype(np.int32),
         )
+        columns.clear()
+        self._new = []
+        return traces
 
-    def _intern_mappings(self, mappings: Mappings, string_numbers: Int64s) -> Int64s:
-        sizes = (mappings.limit - mappings.start + (_PAGE - _ONE)) // _PAGE * _PAGE
-        build_id, filename = string_numbers[mappings.build_id], string_numbers[mappings.filename]
-        names = np.where(build_id != 0, build_id, filename)
-        columns = (sizes, mappings.offset, names)
-        return self._mappings.of(zip(*(column.tolist() for column in columns), strict=True))
-
-    def _intern_functions(self, functions: Functions, string_numbers: Int64s) -> Int64s:
-        names = [
-            string_numbers[column] for column in (functions.name, functions.system_name, functions.filename)
-        ]
-        return self._functions.intern(
-            Rows([*names, functions.start_line], [], np.zeros(len(functions) + 1, np.int64))
-        )
-
-    def _intern_locations(self, batch: Batch, mappings: Int64s, functions: Int64s) -> Int64s:
-        locations, lines = batch.locations, batch.locations.lines
-        start = np.append(batch.mappings.start, _ZERO)  # row -1 is no mapping: nothing to subtract
-        last_column = np.zeros(len(locations), np.int64)
-        if lines.column.any():
-            has_lines = np.flatnonzero(np.diff(lines.offsets))
-            last_column[has_lines] = lines.column[lines.offsets[has_lines + 1] - 1]
-        fixed = [
-            np.append(mappings, -1)[locations.mapping],
-            (locations.address - start[locations.mapping]).view(np.int64),
-            locations.folded.astype(np.int64),
-            last_column,
-        ]
-        return self._locations.intern(Rows(fixed, [functions[lines.function], lines.line], lines.offsets))
-
-    def _intern_inner_columns(self, batch: Batch, locations: Int64s) -> tuple[Ints, Int64s]:
-        """Return the numbers of all profiles' inner columns, and how many each profile has.
-
-        Inner columns are the columns of a location's lines if any line but the last, whose column is in the
-        location's key, has one. Few profilers write any.
-        """
-        lines, n_profiles = batch.locations.lines, len(batch)
-        if not lines.column.any():
-            return np.zeros(0, np.int32), np.zeros(n_profiles, np.int64)
-        is_inner = lines.column != 0
-        is_inner[lines.offsets[1:][np.diff(lines.offsets) > 0] - 1] = False
-        rows = np.unique(rows_of_indexes(lines.offsets, np.flatnonzero(is_inner)))
-        index, offsets = take_rows(lines.offsets, rows)
-        numbers = self._inner_columns.intern(Rows([locations[rows]], [lines.column[index]], offsets))
-        profiles = rows_of_indexes(batch.location_offsets, rows)
-        return numbers.astype(np.int32), np.bincount(profiles, minlength=n_profiles)
+    @property
+    def strings(self) -> dict[bytes, int]:
+        """The number of each string, in the order of the numbers."""
+        return self._tables.strings
 
     @property
     def nbytes(self) -> int:
         """The approximate memory of the dictionary in bytes."""
         if self._n_sized_strings < len(self.strings):
-            self._string_bytes += sum(map(len, self.strings.since(self._n_sized_strings)))
+            strings = list(self.strings)[self._n_sized_strings :]
+            self._string_bytes += sum(map(len, strings))
             self._n_sized_strings = len(self.strings)
-        tables = (self._functions, self._locations, self._stacks, self._inner_columns)
-        strings = self._string_bytes + _STRING_OVERHEAD_BYTES * len(self.strings)
-        return strings + sum(table.nbytes for table in tables)
+        tables = self._tables
+        stacks = _nbytes(tables.stacks, 4)
+        others = (tables.functions, tables.locations, tables.label_sets, tables.inner_columns)
+        strings_bytes = self._string_bytes + _STRING_OVERHEAD_BYTES * len(self.strings)
+        return strings_bytes + stacks + sum(_nbytes(table, 8) for table in others)
 
     @property
     def headers(self) -> list[Header]:
@@ -172,120 +120,148 @@ class Dictionary:
     @property
     def n_stacks(self) -> int:
         """The number of stacks."""
-        return len(self._stacks)
+        return self._tables.stacks.count
 
     def stacks(self, numbers: Ints, depth: int | None = None) -> tuple[Ints, Ints, Int64s]:
         """Return the stacks' label sets (n,), and their locations with offsets (n + 1), the leaf first.
 
         With `depth`, only so many locations of each stack are returned, from the leaf on.
         """
-        rows = self._stacks.rows.take(numbers, depth)
-        return rows.fixed[0], rows.ragged[0], rows.offsets
+        table = self._tables.stacks
+        ends = view64(table.ends, table.count + 1)
+        words = view32(table.words, int(ends[-1]))
+        starts = ends.take(numbers) + 1
+        counts = ends[1:].take(numbers) - starts
+        if depth is not None:
+            counts = np.minimum(counts, depth)
+        offsets = offsets_of(counts)
+        locations = np.empty(offsets[-1], np.int32)
+        for values, index in span_chunks(starts, counts):
+            words.take(index, out=locations[values], mode="clip")  # other modes buffer `out`
+        return words.take(starts - 1), locations, offsets
 
     def label_sets_of(self, stacks: Ints) -> Ints:
         """Return the number of each stack's label set (n,)."""
-        return self._stacks.rows.fixed[0][stacks]
+        table = self._tables.stacks
+        ends = view64(table.ends, table.count + 1)
+        return view32(table.words, int(ends[-1])).take(ends.take(stacks))
 
     def label_sets(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Return the label sets with these numbers."""
-        return self._label_sets.take(numbers)
+        words, offsets = _take(self._tables.label_sets, numbers)
+        labels = [Label(*label) for label in words.reshape(-1, 4).tolist()]
+        return [tuple(labels[begin // 4 : end // 4]) for begin, end in pairwise(offsets.tolist())]
 
     def locations(self, numbers: Ints) -> LocationRows:
         """Return locations. Of the columns of a location's lines only the last is set; the others are 0."""
-        (mapping, address, folded, last_column), (function, line), offsets = self._locations.rows.take(
-            numbers
+        words, offsets = _take(self._tables.locations, numbers)
+        starts = offsets[:-1]
+        is_line = np.ones(len(words), np.bool_)
+        for cell in range(4):
+            is_line[starts + cell] = False
+        lines = words[is_line].reshape(-1, 2)
+        line_offsets = (offsets - 4 * np.arange(len(offsets))) // 2
+        column = np.zeros(len(lines), np.int64)
+        has_lines = np.flatnonzero(np.diff(line_offsets))
+        column[line_offsets[has_lines + 1] - 1] = words[starts + 3][has_lines]
+        return LocationRows(
+            words[starts],
+            words[starts + 1],
+            words[starts + 2] != 0,
+            Lines(lines[:, 0], lines[:, 1], column, line_offsets),
         )
-        column = np.zeros(len(line), np.int64)
-        has_lines = np.flatnonzero(np.diff(offsets))
-        column[offsets[has_lines + 1] - 1] = last_column[has_lines]
-        return LocationRows(mapping, address, folded != 0, Lines(function, line, column, offsets))
+
+    def functions(self, numbers: Ints) -> Functions:
+        """Return the functions with these numbers."""
+        table = self._tables.functions
+        return Functions(*view64(table.words, 4 * table.count).reshape(-1, 4)[numbers].T)
 
     def inner_columns(self, numbers: Ints) -> list[tuple[int, tuple[int, ...]]]:
         """Return, for each number of inner columns, the location's number and the columns of its lines."""
-        (location,), (columns,), offsets = self._inner_columns.rows.take(numbers)
-        every = columns.tolist()
-        spans = pairwise(offsets.tolist())
-        return [
-            (number, tuple(every[begin:end]))
-            for number, (begin, end) in zip(location.tolist(), spans, strict=True)
-        ]
+        words, offsets = _take(self._tables.inner_columns, numbers)
+        every = words.tolist()
+        return [(every[begin], tuple(every[begin + 1 : end])) for begin, end in pairwise(offsets.tolist())]
 
     @property
     def counts(self) -> Counts:
         """The number of entries of each kind."""
+        tables = self._tables
         return Counts(
-            strings=len(self.strings),
+            strings=len(tables.strings),
             headers=len(self._headers),
-            mappings=len(self._mappings),
-            functions=len(self._functions),
-            locations=len(self._locations),
-            stacks=len(self._stacks),
-            label_sets=self._label_sets.counts,
-            inner_columns=len(self._inner_columns),
+            mappings=tables.mappings.count,
+            functions=tables.functions.count,
+            locations=tables.locations.count,
+            stacks=tables.stacks.count,
+            label_sets=tables.label_sets.count,
+            inner_columns=tables.inner_columns.count,
         )
 
     def since(self, counts: Counts) -> Entries:
         """Return the entries that were added since the dictionary had these counts."""
+        tables = self._tables
         return Entries(
-            self.strings.since(counts.strings),
+            list(tables.strings)[counts.strings :],
             self._headers.since(counts.headers),
-            self._mappings.since(counts.mappings),
-            self._functions.since(counts.functions),
-            self._locations.since(counts.locations),
-            self._stacks.since(counts.stacks),
-            self._label_sets.since(counts.label_sets),
-            self._inner_columns.since(counts.inner_columns),
+            _since(tables.mappings, counts.mappings),
+            _since(tables.functions, counts.functions),
+            _since(tables.locations, counts.locations),
+            _since(tables.stacks, counts.stacks),
+            _since(tables.label_sets, counts.label_sets),
+            _since(tables.inner_columns, counts.inner_columns),
         )
 
     def grow(self, entries: Entries) -> None:
         """Add the entries that another dictionary got when it was as this one is now."""
-        self.strings.of(entries.strings)
+        tables = self._tables
+        tables.strings.update(zip(entries.strings, range(len(tables.strings), 1 << 62), strict=False))
         self._headers.of(entries.headers)
-        self._mappings.of(entries.mappings)
-        self._functions.append(entries.functions)
-        self._locations.append(entries.locations)
-        self._stacks.append(entries.stacks)
-        self._label_sets.grow(entries.label_sets)
-        self._inner_columns.append(entries.inner_columns)
+        for table, rows in (
+            (tables.mappings, entries.mappings),
+            (tables.functions, entries.functions),
+            (tables.locations, entries.locations),
+            (tables.stacks, entries.stacks),
+            (tables.label_sets, entries.label_sets),
+            (tables.inner_columns, entries.inner_columns),
+        ):
+            table.append(rows.words.tobytes(), rows.sizes.tobytes())
 
     def absorb(self, other: Dictionary, every: Sequence[Traces]) -> list[Traces]:
         """Add all entries of another dictionary; return its traces with the numbers of this one."""
-        string_numbers = self.strings.of(other.strings)
         headers = self._headers.of(other._headers).astype(np.int32)
-        mappings = self._mappings.of(
-            (size, offset, int(string_numbers[name])) for size, offset, name in other._mappings
-        )
-        (*names, start_line), _, offsets = other._functions.rows
-        functions = self._functions.intern(
-            Rows([*(string_numbers[name] for name in names), start_line], [], offsets)
-        )
-        (mapping, *rest), (function, line), offsets = other._locations.rows
-        fixed = [np.append(mappings, -1)[mapping], *rest]
-        locations = self._locations.intern(Rows(fixed, [functions[function], line], offsets))
-        label_sets = self._label_sets.absorb(other._label_sets, string_numbers)
-        (label_set,), (frames,), offsets = other._stacks.rows
-        stacks = self._stacks.intern(Rows([label_sets[label_set]], [locations[frames]], offsets)).astype(
-            np.int32
-        )
-        (location,), columns, offsets = other._inner_columns.rows
-        inner_columns = self._inner_columns.intern(Rows([locations[location]], columns, offsets)).astype(
-            np.int32
-        )
+        numbers = self._tables.absorb(other._tables)
+        counts = other.counts
+        texts = view64(numbers.texts, counts.strings)
+        mappings = view64(numbers.mappings, counts.mappings)
+        stacks = view64(numbers.stacks, counts.stacks).astype(np.int32)
+        inner_columns = view64(numbers.inner_columns, counts.inner_columns).astype(np.int32)
         return [
             replace(
                 traces,
                 headers=headers[traces.headers],
                 stacks=stacks[traces.stacks],
-                mappings=renumbered(traces.mappings, mappings, string_numbers),
+                mappings=renumbered(traces.mappings, mappings, texts),
                 inner_columns=inner_columns[traces.inner_columns],
             )
             for traces in every
         ]
 
-    def functions(self, numbers: Ints) -> Functions:
-        """Return the functions with these numbers."""
-        return Functions(*self._functions.rows.take(numbers).fixed)
+
+def _take(table: Table, numbers: Ints) -> tuple[Int64s, Int64s]:
+    """Return copies of the rows with these numbers, one after another, and the offsets of each."""
+    ends = view64(table.ends, table.count + 1)
+    index, offsets = take_rows(ends, numbers.astype(np.int64, copy=False))
+    return view64(table.words, int(ends[-1]))[index], offsets
 
 
-def _timeless(header: Header) -> Header:
-    return replace(header, time_nanos=0, duration_nanos=0)
+def _since(table: Table | IntTable, number: int) -> Rows:
+    """Return the rows from `number` on, as views of what is there now."""
+    ends = view64(table.ends, table.count + 1)
+    size = int(ends[-1])
+    words = view32(table.words, size) if isinstance(table, IntTable) else view64(table.words, size)
+    return Rows(words[ends[number] :], np.diff(ends[number:]))
+
+
+def _nbytes(table: Table | IntTable, word_bytes: int) -> int:
+    cells = len(table.slots) + len(table.hashes) + len(table.ends)
+    return 8 * cells + word_bytes * len(table.words)

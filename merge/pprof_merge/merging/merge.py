@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.codec.batch import Batch
+from pprof_merge.codec.decode import read
+from pprof_merge.codec.encode import encode
 from pprof_merge.columns.ragged import (
     first_appearance,
     first_positions,
@@ -25,6 +26,7 @@ from pprof_merge.columns.ragged import (
     take_rows,
 )
 from pprof_merge.errors import ProfileError
+from pprof_merge.limits import Limits
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.headers import combine_headers, reorder_columns
 from pprof_merge.merging.mapping_use import COLUMNS, NUMBER, mappings_from_rows
@@ -52,8 +54,10 @@ def merge(profiles: Iterable[Profile]) -> Profile:
     """
     dictionary = Dictionary()
     merged = Merge(dictionary)
-    traces = [dictionary.intern(Batch.of(profile)) for profile in profiles]
-    merged.add(SelectedTraces(traces, np.arange(len(traces)), dictionary.headers).in_merge_order())
+    for profile in profiles:
+        dictionary.add(read(encode(profile), Limits.none()), profile.digest)
+    traces = dictionary.take_traces()
+    merged.add(SelectedTraces([traces], np.arange(len(traces)), dictionary.headers).in_merge_order())
     return merged.profile()
 
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.columns.ragged import first_appearance, rows_of_indexes
-from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.label_sets import Label
+from pprof_merge.merging.dictionary import Dictionary, Label
 from pprof_merge.merging.mapping_use import BUILD_ID, FILENAME
 from pprof_merge.merging.selection import Part, SelectedTraces
 

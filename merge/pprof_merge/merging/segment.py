@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pprof_merge.columns.row_table import Rows
-from pprof_merge.merging.label_sets import LabelSetCounts, LabelSetEntries
 from pprof_merge.merging.traces import Traces
-from pprof_merge.profile import Header
+from pprof_merge.profile import Header, Int64s, Ints
+
+
+class Rows(NamedTuple):
+    """Rows of one of `Numbering`'s tables: their words, one row after another, and their sizes (n,)."""
+
+    words: Ints
+    sizes: Int64s
 
 
 class Counts(NamedTuple):
@@ -24,7 +29,7 @@ class Counts(NamedTuple):
     functions: int
     locations: int
     stacks: int
-    label_sets: LabelSetCounts
+    label_sets: int
     inner_columns: int
 
 
@@ -33,11 +38,11 @@ class Entries(NamedTuple):
 
     strings: list[bytes]
     headers: list[Header]
-    mappings: list[tuple[int, int, int]]
+    mappings: Rows
     functions: Rows
     locations: Rows
     stacks: Rows
-    label_sets: LabelSetEntries
+    label_sets: Rows
     inner_columns: Rows
 
 

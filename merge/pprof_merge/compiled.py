@@ -1,0 +1,74 @@
+"""The compiled engine: modules with straight loops, which run about fifty times faster compiled by mypyc.
+
+What is compiled is kept in a folder whose name has the hash of the sources, the version of Python and the
+machine. So an edited source is never run by an old build: it is interpreted, with the same results, until
+`make engine` has compiled it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import sha256
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from typing import Any
+
+PACKAGE = os.path.dirname(__file__)
+# The modules that are compiled together.
+MODULES = (
+    "columns.vectors",
+    "columns.tables",
+    "codec.wire",
+    "codec.reader",
+    "codec.writer",
+    "merging.numbering",
+)
+# The module that has the code of all others.
+GROUP = "pprof_merge_engine"
+SHARED = f"{GROUP}__mypyc"
+# If this variable of the environment is set, the engine is interpreted.
+INTERPRETED = "PPROF_MERGE_INTERPRETED"
+
+
+def source(module: str) -> str:
+    """Return the path of a module's source."""
+    return os.path.join(PACKAGE, *module.split(".")) + ".py"
+
+
+def folder() -> str:
+    """Return the folder in which the compiled modules of these sources are, or would be."""
+    digest = sha256()
+    for module in MODULES:
+        with open(source(module), "rb") as file:
+            digest.update(file.read())
+    return os.path.join(PACKAGE, "_compiled", digest.hexdigest()[:16] + EXTENSION_SUFFIXES[0])
+
+
+class _Finder:
+    """Finds the compiled modules in their folder."""
+
+    def __init__(self, found: str) -> None:
+        self._paths = {f"pprof_merge.{name}": os.path.join(found, f"{name}.so") for name in MODULES}
+        self._paths[SHARED] = os.path.join(found, f"{SHARED}.so")
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a compiled module, None for any other."""
+        del path, target
+        file = self._paths.get(name)
+        if file is None:
+            return None
+        return spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
+
+
+def use() -> bool:
+    """Import the engine's modules compiled from now on, if they are; return whether they are."""
+    found = folder()
+    if INTERPRETED in os.environ or not os.path.exists(os.path.join(found, f"{SHARED}.so")):
+        return False
+    sys.meta_path.insert(0, _Finder(found))
+    return True
+
+
+# How the engine runs, in a word.
+ENGINE = "compiled" if use() else "interpreted"

@@ -1,0 +1,401 @@
+"""Numbering: the columns of profiles → numbers in tables that all profiles share, and each profile's traces.
+
+Two entries are the same if google/pprof's `profile.Merge` takes them for the same (its `key` methods):
+
+    function    name, system name, file name, start line
+    mapping     size rounded up to 4 KiB, offset, and build id or else file name
+    location    mapping, address from the mapping's start, folded, function and line of every line,
+                and the last line's column
+    stack       locations, and labels sorted by key, those with text before those with a number
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.vecs import vec
+from mypy_extensions import i32, i64
+
+from pprof_merge.codec.reader import Reader
+from pprof_merge.columns.tables import IntTable, Table
+from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
+
+_PAGE: Final[i64] = 0x1000
+
+
+@final
+class Numbering:
+    """Tables of what profiles refer to. Entries are numbered in order of arrival; numbers never change.
+
+    Rows of the tables, where names and texts are numbers of `strings`:
+
+    - `mappings`: size, offset, build id or file name
+    - `functions`: name, system name, file name, start line
+    - `locations`: mapping or -1, address, folded, last column; then function and line of every line
+    - `label_sets`: key, text or -1 for a number, number and unit of every label; number 0 is the empty set
+    - `stacks`: label set; then the locations, the leaf first
+    - `inner_columns`: location; then the column of every line. Only for locations with a line that has a
+      column and isn't the last, whose column is in the location's key
+    """
+
+    def __init__(self) -> None:
+        self.strings: dict[bytes, int] = {b"": 0}
+        self.mappings: Table = Table()
+        self.functions: Table = Table()
+        self.locations: Table = Table()
+        self.label_sets: Table = Table()
+        self.stacks: IntTable = IntTable()
+        self.inner_columns: Table = Table()
+        self.label_sets.make_room(1, 0)
+        self.label_sets.known(zeros(0), 0, 0)
+        # Lists of labels as they were read, and the label set of each: sorting is done once a list.
+        self.unsorted: Table = Table()
+        self.set_of_unsorted: vec[i64] = zeros(1)
+        self.traces: TraceColumns = TraceColumns()
+
+    def add(self, profile: Reader) -> None:
+        """Number what a profile refers to; append its traces."""
+        texts = self.number_strings(profile.strings)
+        mappings = self.number_mappings(profile, texts)
+        functions = self.number_functions(profile, texts)
+        locations = self.number_locations(profile, mappings, functions)
+        self.add_samples(profile, texts, mappings, locations)
+
+    def number_strings(self, strings: list[bytes]) -> vec[i64]:
+        """Return the number of each string."""
+        known = self.strings
+        texts = zeros(i64(len(strings)))
+        row: i64 = 0
+        for string in strings:
+            number = known.get(string)
+            if number is None:
+                number = len(known)
+                known[string] = number
+            texts[row] = number
+            row += 1
+        return texts
+
+    def number_mappings(self, profile: Reader, texts: vec[i64]) -> vec[i64]:
+        """Return the number of each mapping."""
+        mappings, n = profile.mappings, profile.n_mappings
+        numbers, words = zeros(n), zeros(3)
+        self.mappings.make_room(n, 3 * n)
+        for row in range(n):
+            first: i64 = 10 * row
+            words[0] = wrapped(mappings[first + 2] - mappings[first + 1] + (_PAGE - 1)) & -_PAGE
+            words[1] = mappings[first + 3]
+            build_id: i64 = texts[mappings[first + 5]]
+            words[2] = build_id if build_id != 0 else texts[mappings[first + 4]]
+            numbers[row] = self.mappings.known(words, 0, 3)
+        return numbers
+
+    def number_functions(self, profile: Reader, texts: vec[i64]) -> vec[i64]:
+        """Return the number of each function."""
+        functions, n = profile.functions, profile.n_functions
+        numbers, words, bounds = zeros(n), zeros(4 * n), zeros(n + 1)
+        for row in range(n):
+            for k in range(3):
+                words[4 * row + k] = texts[functions[5 * row + 1 + k]]
+            words[4 * row + 3] = functions[5 * row + 4]
+            bounds[row + 1] = 4 * row + 4
+        self.functions.make_room(n, 4 * n)
+        self.functions.numbers_of(words, bounds, n, numbers)
+        return numbers
+
+    def number_locations(self, profile: Reader, mapping_of: vec[i64], function_of: vec[i64]) -> vec[i64]:
+        """Return the number of each location; append the inner columns to the traces."""
+        locations, lines, mappings, n = (
+            profile.locations,
+            profile.lines,
+            profile.mappings,
+            profile.n_locations,
+        )
+        numbers, words, bounds = zeros(n), zeros(4 * n + 2 * profile.n_lines), zeros(n + 1)
+        size: i64 = 0
+        begin: i64 = 0
+        columns: i64 = 0
+        for row in range(n):
+            mapping: i64 = locations[5 * row + 1]
+            end: i64 = locations[5 * row + 3]
+            if mapping >= 0:
+                words[size] = mapping_of[mapping]
+                words[size + 1] = wrapped(locations[5 * row + 2] - mappings[10 * mapping + 1])
+            else:
+                words[size] = -1
+                words[size + 1] = locations[5 * row + 2]
+            if locations[5 * row + 4] != 0:
+                words[size + 2] = 1
+            if end > begin:
+                words[size + 3] = lines[3 * end - 1]
+            size += 4
+            for k in range(begin, end):
+                words[size] = function_of[lines[3 * k]]
+                words[size + 1] = lines[3 * k + 1]
+                columns |= lines[3 * k + 2]
+                size += 2
+            bounds[row + 1] = size
+            begin = end
+        self.locations.make_room(n, size)
+        self.locations.numbers_of(words, bounds, n, numbers)
+        if columns != 0:
+            self.add_inner_columns(profile, numbers)
+        return numbers
+
+    def add_inner_columns(self, profile: Reader, location_of: vec[i64]) -> None:
+        """Append the inner columns of a profile to its traces."""
+        locations, lines, words = profile.locations, profile.lines, zeros(1)
+        begin: i64 = 0
+        for row in range(profile.n_locations):
+            end: i64 = locations[5 * row + 3]
+            has_inner = False
+            for k in range(begin, end - 1):
+                if lines[3 * k + 2] != 0:
+                    has_inner = True
+            if has_inner:
+                size: i64 = 1 + end - begin
+                words = room(words, size)
+                words[0] = location_of[row]
+                for k in range(begin, end):
+                    words[1 + k - begin] = lines[3 * k + 2]
+                self.inner_columns.make_room(1, size)
+                self.traces.add_inner_column(self.inner_columns.known(words, 0, size))
+            begin = end
+
+    def add_samples(
+        self, profile: Reader, texts: vec[i64], mapping_of: vec[i64], location_of: vec[i64]
+    ) -> None:
+        """Append the traces of the samples that have a value other than 0, and the mappings that they use."""
+        n, n_types, values, frames = profile.n_samples, profile.n_types, profile.values, profile.frames
+        traces = self.traces
+        rows, bounds, numbers = zeros32(n + profile.n_frames), zeros(n + 1), zeros(n)
+        kept_values = traces.room_for_values(n * n_types)
+        n_values: i64 = traces.n_values
+        # For each location the mapping whose use isn't known yet, or -1.
+        unused = zeros(profile.n_locations)
+        for row in range(profile.n_locations):
+            unused[row] = profile.locations[5 * row + 1]
+        if profile.n_mappings > 0:
+            traces.add_mapping(profile.mappings, 0, mapping_of[0], texts)
+        used = zeros(profile.n_mappings)
+        first_used: i64 = traces.n_mappings
+        kept: i64 = 0
+        size: i64 = 0
+        begin: i64 = 0
+        first_label: i64 = 0
+        for row in range(n):
+            end: i64 = profile.frame_ends[row + 1]
+            last_label: i64 = profile.label_ends[row + 1]
+            any_value: i64 = 0
+            for k in range(row * n_types, row * n_types + n_types):
+                any_value |= values[k]
+            if any_value != 0:
+                for k in range(row * n_types, row * n_types + n_types):
+                    kept_values[n_values] = values[k]
+                    n_values += 1
+                if last_label > first_label:
+                    rows[size] = i32(self.label_set_of(profile, texts, first_label, last_label))
+                size += 1
+                for k in range(begin, end):
+                    frame: i64 = i64(frames[k])
+                    rows[size] = i32(location_of[frame])
+                    size += 1
+                    mapping: i64 = unused[frame]
+                    if mapping >= 0:
+                        unused[frame] = -1
+                        if used[mapping] == 0:
+                            used[mapping] = 1
+                            if not traces.has_mapping(first_used, mapping_of[mapping]):
+                                traces.add_mapping(profile.mappings, mapping, mapping_of[mapping], texts)
+                kept += 1
+                bounds[kept] = size
+            begin, first_label = end, last_label
+        self.stacks.make_room(kept, size)
+        self.stacks.numbers_of(rows, bounds, kept, numbers)
+        traces.n_values = n_values
+        traces.end_profile(numbers, kept)
+
+    def label_set_of(self, profile: Reader, texts: vec[i64], begin: i64, end: i64) -> i64:
+        """Return the number of the set of the labels from `begin` to `end` - 1 of a profile."""
+        size: i64 = 4 * (end - begin)
+        words, labels = zeros(size), profile.labels
+        at: i64 = 0
+        for i in range(begin, end):
+            words[at] = texts[labels[4 * i]]
+            words[at + 1] = i64(-1) if labels[4 * i + 1] < 0 else texts[labels[4 * i + 1]]
+            words[at + 2] = labels[4 * i + 2]
+            words[at + 3] = texts[labels[4 * i + 3]]
+            at += 4
+        self.unsorted.make_room(1, size)
+        n_lists: i64 = self.unsorted.count
+        number: i64 = self.unsorted.known(words, 0, size)
+        if number == n_lists:
+            self.sort_labels(profile, labels, words, begin, end)
+            self.label_sets.make_room(1, size)
+            self.set_of_unsorted = room(self.set_of_unsorted, number + 1)
+            self.set_of_unsorted[number] = self.label_sets.known(words, 0, size)
+        return self.set_of_unsorted[number]
+
+    def sort_labels(self, profile: Reader, labels: vec[i64], words: vec[i64], begin: i64, end: i64) -> None:
+        """Bring the words of labels into Go's order: those with text by key, then those with a number."""
+        order: list[tuple[bool, bytes, int]] = []
+        for i in range(begin, end):
+            order.append((labels[4 * i + 1] < 0, profile.strings[labels[4 * i]], int(i - begin)))
+        order.sort()
+        unsorted = words[:]
+        at: i64 = 0
+        for _, _, row in order:
+            first: i64 = 4 * i64(row)
+            for k in range(4):
+                words[at + k] = unsorted[first + k]
+            at += 4
+
+    def absorb(self, other: Numbering) -> Renumbering:
+        """Add all entries of other tables; return the number that each of them has here."""
+        texts = zeros(i64(len(other.strings)))
+        row: i64 = 0
+        for string in other.strings:
+            texts[row] = self.strings.setdefault(string, len(self.strings))
+            row += 1
+        renumbered = Renumbering(texts)
+        # In each row the words from the first on are numbers of what the map has, every `step` words.
+        words = other.mappings.words[: other.mappings.ends[other.mappings.count]]
+        for i in range(2, i64(len(words)), 3):
+            words[i] = texts[words[i]]
+        renumbered.mappings = self.take(self.mappings, other.mappings, words)
+        words = other.functions.words[: other.functions.ends[other.functions.count]]
+        for i in range(i64(len(words))):
+            if i & 3 != 3:
+                words[i] = texts[words[i]]
+        renumbered.functions = self.take(self.functions, other.functions, words)
+        self.absorb_locations(other, renumbered)
+        self.absorb_stacks(other, renumbered)
+        return renumbered
+
+    def absorb_locations(self, other: Numbering, renumbered: Renumbering) -> None:
+        """Add the locations of other tables, and their inner columns."""
+        table = other.locations
+        words, ends = table.words[: table.ends[table.count]], table.ends
+        for row in range(table.count):
+            begin: i64 = ends[row]
+            if words[begin] >= 0:
+                words[begin] = renumbered.mappings[words[begin]]
+            for i in range(begin + 4, ends[row + 1], 2):
+                words[i] = renumbered.functions[words[i]]
+        renumbered.locations = self.take(self.locations, table, words)
+        table = other.inner_columns
+        words, ends = table.words[: table.ends[table.count]], table.ends
+        for row in range(table.count):
+            words[ends[row]] = renumbered.locations[words[ends[row]]]
+        renumbered.inner_columns = self.take(self.inner_columns, table, words)
+
+    def absorb_stacks(self, other: Numbering, renumbered: Renumbering) -> None:
+        """Add the label sets and stacks of other tables."""
+        table = other.label_sets
+        words = table.words[: table.ends[table.count]]
+        for i in range(i64(0), i64(len(words)), 4):
+            words[i] = renumbered.texts[words[i]]
+            if words[i + 1] >= 0:
+                words[i + 1] = renumbered.texts[words[i + 1]]
+            words[i + 3] = renumbered.texts[words[i + 3]]
+        label_sets = self.take(self.label_sets, table, words)
+        stacks = other.stacks
+        rows, ends = stacks.words[: stacks.ends[stacks.count]], stacks.ends
+        for row in range(stacks.count):
+            begin: i64 = ends[row]
+            rows[begin] = i32(label_sets[i64(rows[begin])])
+            for i in range(begin + 1, ends[row + 1]):
+                rows[i] = i32(renumbered.locations[i64(rows[i])])
+        renumbered.stacks = zeros(stacks.count)
+        self.stacks.make_room(stacks.count, ends[stacks.count])
+        self.stacks.numbers_of(rows, ends, stacks.count, renumbered.stacks)
+
+    def take(self, table: Table, other: Table, words: vec[i64]) -> vec[i64]:
+        """Add the rows of another table, whose words are given, to a table; return their numbers."""
+        numbers = zeros(other.count)
+        table.make_room(other.count, i64(len(words)))
+        table.numbers_of(words, other.ends, other.count, numbers)
+        return numbers
+
+
+@final
+class Renumbering:
+    """For each entry of tables that were absorbed, its number in the tables that absorbed them."""
+
+    def __init__(self, texts: vec[i64]) -> None:
+        self.texts: vec[i64] = texts
+        self.mappings: vec[i64] = zeros(0)
+        self.functions: vec[i64] = zeros(0)
+        self.locations: vec[i64] = zeros(0)
+        self.stacks: vec[i64] = zeros(0)
+        self.inner_columns: vec[i64] = zeros(0)
+
+
+@final
+class TraceColumns:
+    """The traces of the profiles added since `clear`: stacks and values, mappings (7 cells), inner columns.
+
+    The counts have an entry for each profile.
+    """
+
+    def __init__(self) -> None:
+        self.stacks: vec[i32] = zeros32(0)
+        self.values: vec[i64] = zeros(0)
+        self.mappings: vec[i64] = zeros(0)
+        self.inner_columns: vec[i64] = zeros(0)
+        self.n_stacks: i64 = 0
+        self.n_values: i64 = 0
+        self.n_mappings: i64 = 0
+        self.n_inner_columns: i64 = 0
+        self.ends: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
+
+    def room_for_values(self, more: i64) -> vec[i64]:
+        """Return the column of values with room for so many more."""
+        self.values = room(self.values, self.n_values + more)
+        return self.values
+
+    def add_mapping(self, mappings: vec[i64], row: i64, number: i64, texts: vec[i64]) -> None:
+        """Append a mapping: number, start, limit, offset, file name, build id, and flags as bits."""
+        out: i64 = 7 * self.n_mappings
+        self.mappings = cells = room(self.mappings, out + 7)
+        first: i64 = 10 * row
+        cells[out] = number
+        for k in range(1, 4):
+            cells[out + k] = mappings[first + k]
+        cells[out + 4] = texts[mappings[first + 4]]
+        cells[out + 5] = texts[mappings[first + 5]]
+        flags: i64 = 0
+        for k in range(4):
+            if mappings[first + 6 + k] != 0:
+                flags |= i64(1) << k
+        cells[out + 6] = flags
+        self.n_mappings += 1
+
+    def has_mapping(self, first: i64, number: i64) -> bool:
+        """Return whether a mapping with this number is among those from `first` on."""
+        for row in range(first, self.n_mappings):
+            if self.mappings[7 * row] == number:
+                return True
+        return False
+
+    def add_inner_column(self, number: i64) -> None:
+        """Append the number of inner columns."""
+        self.inner_columns = room(self.inner_columns, self.n_inner_columns + 1)
+        self.inner_columns[self.n_inner_columns] = number
+        self.n_inner_columns += 1
+
+    def end_profile(self, numbers: vec[i64], n: i64) -> None:
+        """Append n stacks, which are the last thing that is added of a profile."""
+        first: i64 = self.n_stacks
+        self.stacks = stacks = room32(self.stacks, first + n)
+        for i in range(n):
+            stacks[first + i] = i32(numbers[i])
+        self.n_stacks = first + n
+        self.ends.append(
+            (int(self.n_stacks), int(self.n_values), int(self.n_mappings), int(self.n_inner_columns))
+        )
+
+    def clear(self) -> None:
+        """Drop all traces; new columns take their place."""
+        self.stacks, self.values, self.mappings, self.inner_columns = zeros32(0), zeros(0), zeros(0), zeros(0)
+        self.n_stacks = self.n_values = self.n_mappings = self.n_inner_columns = 0
+        self.ends = [(0, 0, 0, 0)]
