@@ -38,17 +38,17 @@ setup: .venv/.complete engine ## Make .venv with the four packages and all tools
 engine: .venv/.serves ## Compile the merge engine, where gcc and Python's headers are there
 	@$(BIN)/python merge/hatch_build.py
 
-# What serving needs, which takes a fraction of the time that all tools take.
-.venv/.serves: requirements-serve.txt $(SERVED:%=%/pyproject.toml)
+# What serving needs, which takes a fraction of the time that all tools take. The engine is compiled beside pip.
+.venv/.serves: deploy/requirements-build.txt requirements-serve.txt $(SERVED:%=%/pyproject.toml)
 	$(PYTHON) -m venv .venv
-	$(PIP) --require-hashes --no-deps -r requirements-serve.txt
-	$(PIP) --no-deps --no-build-isolation $(SERVED:%=-e %)
+	$(PIP) --require-hashes --no-deps -r deploy/requirements-build.txt
+	$(BIN)/python merge/hatch_build.py & \
+	$(PIP) --require-hashes --no-deps -r requirements-serve.txt && \
+	$(PIP) --no-deps --no-build-isolation $(SERVED:%=-e %) && wait
 	@touch $@
 
-# The engine is compiled while pip downloads.
 .venv/.complete: requirements.txt agent/pyproject.toml .venv/.serves
-	$(BIN)/python merge/hatch_build.py & \
-	$(PIP) --require-hashes --no-deps -r requirements.txt && wait
+	$(PIP) --require-hashes --no-deps -r requirements.txt
 	$(PIP) --no-deps --no-build-isolation -e agent
 	@touch $@
 

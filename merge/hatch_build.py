@@ -126,7 +126,7 @@ def main() -> None:
         compile_engine()
     except (ImportError, OSError, subprocess.CalledProcessError) as reason:
         print(
-            "The engine is not compiled, and runs about fifty times slower; gcc and Python's headers are"
+            "The engine is not compiled, and runs some thirty times slower; gcc and Python's headers are"
             f" missing (apt install gcc python3-dev), or this went wrong:\n{_words(reason)}",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""The compiled engine: modules with straight loops, which run about fifty times faster compiled by mypyc.
+"""The compiled engine: modules with straight loops, which run some thirty times faster compiled by mypyc.
 
 What is compiled is kept in a folder whose name has the hash of the sources, the version of Python and the
 machine. So an edited source is never run by an old build: it is interpreted, with the same results, until

@@ -17,7 +17,7 @@ def stamp() -> str:
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     model = models[0].split(":")[1].strip() if models else platform.machine()
     go = subprocess.run([GO, "version"], env=go_environment(), check=True, capture_output=True, text=True)
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "protobuf", "isal", "deflate"))
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "librt", "isal", "deflate"))
     return (
         f"{dt.datetime.now(dt.UTC).date()}: {model}, {os.cpu_count()} cores, {platform.system()} "
         f"{platform.release()}, load {os.getloadavg()[0]:.1f} at the start. "

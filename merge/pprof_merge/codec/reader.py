@@ -53,6 +53,8 @@ _HEADER_TEXTS: Final = (
     (DROP_FRAMES, "drop frames"),
     (KEEP_FRAMES, "keep frames"),
 )
+# Up to so many packed numbers are read without counting them first.
+_SHORT_RUN: Final[i64] = 4096
 _SEED: Final[i64] = int.from_bytes(os.urandom(8), "little") >> 1
 
 
@@ -106,6 +108,29 @@ class Ids:
             slot = slot + 1 & mask
         return -1
 
+    def rows_of(self, some: vec[i64], count: i64, rows: vec[i32], begin: i64) -> i64:
+        """Set the cells of `rows` from `begin` on to the rows of some ids; return how many ids are known.
+
+        It stops at the first that isn't.
+        """
+        n: i64 = self.n
+        k: i64 = 0
+        if self.mask == 0:
+            while k < count:
+                id_: i64 = some[k]
+                if id_ < 1 or id_ > n:
+                    return k
+                rows[begin + k] = i32(id_ - 1)
+                k += 1
+            return k
+        while k < count:
+            row: i64 = self.row_of(some[k])
+            if row < 0:
+                return k
+            rows[begin + k] = i32(row)
+            k += 1
+        return k
+
 
 @final
 class Reader:
@@ -151,6 +176,7 @@ class Reader:
         self.n_locations: i64 = 0
         self.n_functions: i64 = 0
         self.n_strings: i64 = 0
+        self.sample_bytes: i64 = 0
         self.n_lines: i64 = 0
         self.n_frames: i64 = 0
         self.n_labels: i64 = 0
@@ -202,6 +228,7 @@ class Reader:
             else:
                 if number == SAMPLE:
                     n_samples += 1
+                    self.sample_bytes += value
                     if n_samples > most_samples:
                         self.limits.check("samples", n_samples)
                 elif number == LOCATION:
@@ -391,7 +418,9 @@ class Reader:
         """Read the samples and their labels."""
         records = self.records
         n: i64 = self.n_samples
-        self.values, self.frames = zeros(self.n_types * n), zeros32(8 * n)
+        self.values = zeros(self.n_types * n)
+        # Most frames take two bytes.
+        self.frames = zeros32(min(self.sample_bytes // 2, self.most_frames))
         self.frame_ends, self.label_ends = zeros(n + 1), zeros(n + 1)
         self.some = zeros(self.n_types)
         row: i64 = 0
@@ -423,7 +452,7 @@ class Reader:
                 count: i64 = 1
                 if kind == LENGTH:
                     count = value
-                    if count >= 64:  # before memory is taken for them
+                    if count > _SHORT_RUN:  # before memory is taken for them
                         count = count_varints(data, at, at + value)
                         if number == 1 and count > self.deepest:
                             self.limits.check("stack_depth", count, f"sample {row}")
@@ -443,13 +472,10 @@ class Reader:
                         self.limits.check("stack_depth", n_frames + count, f"sample {row}")
                     if first_frame + n_frames + count > len(self.frames):
                         self.frames = room32(self.frames, first_frame + n_frames + count)
-                    frames = self.frames
-                    for k in range(count):
-                        location: i64 = ids.row_of(some[k])
-                        if location < 0:
-                            raise MalformedProfile(f"it refers to location {some[k]}, which does not exist")
-                        frames[first_frame + n_frames] = i32(location)
-                        n_frames += 1
+                    found: i64 = ids.rows_of(some, count, self.frames, first_frame + n_frames)
+                    if found < count:
+                        raise MalformedProfile(f"it refers to location {some[found]}, which does not exist")
+                    n_frames += count
                 else:
                     if n_values + count > self.most_values:
                         self.limits.check("sample_types", n_values + count)

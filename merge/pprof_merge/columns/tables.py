@@ -19,7 +19,7 @@ _TAG_BITS: Final[i64] = 0x7FFFFFFF
 # Rows are looked up in blocks: what each row of a block needs is touched before it is needed, so that the
 # processor waits for the memory of many rows at once.
 _BLOCK: Final[i64] = 256
-_MIN_ROWS: Final[i64] = 512
+_MIN_ROWS: Final[i64] = 32
 
 
 class Slots:
@@ -33,7 +33,6 @@ class Slots:
     def __init__(self) -> None:
         self.seed: i64 = int.from_bytes(os.urandom(8), "little") >> 1
         self.slots, self.hashes, self.ends = zeros(2 * _MIN_ROWS), zeros(_MIN_ROWS), zeros(_MIN_ROWS + 1)
-        self.ahead: vec[i64] = zeros(_BLOCK + 1)
         self.count: i64 = 0
         # The rows that have a slot; those that `append` added get theirs before the next look-up.
         self.n_hashed: i64 = 0
@@ -71,9 +70,12 @@ class Slots:
         self.hashes[row] = hash_
         return row
 
-    def look_ahead(self, first: i64, some: i64, numbers: vec[i64]) -> None:
-        """Touch the slots of a block of rows, and set `numbers` to where the words of their rows may be."""
-        slots, ends, ahead, count = self.slots, self.ends, self.ahead, self.count
+    def look_ahead(self, ahead: vec[i64], first: i64, some: i64, numbers: vec[i64]) -> None:
+        """Touch the slots of a block of rows, and set `numbers` to where the words of their rows may be.
+
+        `ahead` has the hashes of the block's rows.
+        """
+        slots, ends, count = self.slots, self.ends, self.count
         last: i64 = i64(len(slots)) - 1
         for k in range(some):
             numbers[first + k] = slots[ahead[k] >> 32 & last] & _ROW_BITS
@@ -143,17 +145,17 @@ class Table(Slots):
 
     def numbers_of(self, source: vec[i64], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
         """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
-        ahead, words = self.ahead, self.words
+        ahead, words = zeros(min(n, _BLOCK) + 1), self.words
         most: i64 = i64(len(words)) - 1
         for first in range(i64(0), n, _BLOCK):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
                 ahead[k - first] = self.hash_of(source, bounds[k], bounds[k + 1] - bounds[k])
-            self.look_ahead(first, some, numbers)
+            self.look_ahead(ahead, first, some, numbers)
             seen: i64 = 0
             for k in range(first, first + some):
                 seen ^= words[min(numbers[k], most)]
-            ahead[_BLOCK] = seen
+            ahead[some] = seen
             for k in range(first, first + some):
                 numbers[k] = self.number_of(source, bounds[k], bounds[k + 1] - bounds[k], ahead[k - first])
 
@@ -240,17 +242,17 @@ class IntTable(Slots):
 
     def numbers_of(self, source: vec[i32], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
         """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
-        ahead, words = self.ahead, self.words
+        ahead, words = zeros(min(n, _BLOCK) + 1), self.words
         most: i64 = i64(len(words)) - 1
         for first in range(i64(0), n, _BLOCK):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
                 ahead[k - first] = self.hash_of(source, bounds[k], bounds[k + 1] - bounds[k])
-            self.look_ahead(first, some, numbers)
+            self.look_ahead(ahead, first, some, numbers)
             seen: i64 = 0
             for k in range(first, first + some):
                 seen ^= i64(words[min(numbers[k], most)])
-            ahead[_BLOCK] = seen
+            ahead[some] = seen
             for k in range(first, first + some):
                 numbers[k] = self.number_of(source, bounds[k], bounds[k + 1] - bounds[k], ahead[k - first])
 
