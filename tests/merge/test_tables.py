@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from librt.vecs import vec
 from mypy_extensions import i32, i64
@@ -55,7 +55,6 @@ def copied(table: Table | IntTable) -> Table | IntTable:
 
 
 @pytest.mark.parametrize(("kind", "words"), [(Table, WIDE), (IntTable, WORDS)])
-@settings(max_examples=60, deadline=None)
 @given(choices=st.data(), reload=st.integers(0, 5))
 def test_equal_rows_and_only_they_have_one_number(
     kind: type[Table | IntTable], words: list[int], choices: st.DataObject, reload: int
