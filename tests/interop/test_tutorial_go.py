@@ -17,6 +17,7 @@ SAID = re.findall(r"^\./main\.go:.*", (DOCS / "tutorial-go.md").read_text(), fla
 INSTANCES = 3
 # With less work for an instance, some more of them may have to run until enough was sampled.
 MOST_ROUNDS = 50
+HOT = 50_000_000  # ns
 SHORTER = {r"(pb\.gz|\$build) \d00\b": r"\1 60", "seq 21": "seq 3"}
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -52,7 +53,7 @@ def taken_by(server: Server, function: str) -> int:
 def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> None:
     """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew.
 
-    It devirtualizes to the type whose method was sampled most, of two that are both quick.
+    It devirtualizes to the type whose method was sampled most, of two that are quick, if sampled often.
     """
     path, build, submit, fetch, guide, measure = commands("tutorial-go.md")
 
@@ -66,7 +67,7 @@ def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> N
     answer = server.ask("/v1/profiles", service="logsum")
     assert len(answer.json()["profiles"]) == INSTANCES
     for _ in range(MOST_ROUNDS):
-        if taken_by(server, "main.(*numbers).add") > taken_by(server, "main.(*words).add"):
+        if taken_by(server, "main.(*numbers).add") > max(HOT, taken_by(server, "main.(*words).add")):
             break
         paste(submit)
     paste(fetch)
