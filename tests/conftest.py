@@ -6,9 +6,13 @@ import os
 import secrets
 import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.server import Server
+from tests.zygote import Zygote
 
 # Nothing is timed: a busy machine is no fault of the code's.
 settings.register_profile(
@@ -37,3 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"--kill-seed={config.getoption('kill_seed')}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def zygote() -> Iterator[Zygote]:
+    """The process that collectors are forked from."""
+    zygote = Zygote()
+    Server.launcher = zygote
+    yield zygote
+    zygote.close()

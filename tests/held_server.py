@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.server import COMMAND, Server
-
-_SCRIPT = 'exec 3<&"$0"; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+from tests.server import Process, Server
+from tests.zygote import Zygote
 
 
 class HeldServer(Server):
     """`pgo-collector serve` that gets its socket by LISTEN_FDS."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
-        super().__init__(home, environment)
+    def __init__(self, home: Path, zygote: Zygote) -> None:
+        super().__init__(home)
+        self._zygote = zygote
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.port: int = self._socket.getsockname()[1]
 
@@ -29,11 +27,5 @@ class HeldServer(Server):
         super().__exit__(*arguments)
         self._socket.close()
 
-    def _spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
-        held = self._socket.fileno()
-        return subprocess.Popen(
-            ["bash", "-c", _SCRIPT, str(held), COMMAND, *arguments],
-            stderr=subprocess.PIPE,
-            env=self.environment,
-            pass_fds=[held],
-        )
+    def _spawn(self, *arguments: str) -> Process:
+        return self._zygote.start(arguments, self.environment, self._socket.fileno())

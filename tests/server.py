@@ -11,7 +11,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from select import select
@@ -36,18 +36,54 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
+class Launcher(Protocol):
+    """Starts commands of the collector with variables of the environment."""
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+        """Start a command whose standard error is a pipe."""
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+
+
+class Installed:
+    """The command as it is installed, for tests of what only a process of its own has."""
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+        return subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=environment)
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+
+
 class Server:
     """`pgo-collector serve` on a free loopback port; as a context manager it runs within the block.
 
     `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
-    overrides them.
+    overrides them. `launcher` starts it; pytest's own one forks it from a process that has it loaded.
     """
 
+    launcher: Launcher = Installed()
     submit_key = "key-for-submits"
     merge_key = "key-for-merges"
 
-    def __init__(self, home: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, environment: Mapping[str, str] | None = None, launcher: Launcher | None = None
+    ) -> None:
         self.home = home
+        if launcher is not None:
+            self.launcher = launcher
         self.data = home / "data"
         self.submit_keys = home / "submit_keys"
         self.merge_keys = home / "merge_keys"
@@ -138,14 +174,7 @@ class Server:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command with the same settings to its end."""
-        return subprocess.run(
-            [COMMAND, *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_SECONDS,
-            check=False,
-        )
+        return self.launcher.run(arguments, self.environment)
 
     def reindex(self) -> None:
         """Rebuild the catalog; the server must not be running."""
@@ -221,7 +250,7 @@ class Server:
             time.sleep(0.01)
 
     def _spawn(self, *arguments: str) -> Process:
-        return subprocess.Popen([COMMAND, *arguments], stderr=subprocess.PIPE, env=self.environment)
+        return self.launcher.start(arguments, self.environment)
 
     def _read_log(self, process: Process) -> None:
         assert process.stderr is not None

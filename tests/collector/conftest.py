@@ -8,24 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.collector.hooks import SECRET
-from tests.faults.zygote import ForkedServer, Zygote
 from tests.server import Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
 
 
-@pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
-    """The process from which most collectors of these tests are forked."""
-    zygote = Zygote({})
-    yield zygote
-    zygote.close()
-
-
 @pytest.fixture
-def stopped(tmp_path: Path, zygote: Zygote) -> Iterator[Server]:
+def stopped(tmp_path: Path) -> Iterator[Server]:
     """Yield a collector that isn't running, whose data folder doesn't exist."""
-    server = ForkedServer(tmp_path, zygote)
+    server = Server(tmp_path)
     yield server
     server.kill()
 

@@ -23,6 +23,7 @@ from tests.faults.stacks import profile_of, tally
 from tests.held_server import HeldServer
 from tests.interop.listening import free_port
 from tests.server import COMMAND, Server
+from tests.zygote import Zygote
 
 CLIENTS = 4
 RESTARTS = 4
@@ -100,15 +101,18 @@ def check_restarts(server: Server, load: Load, *ends: Callable[[], object]) -> N
     assert tally(server.merge().content) == Counter(sent.name for sent in load.sent)
 
 
-def test_the_socket_is_systemds(tmp_path: Path) -> None:
-    with HeldServer(tmp_path / "server") as server:
+def test_the_socket_is_systemds(tmp_path: Path, zygote: Zygote) -> None:
+    with HeldServer(tmp_path / "server", zygote) as server:
         assert server.base_url == f"http://127.0.0.1:{server.port}"
         check_restarts(server, Load(tmp_path, server.base_url), server.stop)
 
 
-def test_the_socket_is_systemds_behind_nginx(tmp_path: Path) -> None:
+def test_the_socket_is_systemds_behind_nginx(tmp_path: Path, zygote: Zygote) -> None:
     """nginx is there for a process that dies and can't answer the requests that it had begun."""
-    with HeldServer(tmp_path / "server") as server, running(tmp_path, f"127.0.0.1:{server.port}") as client:
+    with (
+        HeldServer(tmp_path / "server", zygote) as server,
+        running(tmp_path, f"127.0.0.1:{server.port}") as client,
+    ):
         url = str(client.base_url).rstrip("/")
         load = Load(tmp_path, url, ("--cacert", str(tmp_path / "tls.crt")))
         check_restarts(server, load, server.stop, server.kill)

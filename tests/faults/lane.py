@@ -14,8 +14,8 @@ import httpx
 
 from tests.faults.killer import Killer, Mode
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
-from tests.faults.zygote import ForkedServer, Zygote
 from tests.server import Server
+from tests.zygote import Zygote
 
 Tally = Counter[str]
 
@@ -27,9 +27,9 @@ class Lane:
         home.mkdir()
         self.data = home / "data"
         self.killer = Killer(library, home / "control", self.data)
-        self._zygote = Zygote(self.killer.environment)
+        self._zygote = Zygote(self.killer.environment).begin()
         environment = self.killer.environment | {"PGOF_WORKERS": "1", **(settings or {})}
-        self.server = ForkedServer(home, self._zygote, environment)
+        self.server = Server(home, environment, self._zygote)
 
     def __enter__(self) -> Self:
         return self

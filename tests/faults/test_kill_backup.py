@@ -15,8 +15,8 @@ from tests.faults.campaign import points
 from tests.faults.killer import Killer, Mode
 from tests.faults.lane import submitted
 from tests.faults.sample import Sample
-from tests.faults.zygote import Zygote
 from tests.server import Server
+from tests.zygote import Zygote
 
 Files = dict[str, bytes]
 
@@ -28,13 +28,13 @@ class Commands:
         self.watched = home / "watched"
         self.watched.mkdir()
         self.killer = Killer(library, home / "control", self.watched)
-        self.zygote = Zygote(self.killer.environment)
+        self.zygote = Zygote(self.killer.environment).begin()
 
     def run(self, directory: Path, *arguments: str | Path, mode: Mode = Mode.COUNT, target: int = 0) -> int:
         """Run a command on a data folder; return its exit code, negative if it was killed."""
         self.killer.arm_next_start(mode, target)
         environment = os.environ | self.killer.environment | {"PGOF_DIRECTORY": str(directory)}
-        child = self.zygote.fork([str(argument) for argument in arguments], environment)
+        child = self.zygote.start([str(argument) for argument in arguments], environment)
         assert child.stderr is not None
         with child.stderr as pipe:
             said = pipe.read()

@@ -157,7 +157,7 @@ def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, library: Path)
             answers = [*probes.map(lambda _: server.client.get("/readyz").json()["fails"], range(400))]
         tries = 2 + (time.monotonic() - begin)
         lane.killer.disarm()
-        assert [fails for fails in answers if fails] == []
+        assert [fails for fails in answers if fails] == [], server.log
         operations = lane.killer.operations
         assert any(operation.name == "fsync" for operation in operations)
         assert len([operation for operation in operations if operation.name == "fsync"]) <= tries

@@ -143,6 +143,9 @@ async def _start(process: multiprocessing.process.BaseProcess) -> None:
             os.kill(pid, signal.SIGKILL)
             with suppress(OSError, EOFError):
                 await starting
+            # Until it has ended, multiprocessing takes it for one that runs.
+            with suppress(ChildProcessError):
+                await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
             starting, watch = asyncio.create_task(asyncio.to_thread(process.start)), None
     await starting
 

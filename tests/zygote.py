@@ -1,0 +1,212 @@
+"""A zygote: a process that has the command loaded, and forks a child for each start of the collector.
+
+A start costs a fork and not an import of everything, for tests that start it hundreds of times. Variables
+that an interpreter or the loader of programs reads, such as LD_PRELOAD, must be the zygote's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import thread
+from importlib import import_module
+from itertools import pairwise
+from multiprocessing import util
+from pathlib import Path
+from select import select
+from tempfile import TemporaryFile
+from types import MappingProxyType
+from typing import IO, Any, Final, Self
+
+_MESSAGE_BYTES: Final = 1 << 16
+_PATIENCE_SECONDS: Final = 120.0
+_DESCRIPTORS: Final = 1 << 16
+_MOST_DESCRIPTORS: Final = 8
+_BEYOND_HELD: Final = 1 + _MOST_DESCRIPTORS
+# Not a file: the workers of the collector would import it again, as they do with any main module.
+_PROGRAM: Final = "from tests import zygote; zygote.serve_forks()"
+_ROOT: Final = Path(__file__).parents[1]
+
+
+class Zygote:
+    """Starts commands of the collector by a process with the variables of `environment` added."""
+
+    def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_PATIENCE_SECONDS)
+        self._lock = threading.Lock()
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], *held: int) -> Child:
+        """Fork a child that runs the command with these arguments in this environment.
+
+        Its standard output and error are one pipe. It gets the sockets `held` as systemd passes them.
+        """
+        readable, writable = os.pipe()
+        try:
+            child = self._fork(arguments, environment, writable, writable, *held)
+        finally:
+            os.close(writable)
+        return Child(child, os.fdopen(readable, "rb"), self._reap)
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        with TemporaryFile() as output, TemporaryFile() as errors:
+            child = self._fork(arguments, environment, output.fileno(), errors.fileno())
+            code = Child(child, None, self._reap).wait(_PATIENCE_SECONDS)
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(
+                arguments, code, output.read().decode(), errors.read().decode()
+            )
+
+    def _fork(self, arguments: Sequence[str], environment: Mapping[str, str], *descriptors: int) -> int:
+        return self._ask([[*arguments], dict(environment)], descriptors)
+
+    def _reap(self, child: int) -> int:
+        return self._ask(child, ())
+
+    def _ask(self, order: object, descriptors: Sequence[int]) -> int:
+        with self._lock:
+            self.begin()
+            socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
+            return int(self._socket.recv(_MESSAGE_BYTES))
+
+    def begin(self) -> Self:
+        """Start the process that forks, unless it runs; otherwise the first command does."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(self._theirs.fileno())],
+                pass_fds=[self._theirs.fileno()],
+                cwd=_ROOT,
+                env=os.environ | self._environment,
+            )
+            self._theirs.close()
+        return self
+
+    def close(self) -> None:
+        """End the process, and with it all that it has forked."""
+        self._socket.close()
+        self._theirs.close()
+        if self._process is not None:
+            self._process.wait()
+
+
+class Child:
+    """A forked process with the methods of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, output: IO[bytes] | None, reap: Callable[[int], int]) -> None:
+        self.pid = pid
+        self.stderr = output
+        self._reap = reap
+        self._code: int | None = None
+
+    def _signal(self, number: int) -> None:
+        if self._code is None:
+            os.kill(self.pid, number)  # until it is reaped, the id is its own
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code, negative for a signal. Raises TimeoutError."""
+        if self._code is None:
+            ended = os.pidfd_open(self.pid)
+            try:
+                if not select([ended], [], [], timeout)[0]:
+                    raise TimeoutError
+            finally:
+                os.close(ended)
+            self._code = self._reap(self.pid)
+        return self._code
+
+
+def _fork_program(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Fork a process for the fork server of multiprocessing, or its resource tracker, and return its id.
+
+    `args` are those of an interpreter, of which the last is a program; only the file descriptors of
+    `passfds` stay open. The modules that it would import are there already.
+    """
+    del path
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        # It is forked in a thread of an executor; at its end it would wait for that thread, which is its own.
+        thread._threads_queues.clear()  # type: ignore[attr-defined]  # noqa: SLF001
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for low, high in pairwise([2, *sorted(passfds), _DESCRIPTORS]):
+            os.closerange(low + 1, high)
+        exec(args[-1], {})  # noqa: S102 - the program that multiprocessing would have started
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def serve_forks() -> None:
+    """Run the zygote: a message with arguments forks a child, one with the id of an ended child reaps it."""
+    from pgo_collector.command.cli import main  # noqa: PLC0415 - only the zygote's process needs it
+
+    import_module("pgo_collector.serve.server")  # `main` imports it only to serve
+
+    # A child that neither collects nor frees what was imported leaves those pages shared.
+    gc.collect()
+    gc.freeze()
+    children: set[int] = set()
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        while True:
+            order, descriptors, _, _ = socket.recv_fds(orders, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
+            if not order:  # the test is gone, and its servers go too
+                for child in children:
+                    os.kill(child, signal.SIGKILL)
+                return
+            wanted = json.loads(order)
+            if isinstance(wanted, int):
+                _, status = os.waitpid(wanted, 0)
+                children.discard(wanted)
+                orders.send(str(os.waitstatus_to_exitcode(status)).encode())
+                continue
+            child = os.fork()
+            if not child:
+                orders.close()
+                arguments, environment = wanted
+                _become(environment, descriptors)
+                sys.exit(main(arguments))
+            for descriptor in descriptors:
+                os.close(descriptor)
+            children.add(child)
+            orders.send(str(child).encode())
+
+
+def _become(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+    """Take the environment and the descriptors of a command: output, errors and held sockets."""
+    os.environ.clear()
+    os.environ.update(environment)
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _BEYOND_HELD) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for number, descriptor in enumerate(moved, 1):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if held := len(descriptors) - 2:
+        os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(held)}
+    util.spawnv_passfds = _fork_program
