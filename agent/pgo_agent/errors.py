@@ -4,6 +4,7 @@
     ├── SubmitRefused           the collector refused the profile, and would refuse it again
     ├── CollectorUnavailable    the collector gave no answer; the same bytes may be sent again later
     ├── ToolFailed              a program that the agent runs is missing, or failed
+    ├── NotSupported            the program that runs a latency tracker can't do what is asked
     ├── NoBackend               none of the profilers of native programs works on this machine
     ├── NoSamples               no process of these names runs, or none took any CPU time
     ├── Stopped                 a capture was stopped before it began
@@ -65,6 +66,18 @@ class ToolFailed(AgentError):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.reason}"
+
+
+class NotSupported(AgentError):
+    """The program `tool` runs latency trackers, but can't do `what`."""
+
+    def __init__(self, tool: str, what: str) -> None:
+        super().__init__(tool, what)
+        self.tool = tool
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.tool} can't {self.what}; bcc can: apt-get install python3-bpfcc"
 
 
 class NoBackend(AgentError):

@@ -80,8 +80,8 @@ def _profiler(backend: Backend) -> str:
 
 
 def _tracker(tracker: Tracker) -> str:
-    probe_tracker(tracker)
-    return f"pgo-agent latency {tracker.name}: {tracker.measures}"
+    backend = probe_tracker(tracker)
+    return f"pgo-agent latency {tracker.name}, by {backend}: {tracker.measures}"
 
 
 def _symbols() -> str:

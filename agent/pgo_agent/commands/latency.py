@@ -16,8 +16,10 @@ from pgo_agent.latency import (
     Session,
     StackNamer,
     TrackerSettings,
+    choose_tracker_backend,
     format_ns,
     parse_ns,
+    tracker_backends,
 )
 
 _TICK_SECONDS = 1.0
@@ -25,6 +27,7 @@ _BAR = 40
 _TOP = 5
 _FRAMES = 16
 _CLEAR = "\x1b[H\x1b[2J"
+_SHOWN = {"p999": "p99.9"}
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"))
 
 
@@ -37,6 +40,7 @@ def add_latency(latency: argparse.ArgumentParser) -> None:
     measures = "; ".join(f"{tracker.name}: {tracker.measures}" for tracker in TRACKERS.values())
     latency.add_argument("tracker", metavar="TRACKER", choices=[*TRACKERS], help=measures)
     add_tracking(latency)
+    add_backend(latency, "--backend")
     latency.add_argument(
         "--seconds", metavar="SECONDS", type=seconds, help="how long to track (default: until Ctrl-C)"
     )
@@ -99,6 +103,15 @@ def add_tracking(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_backend(command: argparse._ActionsContainer, option: str) -> None:
+    """Add the argument that says what runs the trackers."""
+    command.add_argument(
+        option,
+        choices=[*tracker_backends()],
+        help="what runs the trackers in the kernel (default: bcc, and where that can't work, bpftrace)",
+    )
+
+
 def duration(text: str) -> str:
     """Check a duration such as 5ms, for argparse. Raises ArgumentTypeError."""
     try:
@@ -122,7 +135,8 @@ def tracking(options: argparse.Namespace) -> TrackerSettings:
 
 
 def _latency(options: argparse.Namespace) -> int:
-    session = Session(TRACKERS[options.tracker], tracking(options))
+    backend = choose_tracker_backend(options.backend)
+    session = Session(TRACKERS[options.tracker], tracking(options), backend)
     recorder = Recorder(options.tracker)
     view = _View(session, recorder)
     session.listen(recorder)
@@ -192,8 +206,8 @@ def _bars(histogram: Histogram) -> list[str]:
         count = counts.get(bucket, 0)
         low, high = _time((1 << bucket) >> 1), _time(1 << bucket)
         lines.append(f"{low:>8} - {high:<8} {count:>9} {'#' * -(-count * _BAR // most)}".rstrip())
-    shown = ("min", "average", "p50", "p90", "p99", "p99.9", "max", "total")
-    statistics = ", ".join(f"{name} {_time(found[name + '_ns'])}" for name in shown)
+    shown = ("min", "average", "p50", "p90", "p99", "p999", "max", "total")
+    statistics = ", ".join(f"{_SHOWN.get(name, name)} {_time(found[name + '_ns'])}" for name in shown)
     return [*lines, statistics]
 
 

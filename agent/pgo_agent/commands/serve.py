@@ -19,9 +19,9 @@ from pgo_agent.commands.arguments import (
     sampled_names,
     seconds,
 )
-from pgo_agent.commands.latency import duration
+from pgo_agent.commands.latency import add_backend, duration
 from pgo_agent.errors import NotInstalled
-from pgo_agent.latency import TRACKERS, TrackerSettings
+from pgo_agent.latency import TRACKERS, TrackerBackend, TrackerSettings, tracker_backends
 from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler
 from pgo_agent.spool import DiskSpool, NoSpool, Spool
@@ -85,7 +85,8 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         choices=[*TRACKERS],
         action="append",
         default=[],
-        help="a tracker to run; may be repeated. With --url, its profiles are submitted, as type TRACKER",
+        help="a tracker to run; may be repeated. With --url, its profiles are submitted, as type TRACKER "
+        "(block as blockio)",
     )
     tracked.add_argument(
         "--latency-threshold",
@@ -101,6 +102,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         default=60.0,
         help="the length of each profile of a tracker (default: %(default)s)",
     )
+    add_backend(tracked, "--latency-backend")
     serve.set_defaults(run=_serve)
 
 
@@ -114,8 +116,12 @@ def _serve(options: argparse.Namespace) -> int:
     names = SamplingRequest(sampled_names(options), options.frequency).names
     key = read_key(options.key_file) if options.key_file else None
     routes = CaptureRoutes(CaptureLock(), names, frozenset(options.allow_program), key)
-    latency = LatencyRoutes(key)
-    with listen(options.bind, has_key=key is not None) as listener, _schedule(options, routes.lock, latency):
+    backend = tracker_backends()[options.latency_backend] if options.latency_backend else None
+    latency = LatencyRoutes(key, backend)
+    with (
+        listen(options.bind, has_key=key is not None) as listener,
+        _schedule(options, routes.lock, latency, backend),
+    ):
         try:
             serve(routes, latency, listener)
         finally:
@@ -124,7 +130,9 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _schedule(options: argparse.Namespace, lock: CaptureLock, latency: LatencyRoutes) -> Iterator[None]:
+def _schedule(
+    options: argparse.Namespace, lock: CaptureLock, latency: LatencyRoutes, backend: TrackerBackend | None
+) -> Iterator[None]:
     """Run what --latency names, and submit profiles; without --url, nothing is submitted."""
     from pgo_agent.serve import LatencySchedule, ScheduledSampler  # noqa: PLC0415 - as above
 
@@ -152,7 +160,8 @@ def _schedule(options: argparse.Namespace, lock: CaptureLock, latency: LatencyRo
         outbox = Outbox(collector, _spool(options))
     settings = TrackerSettings.parse({"threshold": options.latency_threshold})
     names = tuple(dict.fromkeys(options.latency))
-    with profiler, LatencySchedule(names, settings, latency.monitors, outbox, options.latency_every):
+    every = options.latency_every
+    with profiler, LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend):
         yield
 
 

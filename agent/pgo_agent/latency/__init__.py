@@ -1,12 +1,14 @@
 """Track where programs wait, by eBPF on the kernel's tracepoints: off-CPU time, system calls, disks and more.
 
-`TRACKERS` lists what can be tracked. A `Session` runs one with `TrackerSettings`, in a child process that
-compiles the tracker's C program of `bpf/` with bcc and reads its tables (`latency_program.py`). It tells each
-`Listener` what it counts: a `Recorder` makes a pprof profile of it, `Windows` keep its histograms over
+`TRACKERS` lists what can be tracked. A `Session` runs one with `TrackerSettings`, in a child process of a
+`TrackerBackend`: with bcc, it compiles the tracker's C program of `bpf/` and reads its tables
+(`latency_program.py`); where bcc is missing, bpftrace runs a script of `bpf/`. The session tells each
+`Listener` what is counted: a `Recorder` makes a pprof profile of it, `Windows` keep its histograms over
 minutes and hours. A `Monitor` does all of that for readers that come and go. `StackNamer` names the functions
 of stacks. `probe` tries a tracker here.
 """
 
+from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend, tracker_backends
 from pgo_agent.latency.histogram import Histogram, Windows
 from pgo_agent.latency.monitor import EventStream, Monitor
 from pgo_agent.latency.recorder import Recorder, StackNamer
@@ -28,9 +30,12 @@ __all__ = [
     "StackNamer",
     "Tick",
     "Tracker",
+    "TrackerBackend",
     "TrackerSettings",
     "Windows",
+    "choose_tracker_backend",
     "format_ns",
     "parse_ns",
     "probe",
+    "tracker_backends",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Bucket 0 is for 0 ns; bucket i is for 2^(i-1) up to 2^i ns.
-_QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p99.9_ns": 0.999}
+_QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
 _SLOT_SECONDS = 10
 _HOUR = 3600
 _HOURS = 24
@@ -64,16 +64,19 @@ class Histogram:
         return 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the histogram and its statistics: times in ns, buckets as [lower bound, count] pairs."""
+        """Return the statistics and the buckets that have any count, by the collector's names, in ns."""
         count = self.count
         return {
             "count": count,
-            "min_ns": self.min if count else None,
-            "average_ns": self.total / count if count else None,
-            "max_ns": self.max if count else None,
             "total_ns": self.total,
+            "average_ns": self.total / count if count else None,
+            "min_ns": self.min if count else None,
+            "max_ns": self.max if count else None,
             **{name: self.quantile(share) if count else None for name, share in _QUANTILES.items()},
-            "buckets": [[lower_bound(bucket), number] for bucket, number in sorted(self.counts.items())],
+            "buckets": [
+                {"from_ns": lower_bound(bucket), "to_ns": upper_bound(bucket), "count": number}
+                for bucket, number in sorted(self.counts.items())
+            ],
         }
 
 

@@ -1,8 +1,8 @@
-"""Track latencies with bcc until SIGINT: the child process of `BccTracker`, run by the Python that has bcc.
+"""Track latencies with bcc until SIGINT: the child process of `BccFeed`, run by the Python that has bcc.
 
 The first line of its input is a JSON object: the C `text`, the `tracepoints` that it uses, `own` processes,
-`depths` of stacks, whether it `names_syscalls`, asks for `interrupts` or `is_network`, and `settings`. Each
-line after that is a command:
+`depths` of stacks, whether it asks for `interrupts` or `is_network`, and `settings`. Each line after that is
+a command:
 
     ["set", settings]      change the threshold, the timeout or the filters
     ["in_flight"]          ask for what is in flight
@@ -33,7 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribution's Python has it
-from bcc.syscall import syscall_name  # type: ignore[import-not-found]
+
+# This file is run apart from its package, whose folder Python doesn't search.
+sys.path.append(str(Path(__file__).parent))
+from processes import cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
 
 _TRACING = Path("/sys/kernel/tracing")
 _DRAIN_SECONDS = 0.1
@@ -47,7 +50,7 @@ _BUCKETS = 65
 _LOCAL_SOCKETS = (b"unix_", b"netlink_")
 _BY_PROCESS, _BY_COMM, _BY_CGROUP = 1, 2, 4
 # The counters of the C program, in its order.
-_COUNTERS = ("seen", "below", "reported", "table_full", "ring_full", "lost_stacks")
+_COUNTERS = ("seen", "below", "reported", "table_full", "ring_full", "lost_stacks", "missed")
 _NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
 # struct event of the C program, up to the addresses of its stack; and struct stack.
@@ -117,12 +120,13 @@ class _Tracker:
     def __init__(self, setup: dict[str, Any]) -> None:
         self._kernel_bytes, self._user_bytes = (8 * depth for depth in setup["depths"])
         self._stack_size = _STACK.size + self._kernel_bytes + self._user_bytes
-        self._names_syscalls, self._own = setup["names_syscalls"], setup["own"]
+        self._own = setup["own"]
         self._bpf = BPF(text=setup["text"])
         self._aggregate = _Aggregate()
         self._announced: set[int] = set()
         self._generation = 0
         self._last: dict[str, list[tuple[int, int]]] = {}
+        self._unseen = 0
         self._last_counters = [0] * len(_COUNTERS)
         self._is_network, self._abandoned, self._refuted = setup["is_network"], 0, 0
         self._largest = 0
@@ -161,11 +165,11 @@ class _Tracker:
     def _refresh_filters(self, *, anew: bool = False) -> None:
         """Bring the processes and cgroups up to date: new ones may have started."""
         settings, processes = self._settings, self._bpf["processes"]
-        wanted = {*settings["pids"], *_pids_of(settings["executables"])}
+        wanted = {*settings["pids"], *pids_of(settings["executables"])}
         forked = set() if anew or not settings["pids"] else {key.value for key in processes}
         kept = {pid for pid in forked if Path(f"/proc/{pid}").exists()}
         _replace(processes, ((pid,) for pid in wanted | kept))
-        _replace(self._bpf["cgroups"], ((id_,) for id_ in _cgroup_ids(settings["cgroups"])))
+        _replace(self._bpf["cgroups"], ((id_,) for id_ in cgroup_ids(settings["cgroups"])))
 
     def drain(self) -> None:
         """Read the ring buffer, and announce processes with new events."""
@@ -188,7 +192,7 @@ class _Tracker:
         if size >= _EVENT.size + 2 * self._stack_size:
             waker = self._stack(record, _EVENT.size + self._stack_size)
             self._aggregate.processes.add(waker[0][0])
-        name = self._name(number, name)
+        name = _text(name)
         self._aggregate.processes.add(pid)
         key = (pid, comm, number, name, operation, kernel, user, waker)
         self._aggregate.add(key, delay.bit_length(), delay)
@@ -219,11 +223,6 @@ class _Tracker:
             self._local[kernel] = any(name.startswith(_LOCAL_SOCKETS) for name in names)
         return self._local[kernel]
 
-    def _name(self, number: int, name: bytes) -> str:
-        if self._names_syscalls:
-            return str(syscall_name(number).decode())
-        return _text(name)
-
     def tick(self) -> None:
         """Print what was counted since the last tick, and start anew."""
         finished, self._generation = self._generation, 1 - self._generation
@@ -243,7 +242,12 @@ class _Tracker:
         }
         self._last_counters = totals
         left_out = sum(count for count, _ in aggregate.left_out.values())
-        counters |= {"left_out": left_out, "abandoned": self._abandoned + self._refuted}
+        unseen_before, self._unseen = self._unseen, skipped_runs(os.getpid())
+        counters |= {
+            "left_out": left_out,
+            "abandoned": self._abandoned + self._refuted,
+            "unseen": self._unseen - unseen_before,
+        }
         counters["reported"] -= left_out + self._refuted
         counters["seen"] -= self._refuted
         largest = max((part.max for part in found), default=0)
@@ -298,7 +302,7 @@ class _Tracker:
                 yield key, entry
 
     def _waiting(self, key: Any, entry: Any, now: int) -> dict[str, Any]:
-        comm, name = bytes(entry.comm), self._name(entry.number, bytes(entry.name))
+        comm, name = bytes(entry.comm), _text(bytes(entry.name))
         described = _described(
             comm,
             pid=entry.pid,
@@ -359,27 +363,6 @@ def _replace(table: Any, keys: Iterable[tuple[int, ...]]) -> None:
 
 def _comm_key(comm: str) -> tuple[int, int]:
     return struct.unpack("=QQ", comm.encode(errors="surrogateescape")[:15].ljust(16, b"\0"))
-
-
-def _pids_of(executables: list[str]) -> Iterator[int]:
-    """Yield the processes that run one of these, by the path or the name of the executable."""
-    if not executables:
-        return
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with suppress(OSError):
-                path = str((folder / "exe").readlink()).removesuffix(" (deleted)")
-                if path in executables or path.rpartition("/")[2] in executables:
-                    yield int(folder.name)
-
-
-def _cgroup_ids(paths: list[str]) -> Iterator[int]:
-    """Yield the ids of these cgroups and of those inside; a path begins below /sys/fs/cgroup."""
-    for path in paths:
-        root = Path("/sys/fs/cgroup") / path.strip("/")
-        for folder, _, _ in os.walk(root):
-            with suppress(OSError):
-                yield Path(folder).stat().st_ino
 
 
 def _described(comm: bytes, **fields: object) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 from pgo_agent.errors import AgentError, ToolFailed
+from pgo_agent.latency.backend import TrackerBackend
 from pgo_agent.latency.histogram import Histogram, Windows
 from pgo_agent.latency.recorder import Recorder, StackNamer
 from pgo_agent.latency.session import Session
@@ -49,10 +50,15 @@ class EventStream:
 
 
 class Monitor:
-    """A session with its histograms, counts and readers. Safe to use from several threads."""
+    """A session with its histograms, counts and readers. Safe to use from several threads.
 
-    def __init__(self, tracker: Tracker, settings: TrackerSettings) -> None:
-        self.session = Session(tracker, settings)
+    Raises NotSupported as `Session` does.
+    """
+
+    def __init__(
+        self, tracker: Tracker, settings: TrackerSettings, backend: TrackerBackend | None = None
+    ) -> None:
+        self.session = Session(tracker, settings, backend)
         self._namer = StackNamer()
         self._lock = threading.Lock()
         self._counts, self._windows = Counts(), Windows()
@@ -98,6 +104,7 @@ class Monitor:
         with self._lock:
             return {
                 "tracker": self.session.tracker.name,
+                "backend": self.session.backend.name,
                 "running": self.session.is_running,
                 "failure": str(self.session.failure) if self.session.failure else None,
                 "began": self.began,
@@ -108,7 +115,10 @@ class Monitor:
             }
 
     def in_flight(self) -> list[dict[str, Any]]:
-        """Return what is in flight, longest first, with the functions it waits in. Raises ToolFailed."""
+        """Return what is in flight, longest first, with the functions it waits in.
+
+        Raises NotSupported and ToolFailed.
+        """
         return described(self._namer, self.session.in_flight())
 
     def record(self, seconds: float, until: Event) -> Recorder:

@@ -107,7 +107,7 @@ class Recorder:
         together: dict[Delay, list[int]] = {}
         with self._lock:
             for delay, counted in self._delays.items():
-                if delay.stack.pid:
+                if delay.stack.comm:  # frames such as "(dropped)" are of no thread
                     _increase(together.setdefault(delay._replace(bucket=0), [0, 0]), *counted)
         ordered = sorted(together.items(), key=lambda item: item[1][1], reverse=True)
         return [(delay, count, total) for delay, (count, total) in ordered[:most]]

@@ -1,24 +1,19 @@
-"""Run a tracker: a child process with bcc, which is told the settings and tells what it counted."""
+"""Run a tracker: a child process with bcc or bpftrace, which tells what it counted."""
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 from threading import Event
-from typing import Protocol
+from typing import Any, Protocol
 
-from pgo_agent.backends import Bcc
 from pgo_agent.backends.profiler_process import ProfilerProcess
 from pgo_agent.errors import AgentError, ToolFailed
+from pgo_agent.latency.backend import TrackerBackend, choose_tracker_backend
 from pgo_agent.latency.settings import TrackerSettings
 from pgo_agent.latency.tick import Happening, Tick
-from pgo_agent.latency.trackers import KERNEL_DEPTH, USER_DEPTH, Tracker
+from pgo_agent.latency.trackers import Tracker
 
-_PROGRAM = Path(__file__).with_name("latency_program.py")
-_PYTHON = Bcc().program
 _ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.1
 
@@ -42,19 +37,25 @@ class Listener(Protocol):
 class Session:
     """A tracker that runs from `start` to `stop`. Safe to use from several threads.
 
-    `python` is a Python that has the module bcc. If the tracker fails while it runs, `failure` says why.
+    Without a `backend`, the first that works here runs it. Raises NotSupported if the backend can't do what
+    is asked. If the tracker fails while it runs, `failure` says why.
     """
 
-    def __init__(self, tracker: Tracker, settings: TrackerSettings, python: str = _PYTHON) -> None:
+    def __init__(
+        self, tracker: Tracker, settings: TrackerSettings, backend: TrackerBackend | None = None
+    ) -> None:
         self.tracker, self.settings = tracker, settings
+        self.backend = backend or choose_tracker_backend()
         self.failure: AgentError | None = None
-        self._python = python
+        self._feed = self.backend.feed(tracker, settings)
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._stopping, self._started, self._over = Event(), Event(), Event()
         self._answers: list[list[Happening]] = []
         self._answered = threading.Condition()
-        self._process = ProfilerProcess(tracker.name, (python, "-I", _PROGRAM), self._add_line)
+        self._process = ProfilerProcess(
+            tracker.name, self._feed.command, self._add_line, self._feed.environment
+        )
         # The kernel kills the child process with the thread that started it.
         self._thread = threading.Thread(target=self._run, name=f"pgo-agent-{tracker.name}", daemon=True)
 
@@ -87,15 +88,20 @@ class Session:
             self._listeners.remove(listener)
 
     def change(self, settings: TrackerSettings) -> None:
-        """Use other settings from now on, without an interruption."""
+        """Use other settings from now on, without an interruption. Raises NotSupported."""
+        command = self._feed.change(settings)
         self.settings = settings
-        self._send("set", settings.for_program())
+        self._send(command)
 
     def in_flight(self) -> list[Happening]:
-        """Return what is in flight, longest first, 1000 at most. Raises ToolFailed if there is no answer."""
+        """Return what is in flight, longest first, 1000 at most.
+
+        Raises NotSupported, and ToolFailed if there is no answer.
+        """
+        command = self._feed.ask_in_flight()
         with self._answered:
             self._answers.clear()
-            self._send("in_flight")
+            self._send(command)
             if not self._answered.wait_for(lambda: self._answers or self._over.is_set(), _ANSWER_SECONDS):
                 raise ToolFailed(self.tracker.name, f"it did not answer within {_ANSWER_SECONDS:.0f} s")
             if not self._answers:
@@ -105,38 +111,30 @@ class Session:
     def _run(self) -> None:
         try:
             with self._process as process:
-                process.begin(self._stopping, self._setup())
+                process.begin(self._stopping, self._feed.setup)
                 self._started.set()
                 while not self._stopping.wait(_POLL_SECONDS):
                     process.check_alive()
                 process.end()
+            for kind, told in self._feed.last_messages():
+                self._tell(kind, told)
         except AgentError as error:
-            obstacles = "; ".join(Bcc(self._python).obstacles())
+            obstacles = "; ".join(self.backend.obstacles())
             self.failure = ToolFailed(self.tracker.name, obstacles) if obstacles else error
         finally:
             self._over.set()
             with self._answered:
                 self._answered.notify_all()
 
-    def _setup(self) -> bytes:
-        setup = {
-            "text": self.tracker.source(),
-            "tracepoints": self.tracker.tracepoints,
-            "own": os.getpid(),
-            "depths": [KERNEL_DEPTH, USER_DEPTH],
-            "interrupts": self.tracker.uses_interrupts,
-            "names_syscalls": self.tracker.name == "syscall",
-            "is_network": self.tracker.name == "network",
-            "settings": self.settings.for_program(),
-        }
-        return json.dumps(setup).encode() + b"\n"
-
-    def _send(self, *command: object) -> None:
+    def _send(self, command: bytes) -> None:
         with self._lock:
-            self._process.send(json.dumps(command).encode() + b"\n")
+            self._process.send(command)
 
     def _add_line(self, line: bytes) -> None:
-        kind, told = json.loads(line)
+        for kind, told in self._feed.messages(line):
+            self._tell(kind, told)
+
+    def _tell(self, kind: str, told: Any) -> None:
         if kind == "in_flight":
             with self._answered:
                 self._answers.append([Happening.parse(self.tracker, waiting) for waiting in told])
@@ -160,10 +158,14 @@ class Session:
                     listener.add_late(happening)
 
 
-def probe(tracker: Tracker) -> None:
-    """Run a tracker for a moment. Raises ToolFailed, which says what is missing."""
-    session = Session(tracker, TrackerSettings())
+def probe(tracker: Tracker, backend: TrackerBackend | None = None) -> str:
+    """Run a tracker for a moment, and return the name of its backend.
+
+    Raises NotSupported, and ToolFailed, which says what is missing.
+    """
+    session = Session(tracker, TrackerSettings(), backend)
     session.start()
     session.stop()
     if session.failure:
         raise session.failure
+    return session.backend.name

@@ -93,12 +93,26 @@ class Tick:
 class Counts:
     """How many events a tracker has seen, and what became of them: seen = reported + below + dropped.
 
-    `dropped` is the sum of `table_full` (too much in flight; the latency isn't known), `ring_full` (events
-    came faster than they were read) and `left_out` (more different stacks than are kept). `lost_stacks` of
-    the reported have no stack. `abandoned` packets were read by no program, and aren't in `seen`.
+    `dropped` is the sum of `table_full` (too much in flight; the latency isn't known), `missed` (the kernel
+    didn't tell of the end; as before), `ring_full` (events came faster than they were read) and `left_out`
+    (more different stacks than are kept). `lost_stacks` of the reported have no stack. `abandoned` packets
+    were read by no program, and aren't in `seen`; nor is `unseen`: the times that the kernel didn't run the
+    tracker's program, since another ran on the same CPU.
     """
 
-    NAMES = ("seen", "below", "reported", "table_full", "ring_full", "left_out", "lost_stacks", "abandoned")
+    NAMES = (
+        "seen",
+        "below",
+        "reported",
+        "table_full",
+        "missed",
+        "ring_full",
+        "left_out",
+        "lost_stacks",
+        "abandoned",
+        "unseen",
+    )
+    DROPPED = ("table_full", "missed", "ring_full", "left_out")
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(self.NAMES, 0)
@@ -111,4 +125,4 @@ class Counts:
     def as_json(self) -> dict[str, int]:
         """Return all counts by name."""
         counts = self._counts
-        return counts | {"dropped": counts["table_full"] + counts["ring_full"] + counts["left_out"]}
+        return counts | {"dropped": sum(counts[name] for name in self.DROPPED)}

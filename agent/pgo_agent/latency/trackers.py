@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pgo_agent.latency.syscall_names import syscall_name
+
 KERNEL_DEPTH = 64
 USER_DEPTH = 127
 ENTRIES = 10_240  # things in flight
@@ -39,6 +41,11 @@ class Tracker:
     labels: Callable[[int, str, int], Labels]
 
     @property
+    def profile_type(self) -> str:
+        """Return the type of its profiles in the collector, where `block` is Go's profile of other waits."""
+        return "blockio" if self.name == "block" else self.name
+
+    @property
     def uses_interrupts(self) -> bool:
         """Return whether stacks are taken in an interrupt after the switch to the thread."""
         return _ARRIVAL[0] in self.tracepoints
@@ -65,8 +72,8 @@ def _no_labels(_number: int, _name: str, _operation: int) -> Labels:
     return ()
 
 
-def _syscall_labels(_number: int, name: str, _operation: int) -> Labels:
-    return (("syscall", name),)
+def _syscall_labels(number: int, _name: str, _operation: int) -> Labels:
+    return (("syscall", syscall_name(number)),)
 
 
 def _block_labels(number: int, name: str, _operation: int) -> Labels:

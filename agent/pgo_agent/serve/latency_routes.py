@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pgo_agent.errors import AgentError
-from pgo_agent.latency import TRACKERS, Monitor, Tracker, TrackerSettings
+from pgo_agent.errors import AgentError, NotSupported
+from pgo_agent.latency import TRACKERS, Monitor, Tracker, TrackerBackend, TrackerSettings
 from pgo_agent.serve.latency_metrics import latency_metrics
 from pgo_agent.serve.requests import RequestRefused, check_key, json_body, json_object, until_gone
 
@@ -30,13 +30,14 @@ _Answer = TypeVar("_Answer")
 class LatencyRoutes:
     """The handlers of /latency and /metrics. `ending` is set when the server ends.
 
-    `key` is required with every request; None means no key, which is only safe on loopback.
+    `key` is required with every request; None means no key, which is only safe on loopback. Without a
+    `backend`, the first that works when a tracker starts runs it.
     """
 
-    def __init__(self, key: str | None = None) -> None:
+    def __init__(self, key: str | None = None, backend: TrackerBackend | None = None) -> None:
         self.monitors: dict[str, Monitor] = {}
         self.ending = Event()
-        self._key = key
+        self._key, self._backend = key, backend
         self._readers: dict[str, int] = dict.fromkeys(TRACKERS, 0)
         self._changing = {name: asyncio.Lock() for name in TRACKERS}
 
@@ -77,9 +78,11 @@ class LatencyRoutes:
         if self._changing[tracker.name].locked() or self._is_running(tracker.name):
             raise RequestRefused(409, f"The tracker {tracker.name} is already running.")
         async with self._changing[tracker.name]:
-            monitor = Monitor(tracker, settings)
             try:
+                monitor = await asyncio.to_thread(Monitor, tracker, settings, self._backend)
                 await asyncio.to_thread(monitor.start)
+            except NotSupported as error:
+                raise _not_supported(error) from None
             except (AgentError, OSError) as error:
                 _log.warning("the tracker %s did not start: %s", tracker.name, error)
                 raise RequestRefused(500, f"Failed to start the tracker: {error}") from error
@@ -90,7 +93,7 @@ class LatencyRoutes:
         """Change some settings of a running tracker."""
         monitor = self._monitor(request)
         settings = await _settings(request, monitor.session.settings)
-        await asyncio.to_thread(monitor.session.change, settings)
+        await _run(lambda: monitor.session.change(settings))
         return JSONResponse(monitor.as_json())
 
     async def get(self, request: Request) -> Response:
@@ -198,8 +201,14 @@ async def _settings(request: Request, before: TrackerSettings) -> TrackerSetting
 async def _run(function: Callable[[], _Answer]) -> _Answer:
     try:
         return await asyncio.to_thread(function)
+    except NotSupported as error:
+        raise _not_supported(error) from None
     except (AgentError, OSError) as error:
         raise RequestRefused(500, f"The tracker failed: {error}") from error
+
+
+def _not_supported(error: NotSupported) -> RequestRefused:
+    return RequestRefused(501, f"{error}.")
 
 
 def _seconds(text: str) -> int:

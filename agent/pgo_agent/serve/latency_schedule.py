@@ -10,7 +10,7 @@ from threading import Event
 from typing import Self
 
 from pgo_agent.errors import AgentError
-from pgo_agent.latency import TRACKERS, Monitor, Recorder, TrackerSettings
+from pgo_agent.latency import TRACKERS, Monitor, Recorder, TrackerBackend, TrackerSettings
 from pgo_agent.outbox import Outbox
 
 _MOST_UNSENT = 16  # profiles of all trackers
@@ -21,8 +21,8 @@ class LatencySchedule:
     """Keep trackers running that were asked for, and submit a profile of each `every` seconds, without gaps.
 
     `monitors` is where the running trackers are known by name. A tracker that was stopped by a request, or
-    that fails, starts again with the next round. Failures are logged. The type of a profile is the tracker's
-    name. Without an `outbox`, nothing is submitted.
+    that fails, starts again with the next round. Failures are logged. Without an `outbox`, nothing is
+    submitted.
     """
 
     def __init__(
@@ -31,9 +31,12 @@ class LatencySchedule:
         settings: TrackerSettings,
         monitors: dict[str, Monitor],
         outbox: Outbox | None,
+        *,
         every: float,
+        backend: TrackerBackend | None = None,
     ) -> None:
         self._settings, self._monitors, self._outbox, self._every = settings, monitors, outbox, every
+        self._backend = backend
         self._stopped = Event()
         # Profiles are written and sent while the next ones are being recorded.
         self._sender = ThreadPoolExecutor(1, "pgo-agent-latency-sender")
@@ -71,7 +74,7 @@ class LatencySchedule:
     def _send(self, name: str, recorder: Recorder) -> None:
         try:
             if self._outbox:
-                self._outbox.deliver(recorder.profile(), name, until=self._stopped)
+                self._outbox.deliver(recorder.profile(), TRACKERS[name].profile_type, until=self._stopped)
         except (AgentError, OSError) as error:
             _log.warning("the tracker %s gave no profile: %s", name, error)
         finally:
@@ -80,7 +83,7 @@ class LatencySchedule:
     def _running(self, name: str) -> Monitor:
         monitor = self._monitors.get(name)
         if monitor is None or not monitor.session.is_running:
-            monitor = Monitor(TRACKERS[name], self._settings)
+            monitor = Monitor(TRACKERS[name], self._settings, self._backend)
             monitor.start()
             self._monitors[name] = monitor
         return monitor

@@ -214,7 +214,7 @@ class HeatCell(_Bucket):
     """The events in one bucket, in one step of time."""
 
     count: int = Field(description="The number of events.")
-    delay_ns: int = Field(description="The sum of their delays.")
+    total_ns: int = Field(description="The sum of their delays.")
 
 
 class HistogramBucket(HeatCell):
@@ -233,7 +233,7 @@ class LatencyStats(_Answer):
     """Figures about the events that have a latency; null without any."""
 
     count: int = Field(description="The number of events.")
-    delay_ns: int = Field(description="The sum of their delays.")
+    total_ns: int = Field(description="The sum of their delays.")
     average_ns: float | None = Field(description="The average delay. It is exact.")
     min_ns: int | None = Field(description="The lower bound of the first bucket with an event.")
     max_ns: int | None = Field(description="The upper bound of the last bucket with an event.")

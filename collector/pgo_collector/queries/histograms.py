@@ -33,7 +33,7 @@ from pgo_collector.queries.timelines import Step, Steps, steps_of
 
 _NO_STATS = LatencyStats(
     count=0,
-    delay_ns=0,
+    total_ns=0,
     average_ns=None,
     min_ns=None,
     max_ns=None,
@@ -167,7 +167,7 @@ def _point(steps: Steps, number: int, histogram: LatencyHistogram) -> HeatPoint:
         unlabelled=histogram.unlabelled,
         stats=_stats(histogram),
         buckets=[
-            HeatCell(**_bounds(bucket), count=count, delay_ns=int(histogram.delays[bucket]))
+            HeatCell(**_bounds(bucket), count=count, total_ns=int(histogram.delays[bucket]))
             for bucket in histogram.used
             if (count := int(histogram.counts[bucket]))
         ],
@@ -180,7 +180,7 @@ def _stats(histogram: LatencyHistogram) -> LatencyStats:
         return _NO_STATS
     return LatencyStats(
         count=count,
-        delay_ns=histogram.delay,
+        total_ns=histogram.delay,
         average_ns=histogram.delay / count,
         min_ns=bucket_bounds(used[0])[0],
         max_ns=bucket_bounds(used[-1])[1],
@@ -197,7 +197,7 @@ def _buckets(histogram: LatencyHistogram) -> list[HistogramBucket]:
         HistogramBucket(
             **_bounds(bucket),
             count=(count := int(histogram.counts[bucket])),
-            delay_ns=int(histogram.delays[bucket]),
+            total_ns=int(histogram.delays[bucket]),
             share=share_of(count, whole),
         )
         for bucket in histogram.used

@@ -22,9 +22,14 @@ def test_statistics() -> None:
     assert found["count"] == 5
     assert (found["min_ns"], found["max_ns"], found["total_ns"]) == (0, 1000, 1013)
     assert found["average_ns"] == pytest.approx(1013 / 5)
-    assert found["buckets"] == [[0, 1], [1, 1], [4, 2], [512, 1]]
+    assert found["buckets"] == [
+        {"from_ns": 0, "to_ns": 1, "count": 1},
+        {"from_ns": 1, "to_ns": 2, "count": 1},
+        {"from_ns": 4, "to_ns": 8, "count": 2},
+        {"from_ns": 512, "to_ns": 1024, "count": 1},
+    ]
     assert 4 <= found["p50_ns"] <= 8
-    assert found["p99.9_ns"] <= 1000
+    assert found["p999_ns"] <= 1000
 
 
 def test_nothing_has_no_statistics() -> None:

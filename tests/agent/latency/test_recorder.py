@@ -6,13 +6,13 @@ import struct
 from typing import Any
 
 import pytest
-from pgo_agent.latency import TRACKERS, Recorder, Tick
+from pgo_agent.latency import TRACKERS, Counts, Recorder, Tick
 from pgo_agent.latency import recorder as recording
 
 from tests.agent.latency.waiting import samples_of
 from tests.agent.serving import parsed
 
-COUNTERS = ("seen", "below", "reported", "table_full", "ring_full", "left_out", "lost_stacks", "abandoned")
+COUNTERS = Counts.NAMES
 GONE = 4_000_000  # a pid that no process has
 
 

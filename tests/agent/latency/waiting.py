@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerSettings
+from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerBackend, TrackerSettings
 
 from tests.agent.serving import parsed
 
@@ -50,9 +50,12 @@ class Tracking(NamedTuple):
 
 
 @contextmanager
-def tracking(tracker: str, settings: Mapping[str, Any]) -> Iterator[Tracking]:
+def tracking(
+    tracker: str, settings: Mapping[str, Any], backend: TrackerBackend | None = None
+) -> Iterator[Tracking]:
     """Run a tracker and record what it counts; skip the test if it doesn't work on this machine."""
-    session, recorder = Session(TRACKERS[tracker], TrackerSettings.parse(settings)), Recorder(tracker)
+    session = Session(TRACKERS[tracker], TrackerSettings.parse(settings), backend)
+    recorder = Recorder(tracker)
     session.listen(recorder)
     try:
         session.start()

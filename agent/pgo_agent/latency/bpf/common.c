@@ -3,13 +3,14 @@
 // A tracker calls `begin` where something starts, and `end_here` where it ends, if the end is in the thread
 // that waited. Reads only tracepoint arguments and helpers, so it works with the headers of another kernel.
 
+#include <uapi/linux/errno.h>
 #include <uapi/linux/ptrace.h>
 
 #define BY_PROCESS 1
 #define BY_COMM 2
 #define BY_CGROUP 4
 
-enum counter { SEEN, BELOW, REPORTED, TABLE_FULL, RING_FULL, LOST_STACKS, COUNTERS };
+enum counter { SEEN, BELOW, REPORTED, TABLE_FULL, RING_FULL, LOST_STACKS, MISSED, COUNTERS };
 
 struct settings {
     u64 threshold;  // ns
@@ -146,16 +147,26 @@ static inline void keep_stack(void *context, struct key *key) {
         count(LOST_STACKS);
 }
 
+// Keep an entry. If there is one already, the kernel didn't tell of its end.
+static inline int keep(struct key *key, struct entry *entry) {
+    int failed = entries.insert(key, entry);
+    if (failed == -EEXIST) {
+        count(SEEN);
+        count(MISSED);
+        failed = entries.update(key, entry);
+    }
+    if (failed) {
+        count(SEEN);
+        count(TABLE_FULL);
+    }
+    return !failed;
+}
+
 // Note that something begins in the current thread. With `stack`, its stack is kept until it ends.
 static inline void begin(void *context, struct settings *s, struct key *key, struct entry *entry, int stack) {
     set_current(entry);
     entry->start = bpf_ktime_get_ns();
-    if (entries.update(key, entry)) {
-        count(SEEN);
-        count(TABLE_FULL);
-        return;
-    }
-    if (stack || s->at_entry)
+    if (keep(key, entry) && (stack || s->at_entry))
         keep_stack(context, key);
 }
 

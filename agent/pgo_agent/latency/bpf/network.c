@@ -15,6 +15,7 @@ TRACEPOINT_PROBE(net, netif_receive_skb) {
     struct key key = {.id = (u64)args->skbaddr, .part = RECEIVE};
     struct entry entry = {.operation = RECEIVE};
     TP_DATA_LOC_READ_CONST(entry.name, name, 15);
+    entries.delete(&key); // of a packet that was freed without a trace
     begin(args, s, &key, &entry, 0);
     return 0;
 }

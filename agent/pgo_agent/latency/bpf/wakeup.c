@@ -13,12 +13,8 @@ TRACEPOINT_PROBE(sched, sched_switch) {
         struct key key = {.id = args->prev_pid};
         struct entry entry = {};
         set_current(&entry);
-        if (entries.update(&key, &entry)) {
-            count(SEEN);
-            count(TABLE_FULL);
-        } else if (s->at_entry) {
+        if (keep(&key, &entry) && s->at_entry)
             keep_stack(args, &key);
-        }
     }
     if (args->next_pid)
         arrive(args, s, args->next_pid);
