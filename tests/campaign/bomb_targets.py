@@ -133,7 +133,11 @@ def _table(body: bytes, folder: Path) -> int:
 def _timeline(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     steps = {engine.chosen.blobs.name(0): 999}
-    return len(pickle.dumps(queries.time_blobs(engine.chosen, steps, "function", "main.run", engine.budget)))
+    return len(
+        pickle.dumps(
+            queries.time_blobs(engine.chosen, steps, ("function", "main.run"), ALL_LATENCIES, engine.budget)
+        )
+    )
 
 
 def _latencies(body: bytes, folder: Path) -> int:

@@ -164,6 +164,17 @@ def test_a_difference_can_be_of_some_latencies(fleet: Server) -> None:
     assert {row["name"] for row in answer["rows"]} == {"main", "XLogFlush", "fsync"}
 
 
+def test_a_function_over_time_can_be_of_some_latencies(fleet: Server) -> None:
+    query = {**OFFCPU, "function": "XLogFlush", "latency_from": "1ms", "latency_to": "2ms"}
+    points = asked(fleet, "/v1/series", **query)["points"]
+    for hour, point in enumerate(points):
+        window = {"from": written(MIDNIGHT + hour * HOUR), "to": written(MIDNIGHT + (hour + 1) * HOUR)}
+        top = asked(fleet, "/v1/top", **OFFCPU, **window, latency_from="1ms", latency_to="2ms")
+        (row,) = [row for row in top["rows"] if row["name"] == "XLogFlush"]
+        assert (point["total"], point["flat"], point["cum"]) == (top["total"], row["flat"], row["cum"])
+    assert [point["total"] for point in points] == [40 * 1200 * US, 40 * 1200 * US, 35 * 1200 * US]
+
+
 def test_a_range_with_nothing_in_it(fleet: Server) -> None:
     answer = asked(fleet, "/v1/top", **OFFCPU, latency_from="1000s")
     assert (answer["total"], answer["rows"]) == (0, [])
@@ -175,10 +186,10 @@ def test_a_range_with_nothing_in_it(fleet: Server) -> None:
     "wrong",
     ["1", "ms", "-1ms", "1.5ms", "1 ms", "5m", "1e3ns", "9223372036854775808ns", "9" * 30 + "s", "٣ms"],
 )
-@pytest.mark.parametrize("path", ["/v1/top", "/v1/merge", "/v1/diff"])
+@pytest.mark.parametrize("path", ["/v1/top", "/v1/merge", "/v1/diff", "/v1/series"])
 def test_what_is_not_a_latency_is_refused(fleet: Server, path: str, wrong: str) -> None:
-    base = {"base_from": "2020-01-01"} if path == "/v1/diff" else {}
-    detail = refused(fleet, path, 400, **OFFCPU, **base, latency_to=wrong)
+    own = {"/v1/diff": {"base_from": "2020-01-01"}, "/v1/series": {"function": "main"}}.get(path, {})
+    detail = refused(fleet, path, 400, **OFFCPU, **own, latency_to=wrong)
     assert "not a latency; write a whole number and a unit, ns, us, ms or s, as in 5ms" in detail
 
 

@@ -108,15 +108,21 @@ def table_blobs(
 
 @trim_after
 def time_blobs(
-    chosen: ChosenBlobs, steps: Mapping[str, int], grouping: Grouping, name: str, budget: Budget
+    chosen: ChosenBlobs,
+    steps: Mapping[str, int],
+    subject: tuple[Grouping, str],
+    latencies: LatencyRange,
+    budget: Budget,
 ) -> TimelineResult:
-    """Return how much a function, package or file, called `name`, takes in each step of a timeline.
+    """Return how much a function, package or file takes of these latencies, step by step.
 
-    `steps` has the number of each blob's step, by the blob's name. Raises AnswerTooLarge.
+    `steps` has the number of each blob's step, by the blob's name, and `subject` what is asked for.
+    Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
         return TimelineResult(None, None, 0, inputs.left_out)
+    grouping, name = subject
     name_of = GROUPINGS[grouping]
     with refuse_too_large("the timeline: "):
         found = Timeline.of(
@@ -125,6 +131,7 @@ def time_blobs(
             [steps[blob] for blob in inputs.names],
             lambda frame: name_of(frame) == name,
             budget,
+            latencies=latencies,
         )
     column = _column(found.header)
     if column is None:

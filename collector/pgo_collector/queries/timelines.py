@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from pprof_merge import Int64s, ValueType, share_of
+from pprof_merge import ALL_LATENCIES, Int64s, LatencyRange, ValueType, share_of
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.queries import TimelineResult, time_blobs
@@ -58,7 +58,13 @@ class Steps:
 
 
 async def time_series(
-    fleet: Fleet, selection: Selection, by: Subject, name: str, step: Step
+    fleet: Fleet,
+    selection: Selection,
+    by: Subject,
+    name: str,
+    step: Step,
+    *,
+    latencies: LatencyRange = ALL_LATENCIES,
 ) -> tuple[TimeSeries, list[LeftOut]]:
     """Return the steps from the first to the last one with a profile, and the blobs that had to be left out.
 
@@ -71,9 +77,9 @@ async def time_series(
     measured: dict[str, tuple[ValueType, int]] = {}
     left_out: list[LeftOut] = []
 
-    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], Subject, str]:
+    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], tuple[Subject, str], LatencyRange]:
         coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
-        return {str(blob.name): steps.number(blob) for blob in blobs}, by, name
+        return {str(blob.name): steps.number(blob) for blob in blobs}, (by, name), latencies
 
     def add(service: str, timed: TimelineResult) -> None:
         left_out.extend(timed.left_out)

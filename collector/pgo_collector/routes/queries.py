@@ -55,13 +55,15 @@ def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         response_description="The shares, step by step",
         response_model=TimeSeries,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, "function", "package", "step"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, "function", "package", "step"),
     )
     async def series(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, name = single_parameter(request, _SUBJECTS)
         step = one_of(request, "step")
-        found, left_out = await time_series(fleet, selection, cast("Subject", by), name, cast("Step", step))
+        found, left_out = await time_series(
+            fleet, selection, cast("Subject", by), name, cast("Step", step), latencies=latencies_of(request)
+        )
         return await json_answer(found, left_out)
 
     @router.api_route(

@@ -17,7 +17,7 @@ from pgo_collector.http.selections import first_value
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
 # The pages that can show some latencies only; links from one to another keep the range.
-_FOCUSED = ("", "top", "diff", "merge")
+_FOCUSED = ("", "top", "series", "diff", "merge")
 # The length of the selection in a link; a page has up to a thousand links.
 _MAX_QUERY = 1000
 

@@ -201,15 +201,23 @@ def focus_latency(profile: Profile, wanted: LatencyRange) -> Profile:
     """
     if wanted.is_everything:
         return profile
-    labels = profile.samples.labels
+    rows = np.flatnonzero(samples_in(profile, wanted))
+    return merge([replace(profile, samples=_taken(profile.samples, rows))])
+
+
+def samples_in(profile: Profile, wanted: LatencyRange) -> Bools:
+    """Return whether each sample of a profile is in a range of latencies, (n_samples)."""
+    if wanted.is_everything:
+        return np.ones(len(profile.samples), np.bool_)
     numbers, at = _latencies(profile)
     is_in = np.ones(len(numbers), np.bool_)
     if wanted.begin is not None:
         is_in &= numbers >= wanted.begin
     if wanted.end is not None:
         is_in &= numbers < wanted.end
-    rows = np.unique(rows_of_indexes(labels.offsets, at[is_in]))
-    return merge([replace(profile, samples=_taken(profile.samples, rows))])
+    found = np.zeros(len(profile.samples), np.bool_)
+    found[rows_of_indexes(profile.samples.labels.offsets, at[is_in])] = True
+    return found
 
 
 def _latencies(profile: Profile) -> tuple[Int64s, Int64s]:

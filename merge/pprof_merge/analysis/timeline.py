@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pprof_merge.analysis.latency import ALL_LATENCIES, LatencyRange, samples_in
 from pprof_merge.analysis.stacks import Frame, stacks_of
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.merging.collection import Collection
@@ -33,18 +34,22 @@ class Timeline:
         steps: Sequence[int],
         is_chosen: Callable[[Frame], bool],
         budget: Budget = UNBOUNDED,
+        *,
+        latencies: LatencyRange = ALL_LATENCIES,
     ) -> Timeline:
         """Return the timeline of some profiles of a collection; `steps` has the step of each.
+
+        Only samples with these `latencies` count.
 
         Raises as `Collection.merge_traced` does, and OutputTooLarge if there are too many functions.
         """
         merged, contributions = collection.merge_traced(numbers)
         is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
-        every = np.ones_like(is_flat)
+        is_taken = np.append(samples_in(merged, latencies), False)
         shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
         sums = [np.zeros(shape, np.int64) for _ in range(3)]
         for step, contribution in zip(steps, contributions, strict=True):
-            for found, chosen in zip(sums, (every, is_flat, is_cum), strict=True):
+            for found, chosen in zip(sums, (is_taken, is_flat & is_taken, is_cum & is_taken), strict=True):
                 found[step] += contribution.values[chosen[contribution.samples]].sum(axis=0)
         return cls(merged.header, *sums)
 

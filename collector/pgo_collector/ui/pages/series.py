@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.catalog.summaries import Summary
-from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, single_parameter
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_value, latencies_of
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
@@ -35,22 +35,32 @@ def series_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/series", methods=METHODS)
     async def series(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "series", *_SUBJECTS, "step")
+        selected = await selected_profiles(request, sources, "series", *_SUBJECTS, "step", *LATENCIES)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        step = _step(request, selected.summary)
+        step, latencies = _step(request, selected.summary), latencies_of(request)
         suggested = {}
         for by in _SUBJECTS:
-            table = await fleet_table(sources.fleet, selected.selection, cast("Grouping", by))
+            table = await fleet_table(sources.fleet, selected.selection, cast("Grouping", by), latencies)
             top = await asyncio.to_thread(top_of, table, cast("Grouping", by), "cum", _MAX_SUGGESTED)
             suggested[by] = [row.name for row in top.rows]
         found = plot = None
         if any(first_value(request, name) for name in _SUBJECTS):
             by, name = single_parameter(request, _SUBJECTS)
-            found, _ = await time_series(sources.fleet, selected.selection, cast("Subject", by), name, step)
+            found, _ = await time_series(
+                sources.fleet, selected.selection, cast("Subject", by), name, step, latencies=latencies
+            )
             plot = plot_of(found.points)
         return await service_page(
-            request, sources, selected, "series.html", series=found, plot=plot, step=step, suggested=suggested
+            request,
+            sources,
+            selected,
+            "series.html",
+            series=found,
+            plot=plot,
+            step=step,
+            suggested=suggested,
+            latencies=latencies,
         )
 
     return router
