@@ -124,6 +124,20 @@ def test_requests_to_a_disk_are_those_of_the_function(binary: Path, disk: Path) 
     assert 0 < average(found) < FAR_TOO_LONG
 
 
+def test_a_flush_ends_although_its_sector_is_another_then(binary: Path, disk: Path) -> None:
+    device = Path("/sys/dev/block", "{}:{}".format(*split_device(disk))).resolve()
+    kind = (device / "queue/write_cache", device.parent / "queue/write_cache")
+    if not any(file.exists() and file.read_text() == "write back\n" for file in kind):
+        pytest.skip(f"{device.name} has no cache to flush")
+    with waiting(binary, "fsync", disk / "file"), tracking("block", {"threshold": "0"}) as (_, recorder):
+        wait_for_samples(recorder, lambda sample: sample.labels.get("operation") == "flush")
+
+
+def split_device(path: Path) -> tuple[int, int]:
+    number = path.stat().st_dev
+    return os.major(number), os.minor(number)
+
+
 @pytest.mark.parametrize("tracker", ["irq", "softirq"])
 def test_interrupts_are_named(tracker: str) -> None:
     with tracking(tracker, {"threshold": "0"}) as (_, recorder):

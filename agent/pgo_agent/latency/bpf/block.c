@@ -1,7 +1,9 @@
 // Requests to block devices: from the issue to a device until its completion.
+//
+// A flush is issued for sector 0, and completed for sector -1.
 
 static inline struct key request(u32 device, u64 sector, const char *kind) {
-    struct key key = {.id = sector, .part = device};
+    struct key key = {.id = sector + 1 ? sector : 0, .part = device};
     key.part |= (u64)kind[0] << 32 | (u64)kind[1] << 40;
     return key;
 }
