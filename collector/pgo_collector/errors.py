@@ -35,6 +35,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── NotStored           500
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
+    │   ├── NotOffered          501
     │   ├── CatalogFails        503
     │   ├── IncomingFull        503
     │   ├── NotReady            503
@@ -297,6 +298,12 @@ class TaskOutOfMemory(Refusal):
             f"this takes more than the {memory_bytes >> 20:,} MiB of memory that a worker process may use for"
             " it (PGOF_WORKER_MEGABYTES); send or select less"
         )
+
+
+class NotOffered(Refusal):
+    """The call is one of a protocol that is spoken in part, and isn't in that part."""
+
+    status = HTTPStatus.NOT_IMPLEMENTED
 
 
 class CatalogFails(Refusal):

@@ -206,6 +206,15 @@ class Settings(BaseSettings):
             " one submit. Beyond it, the answer is 400."
         ),
     )
+    query_labels: int = Field(
+        default=10_000,
+        gt=0,
+        le=30_000,
+        description=(
+            "How many label values or series an answer to Grafana may have, and how many values of a label a"
+            " regular expression may match. Beyond it, the answer is 400."
+        ),
+    )
     max_output_bytes: int = Field(
         default_factory=default_output_bytes,
         gt=0,

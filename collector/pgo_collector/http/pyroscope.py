@@ -14,7 +14,9 @@ from pgo_collector.errors import KeyRefused, NotStored, PushRefused
 PUSH = "/push.v1.PusherService/Push"
 # Clients join an address that ends with a slash and a path.
 INGEST = ("/ingest", "/pyroscope/ingest", "//ingest")
-_CONNECT = "/push.v1."
+QUERIER = "/querier.v1.QuerierService/"
+SETTINGS = "/settings.v1.SettingsService/"
+_CONNECT = ("/push.v1.", "/querier.v1.", "/settings.v1.")
 _RETRY_AFTER = {"Retry-After": "5"}
 
 # Connect's code for each status, see connectrpc.com/docs/protocol#error-codes. Clients decide by the code
@@ -28,6 +30,7 @@ _CODES: Mapping[int, str] = MappingProxyType(
         408: "deadline_exceeded",
         429: "resource_exhausted",
         500: "internal",
+        501: "unimplemented",
         503: "unavailable",
     }
 )

@@ -31,6 +31,9 @@ from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_
 from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.pyroscope.api import pyroscope_routes
+from pgo_collector.routes.pyroscope.messages import Messages
+from pgo_collector.routes.pyroscope.profiles import Profiles, QueryLimits
+from pgo_collector.routes.pyroscope.querier import querier_routes
 from pgo_collector.routes.queries import query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -92,6 +95,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
+    read_side = Profiles(store, QueryLimits(settings.query_labels))
+    app.include_router(querier_routes(read_side, Messages(store, bodies), merge_keys))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))

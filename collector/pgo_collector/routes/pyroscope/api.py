@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.errors import ContentTypeUnknown
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
@@ -19,11 +18,10 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.pyroscope import INGEST, PUSH
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
+from pgo_collector.routes.pyroscope.messages import JSON, PROTOBUF, is_json
 from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
 from pgo_collector.routes.pyroscope.push import PushOptions, unpack_push
 
-_PROTOBUF = "application/proto"
-_JSON = "application/json"
 # The tenant of clients that name none.
 _ANONYMOUS = "anonymous"
 
@@ -37,16 +35,13 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
         summary="Store profiles, as Pyroscope's SDKs and Grafana Alloy push them",
         response_class=Response,
         response_description="The profiles are stored durably, or already were",
-        openapi_extra=parameters(body=_PROTOBUF),
+        openapi_extra=parameters(body=PROTOBUF),
     )
     async def push(request: Request) -> Response:
-        media_type = _media_type_of(request)
-        if media_type not in {_PROTOBUF, _JSON}:
-            raise ContentTypeUnknown(f"send the request as {_PROTOBUF} or {_JSON}")
-        is_json = media_type == _JSON
-        options = PushOptions(is_json, most_profiles, _sender_of(request))
+        as_json = is_json(request)
+        options = PushOptions(as_json, most_profiles, _sender_of(request))
         await ingest.push(request, partial(unpack_push, options))
-        return Response(b"{}" if is_json else b"", media_type=media_type)
+        return Response(b"{}" if as_json else b"", media_type=JSON if as_json else PROTOBUF)
 
     first, *others = INGEST
 
@@ -66,10 +61,6 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     for path in others:
         router.post(path, include_in_schema=False)(ingest_profile)
     return router
-
-
-def _media_type_of(request: Request) -> str:
-    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def _sender_of(request: Request) -> Sender:

@@ -17,7 +17,7 @@ from pgo_collector.routes.pyroscope.push_pb2 import PushRequest, RawProfileSerie
 
 _NAME = "a push.v1.PushRequest"
 # What json and json_format raise for what isn't the message.
-_NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
+NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
 
 
 class PushOptions(NamedTuple):
@@ -76,7 +76,7 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
         _check_count(len(every), options)
         _check_count(sum(len(series.get("samples") or []) for series in every), options)
         return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
-    except _NOT_JSON as error:
+    except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
 

@@ -1,0 +1,83 @@
+"""Connect's messages: a request as protobuf or JSON, read within bounds, and the answer in the same form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from pprof_merge import Limits, ProfileError, inflate
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
+from pgo_collector.http.body import BodyReader
+from pgo_collector.routes.pyroscope.push import NOT_JSON
+from pgo_collector.store.store import Store
+
+T = TypeVar("T", bound=Message)
+
+PROTOBUF = "application/proto"
+JSON = "application/json"
+# Queries are small, so that they stay in memory and are quick to read; gzip may make them smaller still.
+_LARGEST_BODY = (16 << 10) - 1
+_LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
+
+
+def media_type_of(request: Request) -> str:
+    """Return the content type of a request, without parameters."""
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def is_json(request: Request) -> bool:
+    """Return whether a request of Connect is JSON; the other form is protobuf. Raises ContentTypeUnknown."""
+    media_type = media_type_of(request)
+    if media_type not in {PROTOBUF, JSON}:
+        raise ContentTypeUnknown(f"send the request as {PROTOBUF} or {JSON}")
+    return media_type == JSON
+
+
+class Messages:
+    """Reads the messages of requests."""
+
+    def __init__(self, store: Store, bodies: BodyReader) -> None:
+        self._store = store
+        self._bodies = bodies
+
+    async def read(self, request: Request, kind: type[T]) -> T:
+        """Return the message of a request; an empty body is an empty message.
+
+        Raises ContentTypeUnknown, ParameterInvalid, and what `BodyReader.read` raises.
+        """
+        as_json, content = is_json(request), b""
+        with suppress(EmptyBody):
+            async with (
+                self._store.part() as part,
+                self._bodies.read(request, part, _LARGEST_BODY, "a query") as body,
+            ):
+                content = body.content or b""
+        try:
+            message = inflate(content, _LIMITS)
+            if not as_json:
+                return kind.FromString(message)
+            return json_format.ParseDict(json.loads(message or b"{}"), kind(), ignore_unknown_fields=True)
+        except (DecodeError, ProfileError, *NOT_JSON) as error:
+            reason = str(error).encode(errors="backslashreplace").decode()
+            raise ParameterInvalid(f"the body isn't a {kind.DESCRIPTOR.full_name}: {reason}") from error
+
+
+async def answer(request: Request, message: Message) -> Response:
+    """Return a message as the answer, in the form of the request."""
+    as_json = is_json(request)
+    content = await asyncio.to_thread(written, message, as_json)
+    return Response(content, media_type=JSON if as_json else PROTOBUF)
+
+
+def written(message: Message, as_json: bool) -> bytes:
+    """Return a message as JSON, whose numbers of 64 bits are strings, or as protobuf."""
+    if not as_json:
+        return message.SerializeToString()
+    return json_format.MessageToJson(message, indent=None).encode()

@@ -1,0 +1,195 @@
+"""`querier.v1.QuerierService`: the calls by which Grafana lists and reads profiles, over Connect.
+
+Nothing found is an empty answer. A key sees the services that it is for, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from fastapi import APIRouter, Depends
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import NotOffered
+from pgo_collector.http.auth import require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import parameters
+from pgo_collector.http.pyroscope import QUERIER, SETTINGS
+from pgo_collector.routes.pyroscope import querier_pb2 as messages
+from pgo_collector.routes.pyroscope.matching import SERVICE_NAME, Match, Series, Span, check_labels
+from pgo_collector.routes.pyroscope.messages import PROTOBUF, Messages, answer
+from pgo_collector.routes.pyroscope.profile_types import TYPE_LABELS, ProfileType
+from pgo_collector.routes.pyroscope.profiles import Profiles
+from pgo_collector.routes.pyroscope.selector import parse_selectors
+
+Asked = TypeVar("Asked", bound=Message)
+Call = Callable[[Request, Asked], Awaitable[Message]]
+
+# Labels of the collector itself, which a series doesn't have twice.
+_HIDDEN = {"profile_name"}
+
+
+def querier_routes(profiles: Profiles, read: Messages, keys: KeyFile) -> APIRouter:
+    """Return the routes of the service."""
+    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    querier = _Querier(profiles)
+
+    def serve(name: str, summary: str, kind: type[Asked], call: Call[Asked]) -> None:
+        async def endpoint(request: Request) -> Response:
+            return await answer(request, await call(request, await read.read(request, kind)))
+
+        _post(router, name, summary, endpoint)
+
+    serve("ProfileTypes", "List what is measured", messages.ProfileTypesRequest, querier.profile_types)
+    serve("LabelNames", "List the names of labels", messages.LabelNamesRequest, querier.label_names)
+    serve("LabelValues", "List the values of a label", messages.LabelValuesRequest, querier.label_values)
+    serve("Series", "List the sets of labels", messages.SeriesRequest, querier.series)
+    serve(
+        "GetProfileStats", "Return since when there are profiles", messages.GetProfileStatsRequest,
+        querier.stats,
+    )  # fmt: skip
+
+    @router.post(f"{QUERIER}{{method}}", include_in_schema=False)
+    @router.post(f"{SETTINGS}{{method}}", include_in_schema=False)
+    async def unimplemented(method: str) -> Response:
+        raise NotOffered(f"{method[:50]} isn't implemented")
+
+    return router
+
+
+def _post(
+    router: APIRouter, name: str, summary: str, endpoint: Callable[[Request], Awaitable[Response]]
+) -> None:
+    router.post(
+        f"{QUERIER}{name}",
+        summary=f"{summary}, as Grafana asks for it",
+        response_class=Response,
+        response_description="The answer, as protobuf or JSON like the request",
+        openapi_extra=parameters(body=PROTOBUF),
+    )(endpoint)
+
+
+class _Querier:
+    """The calls that list what is stored."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
+        self._most = profiles.most_labels
+
+    async def profile_types(
+        self, request: Request, asked: messages.ProfileTypesRequest
+    ) -> messages.ProfileTypesResponse:
+        """Return the profile types of stored profiles."""
+        match = await self._match(request, [], Span.of(asked.start, asked.end))
+        return messages.ProfileTypesResponse(
+            profile_types=[
+                messages.ProfileType(
+                    ID=each.id,
+                    name=each.name,
+                    sample_type=each.sample_type,
+                    sample_unit=each.sample_unit,
+                    period_type=each.period_type,
+                    period_unit=each.period_unit,
+                )
+                for each in match.profile_types
+            ]
+        )
+
+    async def label_names(
+        self, request: Request, asked: messages.LabelNamesRequest
+    ) -> messages.LabelNamesResponse:
+        """Return the names of the labels of matching series."""
+        match = await self._match(request, asked.matchers, Span.of(asked.start, asked.end))
+        if not match.series:
+            return messages.LabelNamesResponse()
+        keys = await asyncio.to_thread(match.names.index.keys, match.ids)
+        names = {*keys, SERVICE_NAME, *TYPE_LABELS} - _HIDDEN
+        check_labels(len(names), self._most)
+        return messages.LabelNamesResponse(names=sorted(names))
+
+    async def label_values(
+        self, request: Request, asked: messages.LabelValuesRequest
+    ) -> messages.LabelValuesResponse:
+        """Return the values of a label in matching series."""
+        match = await self._match(request, asked.matchers, Span.of(asked.start, asked.end))
+        values = await asyncio.to_thread(_values, match, asked.name)
+        check_labels(len(values), self._most)
+        return messages.LabelValuesResponse(names=values)
+
+    async def series(self, request: Request, asked: messages.SeriesRequest) -> messages.SeriesResponse:
+        """Return the distinct sets that matching series have of some labels, or of all."""
+        match = await self._match(request, asked.matchers, Span.of(asked.start, asked.end))
+        sets = await asyncio.to_thread(_label_sets, match, [*asked.label_names], self._most)
+        return messages.SeriesResponse(
+            labels_set=[
+                messages.Labels(labels=[messages.LabelPair(name=name, value=value) for name, value in each])
+                for each in sets
+            ]
+        )
+
+    async def stats(self, request: Request, _: messages.GetProfileStatsRequest) -> Message:
+        """Return the times of the first and the last profile of the key's services."""
+        match = await self._match(request, [], Span())
+        times = await asyncio.to_thread(match.names.index.times, match.ids) if match.series else None
+        if times is None:
+            return messages.GetProfileStatsResponse()
+        first, last = (each // 10**6 for each in times)
+        return messages.GetProfileStatsResponse(
+            data_ingested=True, oldest_profile_time=first, newest_profile_time=last
+        )
+
+    async def _match(self, request: Request, selectors: Sequence[str], span: Span) -> Match:
+        scope = context_of(request).caller.scope
+        return await self._profiles.match(scope, parse_selectors(selectors), span)
+
+
+def _values(match: Match, name: str) -> list[str]:
+    """Return the distinct values of a label, sorted."""
+    if name in TYPE_LABELS:
+        return sorted({type_.labels[name] for type_ in match.profile_types})
+    if name == SERVICE_NAME:
+        stored = (series for series in match.names.stored if series.id in match.series)
+        return sorted({match.names.service_name(series) for series in stored})
+    if name in _HIDDEN or not match.series:
+        return []
+    return match.names.index.values(match.ids, match.names.spelled(name))
+
+
+class _LabelSet(NamedTuple):
+    """The profile types of a series, the name of its service, and the values of other labels."""
+
+    types: tuple[ProfileType, ...]
+    service: str
+    values: tuple[str, ...]
+
+
+def _label_sets(match: Match, names: Sequence[str], most: int) -> list[tuple[tuple[str, str], ...]]:
+    """Return the distinct sets of these labels, or of all if no name is given, sorted by value."""
+    known: Series = match.names
+    if not names:
+        keys = known.index.keys(match.ids) if match.series else []
+        names = [*dict.fromkeys(["__profile_type__", "__name__", SERVICE_NAME, *keys])]
+    check_labels(len(names), most)
+    own = {name: known.labels(name) for name in names if name not in {*TYPE_LABELS, SERVICE_NAME, *_HIDDEN}}
+    by_type = [name for name in names if name in TYPE_LABELS]
+    of_series: set[_LabelSet] = set()
+    for series in known.stored:
+        types = match.series.get(series.id)
+        if types is not None:
+            service = known.service_name(series) if SERVICE_NAME in names else ""
+            values = tuple(values.get(series.id, "") for values in own.values())
+            of_series.add(_LabelSet(types if by_type else (), service, values))
+            check_labels(len(of_series), most)
+    sets: set[tuple[tuple[str, str], ...]] = set()
+    for each in of_series:
+        plain = {SERVICE_NAME: each.service, **dict(zip(own, each.values, strict=True))}
+        for labels in [type_.labels for type_ in each.types] if by_type else [{}]:
+            every = {**plain, **labels}
+            sets.add(tuple((name, every[name]) for name in sorted({*names}) if every.get(name)))
+            check_labels(len(sets), most)
+    return sorted(filter(None, sets))

@@ -1,0 +1,138 @@
+"""Label selectors as Grafana writes them, `{region="eu",pod=~"a.*"}`: parsed, and matched in bounded time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import re2  # type: ignore[import-untyped]  # it has no stubs
+
+from pgo_collector.errors import ParameterInvalid
+
+Operator = Literal["=", "!=", "=~", "!~"]
+
+_LONGEST_SELECTOR = 8000
+_MOST_MATCHERS = 32
+_LONGEST_PATTERN = 1000
+# Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
+_PATTERN_MEMORY = 1 << 20
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|"(?P<quoted>(?:[^"\\]|\\.)*)")
+    \s*(?P<operator>=~|!~|!=|=)\s*
+    (?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|`(?P<raw>[^`]*)`)\s*""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMatcher:
+    """A condition on a label. A label that a series doesn't have has the value ""."""
+
+    name: str
+    operator: Operator
+    value: str
+
+    def matches(self, value: str) -> bool:
+        """Return whether a label with this value matches. An expression matches the whole value."""
+        if self.operator in {"=", "!="}:
+            return (value == self.value) == (self.operator == "=")
+        return (_compiled(self.value).fullmatch(value) is not None) == (self.operator == "=~")
+
+
+def parse_selector(text: str) -> tuple[LabelMatcher, ...]:
+    """Return the matchers of a selector; none for `{}` or an empty text. Raises ParameterInvalid."""
+    if len(text) > _LONGEST_SELECTOR:
+        raise ParameterInvalid(f"the label selector is longer than {_LONGEST_SELECTOR:,} characters")
+    inside = text.strip()
+    if not inside:
+        return ()
+    if not (inside.startswith("{") and inside.endswith("}") and len(inside) > 1):
+        raise _malformed(text)
+    matchers: list[LabelMatcher] = []
+    at, end = 1, len(inside) - 1
+    while inside[at:end].strip():
+        match = _TOKEN.match(inside, at, end)
+        if match is None:
+            raise _malformed(inside[at:])
+        matchers.append(_matcher(match))
+        at = match.end()
+        if at < end:
+            if inside[at] != ",":
+                raise _malformed(inside[at:])
+            at += 1
+    return tuple(matchers)
+
+
+def parse_selectors(texts: Sequence[str]) -> list[tuple[LabelMatcher, ...]]:
+    """Return the matchers of several selectors, of which a series has to match one.
+
+    None at all means one that matches all. Raises ParameterInvalid.
+    """
+    if len(texts) > _MOST_MATCHERS:
+        raise ParameterInvalid(f"there are {len(texts)} selectors, and {_MOST_MATCHERS} may be")
+    parsed = [parse_selector(text) for text in texts] or [()]
+    check_count(matcher for matchers in parsed for matcher in matchers)
+    return parsed
+
+
+def check_count(matchers: Iterable[LabelMatcher]) -> None:
+    """Raise ParameterInvalid if there are too many matchers."""
+    count = sum(1 for _ in matchers)
+    if count > _MOST_MATCHERS:
+        raise ParameterInvalid(f"there are {count} label matchers, and {_MOST_MATCHERS} may be")
+
+
+def _matcher(match: re.Match[str]) -> LabelMatcher:
+    quoted, raw = match["quoted"], match["raw"]
+    name = match["name"] if quoted is None else _unescaped(quoted)
+    escaped = match["double"] if match["double"] is not None else match["single"]
+    value = raw if raw is not None else _unescaped(escaped or "")
+    operator: Any = match["operator"]
+    matcher = LabelMatcher(name, operator, value)
+    if operator in {"=~", "!~"}:
+        matcher.matches("")  # refuses an expression that can't be compiled
+    return matcher
+
+
+def _unescaped(text: str) -> str:
+    """Return the text of a quoted string of PromQL. Raises ParameterInvalid."""
+
+    def plain(match: re.Match[str]) -> str:
+        number = match[1] or match[2] or match[3]
+        if number is None:
+            return _ESCAPED.get(match[4], match[4])
+        code = int(number, 16)
+        if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise ParameterInvalid(f"label selector: there is no character \\{match[0][1:]}")
+        return chr(code)
+
+    return _ESCAPE.sub(plain, text)
+
+
+def _malformed(rest: str) -> ParameterInvalid:
+    return ParameterInvalid(
+        f'label selector: {rest[:50]!r} can\'t be read; write {{name="value"}}, with =, !=, =~ or !~'
+    )
+
+
+_OPTIONS = re2.Options()
+_OPTIONS.max_mem = _PATTERN_MEMORY
+_OPTIONS.log_errors = False
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str) -> Any:
+    """Return a compiled expression; RE2's time is linear in the text. Raises ParameterInvalid."""
+    if len(pattern) > _LONGEST_PATTERN:
+        raise ParameterInvalid(f"a regular expression is longer than {_LONGEST_PATTERN:,} characters")
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except (re2.error, UnicodeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ParameterInvalid(f"the regular expression {pattern[:50]!r} can't be used: {text}") from None
