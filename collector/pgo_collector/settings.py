@@ -215,6 +215,24 @@ class Settings(BaseSettings):
             " regular expression may match. Beyond it, the answer is 400."
         ),
     )
+    query_nodes: int = Field(
+        default=16_384,
+        gt=0,
+        le=100_000,
+        description=(
+            "How many calls a flame graph for Grafana may have, which its data source asks for as the maximum"
+            " of nodes. Beyond it, the answer is 400."
+        ),
+    )
+    query_points: int = Field(
+        default=100_000,
+        gt=0,
+        le=1_000_000,
+        description=(
+            "How many points the series in an answer to Grafana may have together. Beyond it, the answer is"
+            " 400."
+        ),
+    )
     max_output_bytes: int = Field(
         default_factory=default_output_bytes,
         gt=0,

@@ -45,6 +45,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "max_name_bytes": 5,
         "push_profiles": 18,
         "query_labels": 19,
+        "query_nodes": 20,
+        "query_points": 21,
         "max_output_bytes": 6,
         "workers": 3,
         "rows_megabytes": 4,

@@ -170,7 +170,7 @@ def draw_blobs(
         return FlameGraphResult(None, None, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
         if base is not None:
-            stacks = stacks.beside(_read_stacks(base), budget)
+            stacks = stacks.beside(read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
     return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
@@ -190,7 +190,7 @@ def _weighed(
         return profile.header.sample_types[column], WeighedStacks.of(focused, column, budget)
 
 
-def _read_stacks(part: Path) -> WeighedStacks:
+def read_stacks(part: Path) -> WeighedStacks:
     """Return the stacks in a file that another worker wrote. Raises OSError, also if the file is damaged."""
     with part.open("rb") as file:
         mapped = mmap(file.fileno(), 0, access=ACCESS_READ)  # stays mapped as long as its arrays are used

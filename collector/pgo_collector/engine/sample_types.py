@@ -1,14 +1,47 @@
-"""Tasks of workers that are about one sample type: what profiles measure, and one type of several merges."""
+"""Tasks of workers about one sample type of profiles: which there are, its stacks, its sums, its profile.
+
+The merges of several services and types are brought together: each is written to a file by the worker that
+has its rows, and one worker makes the answer of the files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pprof_merge import ProfileError, ValueType, summaries
+import numpy as np
+from pprof_merge import (
+    Budget,
+    FlameGraph,
+    FlameView,
+    IncompatibleProfiles,
+    Int64s,
+    Profile,
+    ProfileError,
+    ValueType,
+    WeighedStacks,
+    decode,
+    encode,
+    inflate,
+    merge,
+    summaries,
+    trim_after,
+)
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
+from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
+from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
+from pgo_collector.engine.packing import pack
+from pgo_collector.engine.queries import read_stacks
+from pgo_collector.errors import NotComparable
+
+_ADVICE = "select fewer profiles"
+# Stacks of so few frames are drawn with all their calls; of more, the smallest calls aren't looked at.
+_FEW_FRAMES = 1 << 20
+_FLAME_GRAPH = "the flame graph: "
+_PROFILE = "the profile: "
 
 
 class Kind(NamedTuple):
@@ -32,3 +65,125 @@ def read_kinds(blobs: Sequence[Path]) -> list[Kind | None]:
         else:
             kinds.append(Kind(known.header.period_type, known.header.sample_types))
     return kinds
+
+
+@trim_after
+def weigh_sample_type(chosen: ChosenBlobs, sample_type: ValueType, part: Path, budget: Budget) -> int:
+    """Write the stacks of the merge of blobs to the file `part`, with their values of one sample type.
+
+    Return the file's size in bytes; 0 without a file if the merge doesn't measure it. Raises AnswerTooLarge
+    or OSError.
+    """
+    profile = _measured(chosen, sample_type)
+    if profile is None:
+        return 0
+    with refuse_too_large(_FLAME_GRAPH):
+        stacks = WeighedStacks.of(profile, profile.header.sample_types.index(sample_type), budget)
+    return write_pieces(part, map(bytes, pack(stacks))).size
+
+
+@trim_after
+def draw_stacks(
+    sides: Sequence[Sequence[Path]], most: int, write: Callable[[FlameGraph], bytes], budget: Budget
+) -> bytes:
+    """Return what `write` makes of the flame graph of the stacks in files, one or two sides of them.
+
+    The stacks of the files of a side are added up. The graph has the `most` largest calls. Raises
+    AnswerTooLarge or OSError.
+    """
+    with refuse_too_large(_FLAME_GRAPH):
+        stacks, *bases = (WeighedStacks.joined([*map(read_stacks, files)], budget) for files in sides)
+        for base in bases:
+            stacks = stacks.beside(base, budget)
+        least = 0.0 if len(stacks.rows) <= _FEW_FRAMES else 1 / most
+        graph = FlameGraph.of(stacks, FlameView(least=least, most=most))
+        server_budget(budget).check(sum(map(len, graph.names)), _ADVICE)
+        drawn = write(graph)
+        server_budget(budget).check(len(drawn), _ADVICE)
+    return drawn
+
+
+@trim_after
+def extract_sample_type(chosen: ChosenBlobs, sample_type: ValueType, part: Path, budget: Budget) -> int:
+    """Write the merge of blobs to the file `part`, as bare protobuf, with only one sample type.
+
+    Return and raise as `weigh_sample_type` does.
+    """
+    profile = _measured(chosen, sample_type)
+    if profile is None:
+        return 0
+    with refuse_too_large(_PROFILE):
+        protobuf = encode(_narrowed(profile, profile.header.sample_types.index(sample_type)))
+        server_budget(budget).check(len(protobuf), _ADVICE)
+    return write_pieces(part, [protobuf]).size
+
+
+@trim_after
+def join_profiles(parts: Sequence[Path], write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+    """Return what `write` makes of the merge, as bare protobuf, of the profiles in one or more files.
+
+    Raises NotComparable, AnswerTooLarge or OSError.
+    """
+    if len(parts) == 1:
+        protobuf = parts[0].read_bytes()
+    else:
+        try:
+            protobuf = encode(merge([decode(part.read_bytes(), STORED_LIMITS) for part in parts]))
+        except IncompatibleProfiles as error:
+            raise NotComparable(f"the profiles can't be merged: {error}; select one service") from error
+    return _written(protobuf, write, budget)
+
+
+@trim_after
+def inflate_profile(content: bytes, write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+    """Return what `write` makes of a gzipped profile's bare protobuf. Raises AnswerTooLarge."""
+    return _written(inflate(content, STORED_LIMITS), write, budget)
+
+
+@trim_after
+def total_blobs(
+    chosen: ChosenBlobs, sample_type: ValueType, groups: Mapping[str, int], budget: Budget
+) -> Int64s | None:
+    """Return the sum of one sample type, and the number of profiles, of each group of blobs: (n, 2).
+
+    `groups` has the number of each blob's group, by the blob's name. None if the blobs don't measure it.
+    Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    numbers = inputs.numbers.tolist()
+    if not numbers or sample_type not in inputs.collection.header(numbers[0]).sample_types:
+        return None
+    n_groups = max(groups.values()) + 1
+    with refuse_too_large("the series: "):
+        server_budget(budget).check_rows(n_groups, 16, "use a longer step, or select less time")
+    sums = np.zeros((n_groups, 2), np.int64)
+    of_group = [groups[name] for name in inputs.names]
+    np.add.at(sums[:, 0], of_group, inputs.collection.totals(numbers, sample_type))
+    np.add.at(sums[:, 1], of_group, 1)
+    return sums
+
+
+def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> Profile | None:
+    """Return the merge of blobs; None if it doesn't measure this, or if there is nothing to merge."""
+    inputs = read_merge_inputs(chosen)
+    if not len(inputs.numbers):
+        return None
+    profile = inputs.merge()
+    return profile if sample_type in profile.header.sample_types else None
+
+
+def _narrowed(profile: Profile, column: int) -> Profile:
+    """Return a profile with one of its sample types."""
+    header = replace(
+        profile.header, sample_types=(profile.header.sample_types[column],), default_sample_type=b""
+    )
+    samples = replace(profile.samples, values=profile.samples.values[:, column : column + 1].copy())
+    return replace(profile, header=header, samples=samples)
+
+
+def _written(protobuf: bytes, write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+    with refuse_too_large(_PROFILE):
+        server_budget(budget).check(len(protobuf), _ADVICE)
+        answer = write(protobuf)
+        server_budget(budget).check(len(answer), _ADVICE)
+    return answer

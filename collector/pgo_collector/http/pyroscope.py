@@ -16,7 +16,9 @@ PUSH = "/push.v1.PusherService/Push"
 INGEST = ("/ingest", "/pyroscope/ingest", "//ingest")
 QUERIER = "/querier.v1.QuerierService/"
 SETTINGS = "/settings.v1.SettingsService/"
-_CONNECT = ("/push.v1.", "/querier.v1.", "/settings.v1.")
+RENDER, RENDER_DIFF = "/pyroscope/render", "/pyroscope/render-diff"
+# Services that are called by Connect, and routes with its errors.
+_CONNECT = ("/push.v1.", "/querier.v1.", "/settings.v1.", RENDER)
 _RETRY_AFTER = {"Retry-After": "5"}
 
 # Connect's code for each status, see connectrpc.com/docs/protocol#error-codes. Clients decide by the code
@@ -67,7 +69,7 @@ class IngestError(JSONResponse):
 
 
 def is_connect(path: str) -> bool:
-    """Return whether a path belongs to a service that is called by Connect."""
+    """Return whether a path belongs to a service that is called by Connect, or has its errors."""
     return path.startswith(_CONNECT)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,16 +76,32 @@ class Fleet:
         `arguments` returns for the service's blobs, then the budget. Raises AnswerTooLarge or
         WorkerUnavailable.
         """
+        selections = [found.selection_of(service) for service in found.services]
+        async with aclosing(self.run_each(selections, task, lambda _, blobs: arguments(blobs))) as results:
+            async for selection, result in results:
+                yield selection.service, result
 
-        async def run_one(service: str) -> tuple[str, T]:
+    async def run_each(
+        self,
+        selections: Sequence[Selection],
+        task: Callable[..., T],
+        arguments: Callable[[Selection, Sequence[Blob]], tuple[Any, ...]],
+    ) -> AsyncGenerator[tuple[Selection, T]]:
+        """Run a function of the engine for selections, each of one service and type, as `run` does.
+
+        Yield each selection and its result as soon as it is there. A selection may be empty.
+        """
+
+        async def run_one(selection: Selection) -> tuple[Selection, T]:
             async with self._concurrent:
-                blobs = await asyncio.to_thread(self._store.catalog.live, found.selection_of(service))
-                chosen = await asyncio.to_thread(chosen_of, self._store, service, found.selection.type, blobs)
-                further = await asyncio.to_thread(arguments, blobs)
+                blobs = await asyncio.to_thread(self._store.catalog.live, selection)
+                of = self._store, selection.service, selection.type
+                chosen = await asyncio.to_thread(chosen_of, *of, blobs)
+                further = await asyncio.to_thread(arguments, selection, blobs)
                 arguments_of_task = chosen, *further, self.budget
-                return service, await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
+                return selection, await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
 
-        tasks = [asyncio.create_task(run_one(service)) for service in found.services]
+        tasks = [asyncio.create_task(run_one(selection)) for selection in selections]
         try:
             for done in asyncio.as_completed(tasks):
                 yield await done

@@ -34,6 +34,8 @@ from pgo_collector.routes.pyroscope.api import pyroscope_routes
 from pgo_collector.routes.pyroscope.messages import Messages
 from pgo_collector.routes.pyroscope.profiles import Profiles, QueryLimits
 from pgo_collector.routes.pyroscope.querier import querier_routes
+from pgo_collector.routes.pyroscope.reading import Reading
+from pgo_collector.routes.pyroscope.render import render_routes
 from pgo_collector.routes.queries import query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
@@ -95,11 +97,14 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
-    read_side = Profiles(store, QueryLimits(settings.query_labels))
-    app.include_router(querier_routes(read_side, Messages(store, bodies), merge_keys))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))
+    limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
+    profiles = Profiles(store, limits)
+    reading = Reading(profiles, fleet, merges, rules)
+    app.include_router(querier_routes(profiles, reading, Messages(store, bodies), merge_keys))
+    app.include_router(render_routes(reading, merge_keys))
     app.include_router(openapi_routes())
     sources = Sources(
         sessions=Sessions(

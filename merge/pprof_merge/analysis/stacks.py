@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -231,6 +231,22 @@ class WeighedStacks:
             rows[begin : begin + len(chunk.rows)] = number_of[chunk.rows]
         values = np.maximum(profile.samples.values[:, column : column + 1], 0)
         return cls(list(numbers), rows, offsets, values)
+
+    @classmethod
+    def joined(cls, every: Sequence[WeighedStacks], budget: Budget = UNBOUNDED) -> Self:
+        """Return the stacks of several profiles, one profile's after another's: (n, 1).
+
+        Each has values (n, 1). Raises OutputTooLarge if all together take more than the budget.
+        """
+        budget.check_rows(sum(len(each.rows) for each in every), FRAME_BYTES, _GRAPH_ADVICE)
+        numbers: dict[str, int] = {}
+        rows, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for each in every:
+            number_of = np.array([numbers.setdefault(name, len(numbers)) for name in each.names], np.int32)
+            rows.append(number_of[each.rows])
+            lengths.append(np.diff(each.offsets))
+        values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
+        return cls(list(numbers), np.concatenate(rows), offsets_of(np.concatenate(lengths)), values)
 
     def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
         """Return these stacks followed by those of a base, with values (n, 2).

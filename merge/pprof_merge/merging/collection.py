@@ -22,7 +22,7 @@ from pprof_merge.merging.selection import AllTraces, SelectedTraces
 from pprof_merge.merging.sums import PlainSums, Sums
 from pprof_merge.merging.traces import Traces
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting, weighted_sums
-from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile
+from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile, ValueType
 
 # The traces of profiles are kept together for so many bytes of input: a merge looks at them piece by piece.
 _BATCH_BYTES = 1 << 20
@@ -130,6 +130,13 @@ class Collection:
     def durations(self, numbers: Iterable[int]) -> Int64s:
         """Return the durations of profiles in ns (n,)."""
         return self._select(numbers).durations
+
+    def totals(self, numbers: Iterable[int], sample_type: ValueType) -> Int64s:
+        """Return the sum of the values of one sample type in each of these profiles (n,).
+
+        All of them must have this sample type. Sums are wrapped at 64 bits.
+        """
+        return self._select(numbers).totals(sample_type)
 
     def digest(self, number: int) -> bytes:
         """Return the SHA-256 of a profile's bare protobuf (32 bytes)."""

@@ -157,6 +157,15 @@ class SelectedTraces:
                 inner_columns=np.concatenate(inner_columns.of(runs)),
             )
 
+    def totals(self, sample_type: ValueType) -> Int64s:
+        """Return the sum of each profile's values of one sample type (n,). Every profile must have it."""
+        sums = [np.zeros(0, np.int64)]
+        if len(self):
+            for part in self.parts((sample_type,)):
+                before = np.concatenate((np.zeros(1, np.int64), np.cumsum(part.chunk.values[:, 0])))
+                sums.append(np.diff(before[part.chunk.offsets]))
+        return np.concatenate(sums)
+
     def _runs(self, begin: int, end: int) -> _Runs:
         """Return the runs of the profiles at the positions `begin` to `end` - 1."""
         owners, rows, headers = (column[begin:end] for column in (self._owners, self._rows, self._headers))

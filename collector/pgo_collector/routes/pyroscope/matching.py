@@ -25,6 +25,8 @@ from pgo_collector.routes.pyroscope.selector import LabelMatcher
 SERVICE_NAME = "service_name"
 # The label of profiles of the type `other` that has their name.
 PROFILE_NAME = "profile_name"
+# Labels of the collector itself, which clients don't see: `__name__` has their values.
+HIDDEN = frozenset({PROFILE_NAME})
 _SETTING = "PGOF_QUERY_LABELS"
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
 from pgo_collector.http.body import BodyReader
+from pgo_collector.routes.pyroscope.encoding import written
 from pgo_collector.routes.pyroscope.push import NOT_JSON
 from pgo_collector.store.store import Store
 
@@ -71,13 +72,9 @@ class Messages:
 
 async def answer(request: Request, message: Message) -> Response:
     """Return a message as the answer, in the form of the request."""
-    as_json = is_json(request)
-    content = await asyncio.to_thread(written, message, as_json)
-    return Response(content, media_type=JSON if as_json else PROTOBUF)
+    return written_answer(request, await asyncio.to_thread(written, message, is_json(request)))
 
 
-def written(message: Message, as_json: bool) -> bytes:
-    """Return a message as JSON, whose numbers of 64 bits are strings, or as protobuf."""
-    if not as_json:
-        return message.SerializeToString()
-    return json_format.MessageToJson(message, indent=None).encode()
+def written_answer(request: Request, content: bytes) -> Response:
+    """Return a message, which was written in the form of the request, as the answer."""
+    return Response(content, media_type=JSON if is_json(request) else PROTOBUF)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.engine.sample_types import read_kinds
+from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
 from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.queries.fleet import MAX_SERVICES
 from pgo_collector.routes.pyroscope.matching import PROFILE_NAME, Kinds, Match, Selectors, Series, Span
-from pgo_collector.routes.pyroscope.profile_types import READ, types_of_kind
+from pgo_collector.routes.pyroscope.profile_types import (
+    READ,
+    ProfileType,
+    parse_profile_type,
+    types_of_kind,
+)
+from pgo_collector.routes.pyroscope.selector import LabelMatcher, check_count, parse_selector
 from pgo_collector.store.store import Store
 
 # Names of profiles of which one is read for what it measures.
@@ -20,22 +29,48 @@ _MOST_READ = 50
 
 
 class QueryLimits(NamedTuple):
-    """How many label values or series an answer or a selection may have."""
+    """How many label values or series, bars of a flame graph and points of series an answer may have."""
 
     labels: int
+    nodes: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a call reads: one profile type of the series that match all matchers, in a range of time."""
+
+    type: ProfileType
+    matchers: tuple[LabelMatcher, ...]
+    span: Span
+
+    @classmethod
+    def of(cls, profile_type: str, selector: str, start: int, end: int) -> Query:
+        """Return the query of a call; times are in ms since 1970. Raises ParameterInvalid."""
+        matchers = parse_selector(selector)
+        check_count(matchers)
+        return cls(parse_profile_type(profile_type), matchers, Span.of(start, end))
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The selections, each of one service and type, with a query's profiles, and the series they are of."""
+
+    selections: list[Selection]
+    series: Series
 
 
 class Profiles:
-    """Finds the profiles that selectors mean."""
+    """Finds the profiles that selectors and queries mean."""
 
     def __init__(self, store: Store, limits: QueryLimits) -> None:
         self._store = store
         self._limits = limits
 
     @property
-    def most_labels(self) -> int:
-        """Return how many label values or series an answer may have."""
-        return self._limits.labels
+    def limits(self) -> QueryLimits:
+        """Return what an answer may have."""
+        return self._limits
 
     async def match(self, scope: Scope, selectors: Selectors, span: Span) -> Match:
         """Return the series of a key's services that match. Raises ParameterInvalid or WorkerUnavailable."""
@@ -43,6 +78,20 @@ class Profiles:
         series = await asyncio.to_thread(Series, index, scope, span, self._limits.labels)
         kinds = await self._read_kinds(series)
         return await asyncio.to_thread(series.match, selectors, kinds)
+
+    async def select(self, scope: Scope, query: Query) -> Selected:
+        """Return the selections of a query; none if no profile matches.
+
+        Raises ParameterInvalid or WorkerUnavailable.
+        """
+        match = await self.match(scope, [query.matchers], query.span)
+        selections = await asyncio.to_thread(_selections, match, query)
+        if len(selections) > MAX_SERVICES:
+            raise ParameterInvalid(
+                f"label selector: {len(selections):,} services and types match, and {MAX_SERVICES:,} may;"
+                " select less with service_name"
+            )
+        return Selected(selections, match.names)
 
     async def _read_kinds(self, series: Series) -> Kinds:
         """Return the kinds of types whose profiles may measure anything, from the newest of each name."""
@@ -65,6 +114,16 @@ class Profiles:
                 every = types_of_kind(key[1] or type_, *kind)
                 found[key] = tuple(each for each in every if not any(":" in part for part in each))
         return Kinds(found)
+
+
+def _selections(match: Match, query: Query) -> list[Selection]:
+    """Return the selections of those matching series whose profiles are of the query's type."""
+    measuring = {
+        series: types
+        for series, types in match.series.items()
+        if any(query.type.measures_as(each) for each in types)
+    }
+    return match.names.selections(query.matchers, Match(measuring, match.names))
 
 
 def _selection(series: StoredSeries, name: str, span: Span) -> Selection:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends
@@ -14,30 +15,32 @@ from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.errors import NotOffered
+from pgo_collector.errors import NotOffered, ParameterInvalid
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
 from pgo_collector.http.pyroscope import QUERIER, SETTINGS
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
-from pgo_collector.routes.pyroscope.matching import SERVICE_NAME, Match, Series, Span, check_labels
-from pgo_collector.routes.pyroscope.messages import PROTOBUF, Messages, answer
+from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message, written
+from pgo_collector.routes.pyroscope.flamebearer import flame_graph_message
+from pgo_collector.routes.pyroscope.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
+from pgo_collector.routes.pyroscope.messages import PROTOBUF, Messages, answer, is_json, written_answer
 from pgo_collector.routes.pyroscope.profile_types import TYPE_LABELS, ProfileType
-from pgo_collector.routes.pyroscope.profiles import Profiles
+from pgo_collector.routes.pyroscope.profiles import Profiles, Query
+from pgo_collector.routes.pyroscope.reading import Grouping, GroupLabels, Points, Reading, Steps
 from pgo_collector.routes.pyroscope.selector import parse_selectors
 
 Asked = TypeVar("Asked", bound=Message)
 Call = Callable[[Request, Asked], Awaitable[Message]]
+# A call whose answer a worker writes, in the form of the request.
+WrittenCall = Callable[[Request, Asked], Awaitable[bytes]]
 
-# Labels of the collector itself, which a series doesn't have twice.
-_HIDDEN = {"profile_name"}
 
-
-def querier_routes(profiles: Profiles, read: Messages, keys: KeyFile) -> APIRouter:
+def querier_routes(profiles: Profiles, reading: Reading, read: Messages, keys: KeyFile) -> APIRouter:
     """Return the routes of the service."""
     router = APIRouter(dependencies=[Depends(require_key(keys))])
-    querier = _Querier(profiles)
+    querier, reader = _Querier(profiles), _Reader(reading)
 
     def serve(name: str, summary: str, kind: type[Asked], call: Call[Asked]) -> None:
         async def endpoint(request: Request) -> Response:
@@ -53,6 +56,21 @@ def querier_routes(profiles: Profiles, read: Messages, keys: KeyFile) -> APIRout
         "GetProfileStats", "Return since when there are profiles", messages.GetProfileStatsRequest,
         querier.stats,
     )  # fmt: skip
+    serve("SelectSeries", "Return sums over time", messages.SelectSeriesRequest, reader.series)
+
+    def serve_written(name: str, summary: str, kind: type[Asked], call: WrittenCall[Asked]) -> None:
+        async def endpoint(request: Request) -> Response:
+            return written_answer(request, await call(request, await read.read(request, kind)))
+
+        _post(router, name, summary, endpoint)
+
+    serve_written(
+        "SelectMergeStacktraces", "Return a flame graph", messages.SelectMergeStacktracesRequest,
+        reader.stacktraces,
+    )  # fmt: skip
+    serve_written(
+        "SelectMergeProfile", "Return a merge as pprof", messages.SelectMergeProfileRequest, reader.profile
+    )
 
     @router.post(f"{QUERIER}{{method}}", include_in_schema=False)
     @router.post(f"{SETTINGS}{{method}}", include_in_schema=False)
@@ -79,7 +97,7 @@ class _Querier:
 
     def __init__(self, profiles: Profiles) -> None:
         self._profiles = profiles
-        self._most = profiles.most_labels
+        self._most = profiles.limits.labels
 
     async def profile_types(
         self, request: Request, asked: messages.ProfileTypesRequest
@@ -108,7 +126,7 @@ class _Querier:
         if not match.series:
             return messages.LabelNamesResponse()
         keys = await asyncio.to_thread(match.names.index.keys, match.ids)
-        names = {*keys, SERVICE_NAME, *TYPE_LABELS} - _HIDDEN
+        names = {*keys, SERVICE_NAME, *TYPE_LABELS} - HIDDEN
         check_labels(len(names), self._most)
         return messages.LabelNamesResponse(names=sorted(names))
 
@@ -144,8 +162,102 @@ class _Querier:
         )
 
     async def _match(self, request: Request, selectors: Sequence[str], span: Span) -> Match:
-        scope = context_of(request).caller.scope
-        return await self._profiles.match(scope, parse_selectors(selectors), span)
+        return await self._profiles.match(_scope_of(request), parse_selectors(selectors), span)
+
+
+class _Reader:
+    """The calls that read profiles."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    async def series(
+        self, request: Request, asked: messages.SelectSeriesRequest
+    ) -> messages.SelectSeriesResponse:
+        """Return the sums of one profile type in steps of time, by labels."""
+        _check_selector(asked.stack_trace_selector)
+        grouping = Grouping(
+            by=[*dict.fromkeys(asked.group_by)],
+            steps=Steps.of(asked.start, asked.end, asked.step),
+            is_mean=asked.aggregation == messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE,
+            most=max(asked.limit, 0),
+        )
+        found = await self._reading.series(_scope_of(request), _query_of(asked), grouping)
+        return await asyncio.to_thread(_series_message, found)
+
+    async def stacktraces(self, request: Request, asked: messages.SelectMergeStacktracesRequest) -> bytes:
+        """Return the flame graph of one profile type, or its profile."""
+        as_json = is_json(request)
+        _check_ids(asked.profile_id_selector, asked.trace_id_selector, asked.span_selector)
+        if asked.format == messages.PROFILE_FORMAT_PPROF:
+            write = partial(pprof_message, as_json)
+            profile = await self._profile(request, asked, write)
+            return written(messages.SelectMergeStacktracesResponse(), as_json) if profile is None else profile
+        if asked.format not in _FLAME_GRAPHS:
+            raise ParameterInvalid("format: FLAMEGRAPH and PPROF are offered")
+        _check_selector(asked.stack_trace_selector)
+        sides = [_query_of(asked)]
+        nodes = self._reading.nodes(asked.max_nodes)
+        return await self._reading.flame_graph(
+            _scope_of(request), sides, nodes, partial(flame_graph_message, as_json)
+        )
+
+    async def profile(self, request: Request, asked: messages.SelectMergeProfileRequest) -> bytes:
+        """Return the profile of one profile type."""
+        as_json = is_json(request)
+        _check_ids(asked.profile_id_selector, asked.trace_id_selector)
+        profile = await self._profile(request, asked, partial(profile_message, as_json))
+        return profile_message(as_json, b"") if profile is None else profile
+
+    async def _profile(
+        self,
+        request: Request,
+        asked: messages.SelectMergeStacktracesRequest | messages.SelectMergeProfileRequest,
+        write: Callable[[bytes], bytes],
+    ) -> bytes | None:
+        query, selector = _query_of(asked), asked.stack_trace_selector
+        if selector.HasField("go_pgo"):
+            return await self._reading.build_profile(_scope_of(request), query, write)
+        _check_selector(selector)
+        return await self._reading.profile(_scope_of(request), query, write)
+
+
+_FLAME_GRAPHS = {messages.PROFILE_FORMAT_UNSPECIFIED, messages.PROFILE_FORMAT_FLAMEGRAPH}
+
+
+def _scope_of(request: Request) -> Scope:
+    return context_of(request).caller.scope
+
+
+def _query_of(
+    asked: messages.SelectMergeStacktracesRequest
+    | messages.SelectMergeProfileRequest
+    | messages.SelectSeriesRequest,
+) -> Query:
+    return Query.of(asked.profile_typeID, asked.label_selector, asked.start, asked.end)
+
+
+def _check_ids(*selectors: Sequence[str]) -> None:
+    """Refuse to select profiles by ids, which aren't stored: all would be a wrong answer."""
+    if any(selectors):
+        raise ParameterInvalid("profiles, traces and spans can't be selected by their ids; use labels")
+
+
+def _check_selector(selector: messages.StackTraceSelector) -> None:
+    if selector.call_site:
+        raise ParameterInvalid("stack_trace_selector: call_site isn't offered")
+
+
+def _series_message(found: list[tuple[GroupLabels, Points]]) -> messages.SelectSeriesResponse:
+    return messages.SelectSeriesResponse(
+        series=[
+            messages.Series(
+                labels=[messages.LabelPair(name=name, value=value) for name, value in labels],
+                points=[messages.Point(value=value, timestamp=time) for time, value in points],
+            )
+            for labels, points in found
+        ]
+    )
 
 
 def _values(match: Match, name: str) -> list[str]:
@@ -155,7 +267,7 @@ def _values(match: Match, name: str) -> list[str]:
     if name == SERVICE_NAME:
         stored = (series for series in match.names.stored if series.id in match.series)
         return sorted({match.names.service_name(series) for series in stored})
-    if name in _HIDDEN or not match.series:
+    if name in HIDDEN or not match.series:
         return []
     return match.names.index.values(match.ids, match.names.spelled(name))
 
@@ -175,7 +287,7 @@ def _label_sets(match: Match, names: Sequence[str], most: int) -> list[tuple[tup
         keys = known.index.keys(match.ids) if match.series else []
         names = [*dict.fromkeys(["__profile_type__", "__name__", SERVICE_NAME, *keys])]
     check_labels(len(names), most)
-    own = {name: known.labels(name) for name in names if name not in {*TYPE_LABELS, SERVICE_NAME, *_HIDDEN}}
+    own = {name: known.labels(name) for name in names if name not in {*TYPE_LABELS, SERVICE_NAME, *HIDDEN}}
     by_type = [name for name in names if name in TYPE_LABELS]
     of_series: set[_LabelSet] = set()
     for series in known.stored:

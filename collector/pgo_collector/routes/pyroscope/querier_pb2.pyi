@@ -160,7 +160,7 @@ class StackTraceSelector(_message.Message):
     def __init__(self, call_site: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., go_pgo: _Optional[_Union[GoPGO, _Mapping]] = ...) -> None: ...
 
 class SelectMergeStacktracesRequest(_message.Message):
-    __slots__ = ("profile_typeID", "label_selector", "start", "end", "max_nodes", "format", "stack_trace_selector")
+    __slots__ = ("profile_typeID", "label_selector", "start", "end", "max_nodes", "format", "stack_trace_selector", "profile_id_selector", "trace_id_selector", "span_selector")
     PROFILE_TYPEID_FIELD_NUMBER: _ClassVar[int]
     LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,9 @@ class SelectMergeStacktracesRequest(_message.Message):
     MAX_NODES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     STACK_TRACE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    SPAN_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     profile_typeID: str
     label_selector: str
     start: int
@@ -175,7 +178,10 @@ class SelectMergeStacktracesRequest(_message.Message):
     max_nodes: int
     format: ProfileFormat
     stack_trace_selector: StackTraceSelector
-    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ...) -> None: ...
+    profile_id_selector: _containers.RepeatedScalarFieldContainer[str]
+    trace_id_selector: _containers.RepeatedScalarFieldContainer[str]
+    span_selector: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ..., span_selector: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SelectMergeStacktracesResponse(_message.Message):
     __slots__ = ("flamegraph", "pprof")
@@ -210,18 +216,22 @@ class Level(_message.Message):
     def __init__(self, values: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SelectMergeProfileRequest(_message.Message):
-    __slots__ = ("profile_typeID", "label_selector", "start", "end", "stack_trace_selector")
+    __slots__ = ("profile_typeID", "label_selector", "start", "end", "stack_trace_selector", "profile_id_selector", "trace_id_selector")
     PROFILE_TYPEID_FIELD_NUMBER: _ClassVar[int]
     LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     STACK_TRACE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     profile_typeID: str
     label_selector: str
     start: int
     end: int
     stack_trace_selector: StackTraceSelector
-    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ...) -> None: ...
+    profile_id_selector: _containers.RepeatedScalarFieldContainer[str]
+    trace_id_selector: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SelectSeriesRequest(_message.Message):
     __slots__ = ("profile_typeID", "label_selector", "start", "end", "group_by", "step", "aggregation", "stack_trace_selector", "limit")

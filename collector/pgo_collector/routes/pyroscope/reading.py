@@ -1,0 +1,291 @@
+"""What calls read of the profiles of a query: flame graphs, profiles, and sums over time.
+
+Workers write large answers as they are sent; None stands for no profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pprof_merge import FlameGraph
+
+from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.renditions import Rendition, format_named
+from pgo_collector.engine.sample_types import (
+    draw_stacks,
+    extract_sample_type,
+    inflate_profile,
+    join_profiles,
+    total_blobs,
+    weigh_sample_type,
+)
+from pgo_collector.errors import NothingSelected, NothingToMerge, NotOfThisProfile, ParameterInvalid
+from pgo_collector.http.keys import Scope
+from pgo_collector.merges.merges import Merges
+from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
+from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Series as BlobSeries
+from pgo_collector.queries.fleet import Fleet
+from pgo_collector.routes.pyroscope.matching import HIDDEN, SERVICE_NAME
+from pgo_collector.routes.pyroscope.profile_types import TYPE_LABELS
+from pgo_collector.routes.pyroscope.profiles import Profiles, Query, Selected
+from pgo_collector.store.store import not_stored
+
+# The values of a group's labels, by name, and of one of its points: its time in ms, and the sum.
+GroupLabels = tuple[tuple[str, str], ...]
+Points = list[tuple[int, float]]
+
+# What Pyroscope draws if a client names no number.
+_USUAL_NODES = 8192
+_LONGEST_STEP_MS = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of time: a profile counts at the end of its step, which is `width` ms long, and at `end` at last.
+
+    Times are in ms since 1970; `end` None is no end.
+    """
+
+    start: int
+    end: int | None
+    width: int
+
+    @classmethod
+    def of(cls, start: int, end: int, seconds: float) -> Steps:
+        """Return the steps of a call. Raises ParameterInvalid."""
+        if not (math.isfinite(seconds) and 1 <= seconds * 1000 <= _LONGEST_STEP_MS):
+            raise ParameterInvalid("step: give seconds, 0.001 or more")
+        return cls(start, None if start == 0 == end else end, int(seconds * 1000))
+
+    def time_of(self, time_nanos: int) -> int:
+        """Return the time, in ms, at which a profile of this time counts."""
+        steps = -((self.start - max(time_nanos // 10**6, self.start)) // self.width)
+        time = self.start + steps * self.width
+        return time if self.end is None else min(time, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """How a series is asked for: grouped by labels, in steps, as mean or sum, only the `most` largest groups.
+
+    `most` 0 is all.
+    """
+
+    by: Sequence[str]
+    steps: Steps
+    is_mean: bool = False
+    most: int = 0
+
+
+class Reading:
+    """Answers the calls of `querier` and `render` that read profiles."""
+
+    def __init__(self, profiles: Profiles, fleet: Fleet, merges: Merges, rules: RulesFolder) -> None:
+        self._profiles = profiles
+        self._fleet = fleet
+        self._merges = merges
+        self._rules = rules
+        self._store = merges.store
+
+    def nodes(self, asked: int) -> int:
+        """Return how many bars a flame graph may have that a client asks for so many; 0 is the usual number.
+
+        Raises ParameterInvalid.
+        """
+        most = self._profiles.limits.nodes
+        if asked > most:
+            raise ParameterInvalid(f"max_nodes: {asked:,} are asked for, and {most:,} may (PGOF_QUERY_NODES)")
+        return asked if asked > 0 else min(_USUAL_NODES, most)
+
+    async def flame_graph(
+        self, scope: Scope, sides: Sequence[Query], nodes: int, write: Callable[[FlameGraph], bytes]
+    ) -> bytes:
+        """Return what `write` makes of the flame graph of one query, or of two that are compared.
+
+        Raises ParameterInvalid, AnswerTooLarge, NotStored or WorkerUnavailable.
+        """
+        async with self._files() as files:
+            parts = [await self._parts(files, scope, side, weigh_sample_type) for side in sides]
+            return await self._store.workers.run(draw_stacks, parts, nodes, write, self._fleet.budget)
+
+    async def profile(self, scope: Scope, query: Query, write: Callable[[bytes], bytes]) -> bytes | None:
+        """Return what `write` makes of the merge of a query's profiles, as bare protobuf.
+
+        Raises as `flame_graph` does, and NotComparable.
+        """
+        async with self._files() as files:
+            parts = await self._parts(files, scope, query, extract_sample_type)
+            if not parts:
+                return None
+            return await self._store.workers.run(join_profiles, parts, write, self._fleet.budget)
+
+    async def build_profile(
+        self, scope: Scope, query: Query, write: Callable[[bytes], bytes]
+    ) -> bytes | None:
+        """Return what `write` makes of a service's merge for Go's compiler, which gives the same build.
+
+        It is `/v1/merge` with `format=go`. Raises as that does, and ParameterInvalid.
+        """
+        selected = await self._profiles.select(scope, query)
+        fit = [each for each in selected.selections if each.type != PROCESS_CPU]
+        if selected.selections and not fit:
+            raise NotOfThisProfile(f"profiles match, but not for a build. {KEPT_APART}")
+        if len(fit) > 1:
+            raise ParameterInvalid(
+                f"label selector: profiles of {len(fit):,} services match, and a build's are those of one;"
+                " select it with service_name"
+            )
+        for selection in fit:
+            rules = await asyncio.to_thread(self._rules.of, selection.service)
+            try:
+                made = await self._merges.current(selection, Rendition(format_named("go"), rules))
+            except NothingSelected:
+                break
+            except NothingToMerge as error:
+                raise NotOfThisProfile(str(error)) from error
+            with made.file, refuse_too_large("format=go: "):
+                self._fleet.budget.check(made.size)
+                content = await asyncio.to_thread(made.file.read)
+            return await self._store.workers.run(inflate_profile, content, write, self._fleet.budget)
+        return None
+
+    async def series(self, scope: Scope, query: Query, asked: Grouping) -> list[tuple[GroupLabels, Points]]:
+        """Return the sums of a query's profiles in steps of time, for each group of series.
+
+        There are only points of steps that have profiles. Raises ParameterInvalid, AnswerTooLarge or
+        WorkerUnavailable.
+        """
+        selected = await self._profiles.select(scope, query)
+        groups = _Groups(selected, query, asked, self._profiles.limits.points)
+        of_type = query.type.value_type
+
+        def arguments(selection: Selection, blobs: Sequence[Blob]) -> tuple[Any, ...]:
+            return of_type, groups.number(selection, blobs)
+
+        running = self._fleet.run_each(selected.selections, total_blobs, arguments)
+        async with aclosing(running) as results:
+            async for selection, sums in results:
+                if sums is not None:
+                    groups.add(selection, sums.tolist())
+        return groups.largest()
+
+    @asynccontextmanager
+    async def _files(self) -> AsyncIterator[AsyncExitStack]:
+        """Open a context for files of parts; failures of the disk in it are refusals."""
+        try:
+            async with AsyncExitStack() as files:
+                yield files
+        except OSError as error:
+            raise not_stored("part of an answer", error) from error
+
+    async def _parts(
+        self, files: AsyncExitStack, scope: Scope, query: Query, task: Callable[..., int]
+    ) -> list[Path]:
+        """Have the workers write a file for each selection of a query; return those that were written.
+
+        All together have the budget of one answer.
+        """
+        selected = await self._profiles.select(scope, query)
+        parts = {
+            selection: await files.enter_async_context(self._store.part())
+            for selection in selected.selections
+        }
+        written = 0
+
+        def arguments(selection: Selection, _: Sequence[Blob]) -> tuple[Any, ...]:
+            return query.type.value_type, parts[selection]
+
+        async with aclosing(self._fleet.run_each(selected.selections, task, arguments)) as results:
+            async for selection, size in results:
+                if not size:
+                    del parts[selection]
+                written += size
+                with refuse_too_large():
+                    self._fleet.budget.check(written, "select fewer profiles")
+        return [*parts.values()]
+
+
+class _Groups:
+    """The groups of a series with their points, filled selection by selection.
+
+    `number` is called in threads, for several selections at once, and `add` on the event loop.
+    """
+
+    def __init__(self, selected: Selected, query: Query, asked: Grouping, most_points: int) -> None:
+        self._asked = asked
+        self._most_points = most_points
+        of_type = query.type.labels
+        self._fixed = {name: of_type[name] for name in asked.by if name in TYPE_LABELS}
+        self._spelled = {
+            name: selected.series.spelled(name)
+            for name in asked.by
+            if name not in {*TYPE_LABELS, SERVICE_NAME, *HIDDEN}
+        }
+        # The time of each point of a selection, and the labels of its group, by the number in the engine.
+        self._keys: dict[Selection, list[tuple[GroupLabels, int]]] = {}
+        self._sums: defaultdict[GroupLabels, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self._count = 0
+
+    def number(self, selection: Selection, blobs: Sequence[Blob]) -> dict[str, int]:
+        """Return the number of the point in which each blob counts, by name. Raises ParameterInvalid."""
+        numbers: dict[tuple[GroupLabels, int], int] = {}
+        known: dict[BlobSeries, GroupLabels] = {}
+        found = {}
+        for blob in blobs:
+            series = blob.name.series
+            if series not in known:
+                known[series] = self._labels_of(series)
+            key = known[series], self._asked.steps.time_of(blob.name.identity.time_nanos)
+            found[str(blob.name)] = numbers.setdefault(key, len(numbers))
+            self._check(len(numbers))
+        self._keys[selection] = [*numbers]
+        return found
+
+    def add(self, selection: Selection, sums: Sequence[tuple[int, int]]) -> None:
+        """Add the sum and the number of profiles of each of a selection's points. Raises ParameterInvalid."""
+        for (labels, time), (total, profiles) in zip(self._keys.pop(selection), sums, strict=True):
+            if profiles:
+                points = self._sums[labels]
+                before = points.get(time)
+                self._count += before is None
+                total_before, profiles_before = before or (0, 0)
+                points[time] = total_before + total, profiles_before + profiles
+        self._check(self._count)
+
+    def largest(self) -> list[tuple[GroupLabels, Points]]:
+        """Return the groups that are asked for, sorted by their labels, with points sorted by time."""
+        totals = {labels: sum(total for total, _ in points.values()) for labels, points in self._sums.items()}
+        chosen = sorted(totals, key=lambda labels: (-totals[labels], labels))[: self._asked.most or None]
+        return [(labels, self._points(self._sums[labels])) for labels in sorted(chosen)]
+
+    def _points(self, sums: Mapping[int, tuple[int, int]]) -> Points:
+        is_mean = self._asked.is_mean
+        return [
+            (time, total / profiles if is_mean else float(total))
+            for time, (total, profiles) in sorted(sums.items())
+        ]
+
+    def _labels_of(self, series: BlobSeries) -> GroupLabels:
+        """Return the labels by which a series is grouped; those that it doesn't have are left out."""
+        own = dict(series.labels)
+        values = self._fixed | {name: own.get(key, "") for name, key in self._spelled.items()}
+        if SERVICE_NAME in self._asked.by:
+            values[SERVICE_NAME] = own.get(SERVICE_NAME, series.service)
+        return tuple((name, value) for name, value in sorted(values.items()) if value)
+
+    def _check(self, count: int) -> None:
+        if count > self._most_points:
+            raise ParameterInvalid(
+                f"the series would have {count:,} points or more, and {self._most_points:,} may be"
+                " (PGOF_QUERY_POINTS); use a longer step, or group by fewer labels"
+            )

@@ -1,0 +1,121 @@
+"""GET /pyroscope/render and render-diff: flame graphs as JSON of the format flamebearer, for Grafana's app
+Profiles Drilldown and for scripts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import partial
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.auth import require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.pyroscope import RENDER, RENDER_DIFF
+from pgo_collector.routes.pyroscope.flamebearer import flamebearer_json
+from pgo_collector.routes.pyroscope.ingest import parse_time
+from pgo_collector.routes.pyroscope.messages import JSON
+from pgo_collector.routes.pyroscope.profiles import Query
+from pgo_collector.routes.pyroscope.reading import Reading
+
+_AGO = re.compile(r"now(?:-(\d{1,6})(s|m|h|d|w|M|y))?")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "M": 30 * 86400, "y": 365 * 86400}
+_LONGEST_NUMBER = 9
+
+
+def render_routes(reading: Reading, keys: KeyFile) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(dependencies=[Depends(require_key(keys))])
+
+    @router.api_route(
+        RENDER,
+        methods=METHODS,
+        summary="Return a flame graph as JSON",
+        response_class=Response,
+        response_description="The flame graph, in the format flamebearer",
+        openapi_extra=_parameters("query", "from", "until", "max-nodes"),
+    )
+    async def render(request: Request) -> Response:
+        return await _rendered(reading, request, [_query_of(request, "query", "from", "until")])
+
+    sides = [(f"{side}Query", f"{side}From", f"{side}Until") for side in ("left", "right")]
+
+    @router.api_route(
+        RENDER_DIFF,
+        methods=METHODS,
+        summary="Return a flame graph that compares two selections as JSON",
+        response_class=Response,
+        response_description="The flame graph, in the format flamebearer, with two sides",
+        openapi_extra=_parameters(*(name for names in sides for name in names), "max-nodes"),
+    )
+    async def render_diff(request: Request) -> Response:
+        left, right = (_query_of(request, *names) for names in sides)
+        if left.type != right.type:
+            raise ParameterInvalid("rightQuery: give the profile type of leftQuery")
+        return await _rendered(reading, request, [left, right])
+
+    return router
+
+
+async def _rendered(reading: Reading, request: Request, sides: list[Query]) -> Response:
+    wanted = _text(request, "format") or "json"
+    if wanted != "json":
+        raise ParameterInvalid(f"format={wanted[:50]}: give json")
+    scope, nodes = context_of(request).caller.scope, reading.nodes(_nodes_of(request))
+    content = await reading.flame_graph(scope, sides, nodes, partial(flamebearer_json, sides[0].type))
+    return Response(content, media_type=JSON)
+
+
+def _query_of(request: Request, query: str, begin: str, until: str) -> Query:
+    """Return the query of these parameters: a profile type with a selector after it, and two times."""
+    text = _text(request, query).strip()
+    if not text:
+        raise ParameterInvalid(f"{query}: give a profile type and a selector, as in {_EXAMPLE}")
+    profile_type, brace, rest = text.partition("{")
+    start, end = _time_of(request, begin), _time_of(request, until)
+    if start is None and end is None:
+        start = end = 0
+    elif end is None:
+        end = time.time_ns() // 10**6
+    return Query.of(profile_type.strip(), brace + rest, start or 0, end)
+
+
+_EXAMPLE = 'process_cpu:cpu:nanoseconds:cpu:nanoseconds{service_name="checkout"}'
+
+
+def _time_of(request: Request, name: str) -> int | None:
+    """Return a time in ms since 1970; None if there is none. Raises ParameterInvalid."""
+    text = _text(request, name)
+    if not text:
+        return None
+    if (nanos := parse_time(text)) is not None:
+        return nanos // 10**6
+    match = _AGO.fullmatch(text) if text.isascii() else None
+    if match is None:
+        raise ParameterInvalid(f"{name}={text[:50]}: give a time in ms since 1970, or as in now-1h")
+    ago = int(match[1] or 0) * _SECONDS.get(match[2], 0)
+    return time.time_ns() // 10**6 - ago * 1000
+
+
+def _nodes_of(request: Request) -> int:
+    """Return how many nodes are asked for; 0 if that isn't said. Raises ParameterInvalid."""
+    text = _text(request, "maxNodes") or _text(request, "max-nodes")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        raise ParameterInvalid(f"max-nodes={text[:50]}: give a whole number")
+    return int(text)
+
+
+def _text(request: Request, name: str) -> str:
+    return request.query_params.get(name, "")
+
+
+def _parameters(*names: str) -> dict[str, object]:
+    return {"parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names]}
