@@ -12,6 +12,7 @@ import pytest
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pprof_proto.profile_pb2 import Profile
 
+from tests.collector.edits import edited
 from tests.collector.pushing import JSON, assert_pushed, one, push, refused, without_start_lines
 from tests.collector.querying import CPU, SAMPLES, ask_json, call, post
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
@@ -145,6 +146,23 @@ def test_small_calls_are_in_other(filled: Server) -> None:
     assert any(chain[-1] == "other" for chain, *_ in bars)
 
 
+def test_values_that_add_up_to_more_than_64_bits_are_refused(filled: Server) -> None:
+    def edit(parsed: Profile) -> None:
+        parsed.sample.add().CopyFrom(parsed.sample[0])
+        parsed.sample[1].location_id[:] = []
+        for sample in parsed.sample:
+            sample.value[:] = [1, (1 << 63) - 1]
+
+    huge = gzip.compress(edited(profile_of("huge"), edit))
+    assert filled.submit(huge, query={"service": "huge", "type": "wall"}).status_code == 204
+    kind = "wall:cpu:nanoseconds:cpu:nanoseconds"
+    asked = messages.SelectMergeStacktracesRequest(profile_typeID=kind).SerializeToString()
+    assert "64 bits" in refused(post(filled, "SelectMergeStacktraces", asked), 400, "invalid_argument")
+    assert "64 bits" in refused(render(filled, query=kind), 400, "invalid_argument")
+    # As in a merge, sums wrap.
+    assert [*points(filled, profile_typeID=kind, label_selector="")[()].values()] == [-2.0]
+
+
 def test_too_many_nodes_are_refused_with_the_name_of_the_setting(filled: Server) -> None:
     for asked in (5001, (1 << 63) - 1):
         body = messages.SelectMergeStacktracesRequest(profile_typeID=CPU, max_nodes=asked)
@@ -211,6 +229,23 @@ def test_a_profile_as_json_has_its_strings_as_text(filled: Server) -> None:
         format="PROFILE_FORMAT_PPROF",
     )  # fmt: skip
     assert answer == {"pprof": {"profile": profile}}
+
+
+def test_a_large_profile_is_refused_with_the_name_of_the_setting(
+    stopped: Server, go_profiles: list[bytes]
+) -> None:
+    stopped.environment["PGOF_MAX_OUTPUT_BYTES"] = "400000"
+    stopped.start()
+    assert stopped.submit(go_profiles[0], query={"service": "api"}).status_code == 204
+    asked = messages.SelectMergeProfileRequest(profile_typeID=CPU).SerializeToString()
+    assert post(stopped, "SelectMergeProfile", asked).status_code == 200
+    as_json = post(stopped, "SelectMergeProfile", f'{{"profileTypeID": "{CPU}"}}'.encode(), **JSON)
+    assert "PGOF_MAX_OUTPUT_BYTES" in refused(as_json, 400, "invalid_argument")
+    stopped.environment["PGOF_MAX_OUTPUT_BYTES"] = "4000"
+    stopped.restart()
+    for method in ("SelectMergeProfile", "SelectMergeStacktraces"):
+        answer = post(stopped, method, asked)
+        assert "PGOF_MAX_OUTPUT_BYTES" in refused(answer, 400, "invalid_argument")
 
 
 PGO = messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=5, aggregate_callees=True))

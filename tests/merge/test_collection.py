@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -184,6 +185,24 @@ def test_profiles_of_other_types_are_added_but_not_merged(profiles: Path) -> Non
     collection.add(read(profiles, "etl-s2-000*")[0])
     with pytest.raises(IncompatibleProfiles):
         collection.merge()
+
+
+def test_totals_are_the_sums_of_each_profile(profiles: Path) -> None:
+    """Whatever the order of the sample types is, as in the second profile here."""
+    inputs = [*map(decode, read(profiles, "apisvc-v1-*.pb.gz")[:3])]
+    turned = replace(
+        inputs[1],
+        header=replace(inputs[1].header, sample_types=inputs[1].header.sample_types[::-1]),
+        samples=replace(inputs[1].samples, values=inputs[1].samples.values[:, ::-1]),
+    )
+    collection = Collection()
+    for profile in (inputs[0], turned, inputs[2]):
+        collection.add(encode(profile))
+    for column, sample_type in enumerate(inputs[0].header.sample_types):
+        expected = [int(profile.samples.values[:, column].sum()) for profile in inputs]
+        assert collection.totals([0, 1, 2], sample_type).tolist() == expected
+        assert collection.totals([2, 0], sample_type).tolist() == [expected[2], expected[0]]
+    assert collection.totals([], inputs[0].header.sample_types[0]).tolist() == []
 
 
 def test_nothing_to_merge() -> None:

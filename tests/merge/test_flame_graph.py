@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pprof_merge import decode, merge
+from pprof_merge import Budget, OutputTooLarge, decode, merge
 from pprof_merge.analysis.diff import usage_by_name
 from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
 from pprof_merge.analysis.stacks import WeighedStacks
@@ -170,3 +170,17 @@ def test_real_profiles_add_up_to_their_table(profiles: Path) -> None:
         flat[name] += own
     assert len(graph.names) > 2000
     assert +flat == Counter({name: usage.flat for name, usage in table.items() if usage.flat})
+
+
+@given(st.lists(STACKS, max_size=3))
+def test_joined_stacks_are_added_up(several: list[dict[str, int]]) -> None:
+    together = Counter[str]()
+    for stacks in several:
+        together.update(stacks)
+    joined = WeighedStacks.joined([*map(stacks_of, several)])
+    assert joined.values.shape == (sum(map(len, several)), 1)
+    expected = plainly(together) if several else {(): ([0], [0])}
+    assert content(FlameGraph.of(joined, WHOLE)) == expected
+    if several:
+        with pytest.raises(OutputTooLarge, match="flame graph"):
+            WeighedStacks.joined([stacks_of({"a;b": 1}), stacks_of({"b;c": 1})], Budget(15))

@@ -35,13 +35,19 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack
 from pgo_collector.engine.queries import read_stacks
-from pgo_collector.errors import NotComparable
+from pgo_collector.errors import NotComparable, NotOfThisProfile
 
 _ADVICE = "select fewer profiles"
 # Stacks of so few frames are drawn with all their calls; of more, the smallest calls aren't looked at.
 _FEW_FRAMES = 1 << 20
+# A little less than 64 bits hold, since it is compared with a rounded sum.
+_LARGEST_SUM = 9.2e18
 _FLAME_GRAPH = "the flame graph: "
 _PROFILE = "the profile: "
+
+
+# Writes an answer with a profile, which is bare protobuf, within a budget. Raises OutputTooLarge.
+WriteProfile = Callable[[bytes, Budget], bytes]
 
 
 class Kind(NamedTuple):
@@ -89,12 +95,14 @@ def draw_stacks(
     """Return what `write` makes of the flame graph of the stacks in files, one or two sides of them.
 
     The stacks of the files of a side are added up. The graph has the `most` largest calls. Raises
-    AnswerTooLarge or OSError.
+    NotOfThisProfile if the values of a side are too large to add up, AnswerTooLarge or OSError.
     """
     with refuse_too_large(_FLAME_GRAPH):
         stacks, *bases = (WeighedStacks.joined([*map(read_stacks, files)], budget) for files in sides)
         for base in bases:
             stacks = stacks.beside(base, budget)
+        if stacks.values.sum(axis=0, dtype=np.float64).max(initial=0) > _LARGEST_SUM:
+            raise NotOfThisProfile(f"{_FLAME_GRAPH}its values add up to more than 64 bits hold")
         least = 0.0 if len(stacks.rows) <= _FEW_FRAMES else 1 / most
         graph = FlameGraph.of(stacks, FlameView(least=least, most=most))
         server_budget(budget).check(sum(map(len, graph.names)), _ADVICE)
@@ -119,7 +127,7 @@ def extract_sample_type(chosen: ChosenBlobs, sample_type: ValueType, part: Path,
 
 
 @trim_after
-def join_profiles(parts: Sequence[Path], write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+def join_profiles(parts: Sequence[Path], write: WriteProfile, budget: Budget) -> bytes:
     """Return what `write` makes of the merge, as bare protobuf, of the profiles in one or more files.
 
     Raises NotComparable, AnswerTooLarge or OSError.
@@ -135,7 +143,7 @@ def join_profiles(parts: Sequence[Path], write: Callable[[bytes], bytes], budget
 
 
 @trim_after
-def inflate_profile(content: bytes, write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+def inflate_profile(content: bytes, write: WriteProfile, budget: Budget) -> bytes:
     """Return what `write` makes of a gzipped profile's bare protobuf. Raises AnswerTooLarge."""
     return _written(inflate(content, STORED_LIMITS), write, budget)
 
@@ -181,9 +189,9 @@ def _narrowed(profile: Profile, column: int) -> Profile:
     return replace(profile, header=header, samples=samples)
 
 
-def _written(protobuf: bytes, write: Callable[[bytes], bytes], budget: Budget) -> bytes:
+def _written(protobuf: bytes, write: WriteProfile, budget: Budget) -> bytes:
     with refuse_too_large(_PROFILE):
         server_budget(budget).check(len(protobuf), _ADVICE)
-        answer = write(protobuf)
+        answer = write(protobuf, budget)
         server_budget(budget).check(len(answer), _ADVICE)
     return answer

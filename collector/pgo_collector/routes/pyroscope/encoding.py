@@ -6,13 +6,14 @@ import json
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from pprof_merge import OutputTooLarge
+from pprof_merge import Budget
 from pprof_proto.profile_pb2 import Profile
 
 from pgo_collector.routes.pyroscope.querier_pb2 import SelectMergeStacktracesResponse
 
-# JSON of a profile takes a hundred times the memory of its protobuf, in bytes, while it is written.
-_LARGEST_JSON_PROFILE = 2 << 20
+# Bytes of a budget that a byte of a profile takes if it is written as JSON: the memory is up to 90 times the
+# protobuf, and may be three times the budget.
+_BYTES_AS_JSON = 30
 
 
 def written(message: Message, as_json: bool) -> bytes:
@@ -22,26 +23,23 @@ def written(message: Message, as_json: bool) -> bytes:
     return json_format.MessageToJson(message, indent=None).encode()
 
 
-def profile_message(as_json: bool, protobuf: bytes) -> bytes:
+def profile_message(as_json: bool, protobuf: bytes, budget: Budget) -> bytes:
     """Return a profile, which is a message itself. Raises OutputTooLarge."""
-    return _profile_as_json(protobuf) if as_json else protobuf
+    return _profile_as_json(protobuf, budget) if as_json else protobuf
 
 
-def pprof_message(as_json: bool, protobuf: bytes) -> bytes:
+def pprof_message(as_json: bool, protobuf: bytes, budget: Budget) -> bytes:
     """Return the answer to a call for stack traces that asks for a profile. Raises OutputTooLarge."""
     if as_json:
-        return b'{"pprof":{"profile":' + _profile_as_json(protobuf) + b"}}"
+        return b'{"pprof":{"profile":' + _profile_as_json(protobuf, budget) + b"}}"
     answer = SelectMergeStacktracesResponse()
     answer.pprof.profile = protobuf
     return answer.SerializeToString()
 
 
-def _profile_as_json(protobuf: bytes) -> bytes:
+def _profile_as_json(protobuf: bytes, budget: Budget) -> bytes:
     """Return a profile as JSON. Its strings are text there, which our class has as bytes."""
-    if len(protobuf) > _LARGEST_JSON_PROFILE:
-        raise OutputTooLarge(
-            len(protobuf), _LARGEST_JSON_PROFILE, "ask for application/proto, which has no such bound"
-        )
+    budget.check_rows(len(protobuf), _BYTES_AS_JSON, "ask for application/proto, which takes less")
     profile = Profile.FromString(protobuf)
     strings = [text.decode(errors="backslashreplace") for text in profile.string_table]
     profile.ClearField("string_table")

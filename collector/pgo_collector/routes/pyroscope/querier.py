@@ -12,9 +12,11 @@ from typing import NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends
 from google.protobuf.message import Message
+from pprof_proto.profile_pb2 import Profile
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.engine.sample_types import WriteProfile
 from pgo_collector.errors import NotOffered, ParameterInvalid
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
@@ -207,13 +209,13 @@ class _Reader:
         as_json = is_json(request)
         _check_ids(asked.profile_id_selector, asked.trace_id_selector)
         profile = await self._profile(request, asked, partial(profile_message, as_json))
-        return profile_message(as_json, b"") if profile is None else profile
+        return written(Profile(), as_json) if profile is None else profile
 
     async def _profile(
         self,
         request: Request,
         asked: messages.SelectMergeStacktracesRequest | messages.SelectMergeProfileRequest,
-        write: Callable[[bytes], bytes],
+        write: WriteProfile,
     ) -> bytes | None:
         query, selector = _query_of(asked), asked.stack_trace_selector
         if selector.HasField("go_pgo"):

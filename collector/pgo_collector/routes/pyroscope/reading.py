@@ -20,6 +20,7 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.sample_types import (
+    WriteProfile,
     draw_stacks,
     extract_sample_type,
     inflate_profile,
@@ -118,7 +119,7 @@ class Reading:
             parts = [await self._parts(files, scope, side, weigh_sample_type) for side in sides]
             return await self._store.workers.run(draw_stacks, parts, nodes, write, self._fleet.budget)
 
-    async def profile(self, scope: Scope, query: Query, write: Callable[[bytes], bytes]) -> bytes | None:
+    async def profile(self, scope: Scope, query: Query, write: WriteProfile) -> bytes | None:
         """Return what `write` makes of the merge of a query's profiles, as bare protobuf.
 
         Raises as `flame_graph` does, and NotComparable.
@@ -129,9 +130,7 @@ class Reading:
                 return None
             return await self._store.workers.run(join_profiles, parts, write, self._fleet.budget)
 
-    async def build_profile(
-        self, scope: Scope, query: Query, write: Callable[[bytes], bytes]
-    ) -> bytes | None:
+    async def build_profile(self, scope: Scope, query: Query, write: WriteProfile) -> bytes | None:
         """Return what `write` makes of a service's merge for Go's compiler, which gives the same build.
 
         It is `/v1/merge` with `format=go`. Raises as that does, and ParameterInvalid.
