@@ -146,6 +146,40 @@ def test_small_calls_are_in_other(filled: Server) -> None:
     assert any(chain[-1] == "other" for chain, *_ in bars)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "memory:inuse_space:bytes:space:bytes",
+        "memory:alloc_objects:count:space:bytes",
+        "memory:inuse_space:bytes:inuse_space:bytes",
+        "goroutine:goroutine:count:goroutine:count",
+        "goroutines:goroutine:count:goroutine:count",
+        "mutex:contentions:count:contentions:count",
+        "block:delay:nanoseconds:contentions:count",
+        "block:delay:nanoseconds:contentions:count:delta",
+    ],
+)
+def test_profile_types_have_pyroscopes_names(filled: Server, kind: str) -> None:
+    name, *parts = kind.split(":")[:5]
+
+    def edit(parsed: Profile) -> None:
+        numbers = range(len(parsed.string_table), len(parsed.string_table) + len(parts))
+        parsed.string_table.extend(part.encode() for part in parts)
+        type_, unit, period, period_unit = numbers
+        del parsed.sample_type[:]
+        parsed.sample_type.add(type=type_, unit=unit)
+        parsed.period_type.type, parsed.period_type.unit = period, period_unit
+        parsed.sample[0].value[:] = [42]
+
+    service = kind.replace(":", ".")
+    profile = edited(profile_of("leaf"), edit)
+    assert_pushed(push(filled, one(profile, service, name, __delta__="false")))
+    graph = drawn(filled, f'{{service_name="{service}"}}', kind)
+    assert (graph.total, [*graph.names]) == (42, ["total", "leaf"])
+    listed = call(filled, "ProfileTypes", messages.ProfileTypesResponse).profile_types
+    assert name.removesuffix("s") in {each.name for each in listed if each.sample_type == parts[0]}
+
+
 def test_values_that_add_up_to_more_than_64_bits_are_refused(filled: Server) -> None:
     def edit(parsed: Profile) -> None:
         parsed.sample.add().CopyFrom(parsed.sample[0])
