@@ -57,6 +57,7 @@ A refusal carries the HTTP status that the client gets:
         ├── BackupUnusable
         ├── TracesUnreadable
         ├── TracingUnavailable
+        ├── GrpcUnavailable
         └── AddressUnusable
 
 A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
@@ -226,7 +227,15 @@ class ContentTypeUnknown(Refusal):
     """The route doesn't take bodies of this content type."""
 
     status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-    _headers: ClassVar = {"Accept-Post": "application/proto, application/json"}
+
+    def __init__(self, message: str, taken: str = "application/proto, application/json") -> None:
+        super().__init__(message)
+        self._taken = taken
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the header Accept-Post, which has the content types that the route takes."""
+        return {"Accept-Post": self._taken}
 
 
 class NotPprof(Refusal):
@@ -396,6 +405,10 @@ class TracesUnreadable(CannotStart):
 
 class TracingUnavailable(CannotStart):
     """PGOF_TRACE_OTLP_URL is set, and the packages that send traces aren't installed."""
+
+
+class GrpcUnavailable(CannotStart):
+    """PGOF_GRPC_ADDRESS is set, and the package that speaks gRPC isn't installed."""
 
 
 class AddressUnusable(CannotStart):

@@ -43,6 +43,10 @@ def _check_address(address: str) -> str:
     return address
 
 
+def _check_optional_address(address: str) -> str:
+    return address and _check_address(address)
+
+
 def parts_of(text: str) -> frozenset[str]:
     """Return the parts that a comma-separated text names; all for `*`. Raises ValueError."""
     names = frozenset(filter(None, (name.strip() for name in text.split(","))))
@@ -231,6 +235,49 @@ class Settings(BaseSettings):
         description=(
             "How many points the series in an answer to Grafana may have together. Beyond it, the answer is"
             " 400."
+        ),
+    )
+    otlp_profiles: int = Field(
+        default=1000,
+        gt=0,
+        le=10_000,
+        description=(
+            "How many profiles one request of OTLP may have: an eBPF profiler sends one for each process."
+            " Together they have the limits of one submit. Beyond it, the answer is 400."
+        ),
+    )
+    otlp_labels: str = Field(
+        default=(
+            "service.version,service.instance.id,service.namespace,deployment.environment*,k8s.*.name,"
+            "host.name,cloud.region,cloud.availability_zone,process.executable.name"
+        ),
+        description=(
+            "The attributes of OTLP's resources and scopes that become labels of the series, comma-separated;"
+            " * stands for any text. Each pair of values is a series of its own."
+        ),
+    )
+    otlp_sample_labels: str = Field(
+        default="thread.name,process.context.label.*",
+        description=(
+            "The attributes of OTLP's samples that become labels of samples, comma-separated; * stands for"
+            " any text. Samples that differ in no label are added up."
+        ),
+    )
+    grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
+        default="",
+        description=(
+            "The address to listen on for OTLP over gRPC, such as 127.0.0.1:4317: host:port, or :port for"
+            " every interface. Port 0 picks a free one. Empty for none. Needs the extra `grpc` of the"
+            " package."
+        ),
+    )
+    grpc_calls: int = Field(
+        default=16,
+        gt=0,
+        le=10_000,
+        description=(
+            "How many calls of gRPC may be served at once, each of which may have a message as large as a"
+            " submit. Beyond it, the answer is UNAVAILABLE."
         ),
     )
     max_output_bytes: int = Field(

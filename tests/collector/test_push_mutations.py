@@ -49,11 +49,11 @@ def _json(server: Server, random: Random) -> httpx.Response:
     if random.randrange(2):
         return push(server, mutate_bytes(random, as_json(_REQUEST)), **JSON)
     message = json.loads(as_json(_REQUEST))
-    _change_json(random, message)
+    change_json(random, message)
     return push(server, json.dumps(message).encode(), **JSON)
 
 
-def _change_json(random: Random, node: object) -> None:
+def change_json(random: Random, node: object) -> None:
     """Replace a value somewhere in a JSON document."""
     while isinstance(node, dict | list) and node:
         keys = [*node] if isinstance(node, dict) else [*range(len(node))]

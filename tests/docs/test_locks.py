@@ -44,9 +44,9 @@ def test_what_is_installed_is_what_is_tested(file: str) -> None:
 def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -> None:
     needed = locked("deploy/requirements.txt") | locked("deploy/requirements-build.txt")
     serve = locked("requirements-serve.txt")
-    # An extra, `tracing`, is in the image, and not in what `make serve` installs.
+    # The extras, `grpc` and `tracing`, are in the image, and not in what `make serve` installs.
     more = {pin.partition("==")[0] for pin in needed.keys() - serve.keys()}
-    assert more <= needed_by("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+    assert more <= needed_by("grpcio", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
     assert {pin.partition("==")[0] for pin in serve.keys() - needed.keys()} == {"editables"}
 
 

@@ -41,6 +41,7 @@ GO_KINDS = {
         (PROTO, "pprof_proto/profile"),
         (PROTO.parent / "collector", "pgo_collector/routes/pyroscope/push"),
         (PROTO.parent / "collector", "pgo_collector/routes/pyroscope/querier"),
+        (PROTO.parent / "collector", "pgo_collector/routes/otlp/export"),
     ],
 )
 def test_generated_files_match_the_schema(root: Path, schema: str, tmp_path: Path) -> None:

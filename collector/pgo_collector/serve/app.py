@@ -29,6 +29,7 @@ from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
 from pgo_collector.routes.openapi import openapi_routes
+from pgo_collector.routes.otlp.api import otlp_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.pyroscope.api import pyroscope_routes
 from pgo_collector.routes.pyroscope.messages import Messages
@@ -97,6 +98,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
+    app.include_router(otlp_routes(ingest, submit_keys, settings))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))

@@ -1,18 +1,56 @@
-"""The socket that the server listens on: its own, or one that systemd keeps open over restarts."""
+"""The ports: the socket of HTTP, its own or one that systemd keeps open over restarts, and gRPC."""
 
 from __future__ import annotations
 
 import os
 import socket
 from contextlib import suppress
+from typing import Protocol
 
-from pgo_collector.errors import AddressUnusable
-from pgo_collector.settings import split_address
+from starlette.types import ASGIApp
+
+from pgo_collector.errors import AddressUnusable, GrpcUnavailable
+from pgo_collector.settings import Settings, split_address
 
 BACKLOG = 2048
 # The first file descriptor that systemd passes: see sd_listen_fds(3).
 _FIRST_INHERITED = 3
 _VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+class Listener(Protocol):
+    """A port besides that of HTTP."""
+
+    async def start(self) -> None:
+        """Listen. Raises AddressUnusable."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more calls; cancel those that take longer than the grace."""
+
+
+class NoListener:
+    """The listener of a server without a gRPC port."""
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Do nothing."""
+
+
+def grpc_listener(app: ASGIApp, settings: Settings) -> Listener:
+    """Return the gRPC port that the settings ask for, which passes calls on to `app`.
+
+    Raises GrpcUnavailable if the package that it needs isn't installed.
+    """
+    if not settings.grpc_address:
+        return NoListener()
+    try:
+        from pgo_collector.serve.grpc_listener import GrpcListener  # noqa: PLC0415 - an extra's package
+    except ImportError as error:
+        fix = "install pgo-collector[grpc], or unset it"
+        raise GrpcUnavailable(f"PGOF_GRPC_ADDRESS needs a package that is missing ({error}): {fix}") from None
+    return GrpcListener(app, settings)
 
 
 def listen(address: str) -> socket.socket:

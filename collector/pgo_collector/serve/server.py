@@ -37,7 +37,7 @@ from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import sweep_releases
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
-from pgo_collector.serve.listener import BACKLOG, listen
+from pgo_collector.serve.listener import BACKLOG, Listener, grpc_listener, listen
 from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
@@ -106,7 +106,7 @@ async def _serve(settings: Settings) -> None:
         limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
         connections = ConnectionPool(limits, metrics.count_refused)
         metrics.register_connections(connections)
-        server = _Server(_server_config(gate, settings), connections)
+        server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings))
         serving = asyncio.create_task(server.serve([listener]))
         app = _opened_app(
             settings, folder, keys, endpoint, metrics=metrics, tracing=tracing, progress=gate.progress
@@ -221,10 +221,11 @@ def _deliveries(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, except that it logs its address, and that a signal only stops it."""
+    """uvicorn's server, with a port `beside` it. It logs its address, and a signal only stops it."""
 
-    def __init__(self, config: uvicorn.Config, connections: ConnectionPool) -> None:
+    def __init__(self, config: uvicorn.Config, connections: ConnectionPool, beside: Listener) -> None:
         super().__init__(config)
+        self._beside = beside
         self.server_state = self._state = State(connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -233,10 +234,12 @@ class _Server(uvicorn.Server):
             host, port, *_ = listener.getsockname()
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             _log.info("listening", address=address, engine=ENGINE)
+        await self._beside.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.is_stopping = True
-        await super().shutdown(sockets)
+        grace = float(self.config.timeout_graceful_shutdown or 0)
+        await asyncio.gather(super().shutdown(sockets), self._beside.stop(grace))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

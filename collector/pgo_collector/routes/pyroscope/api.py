@@ -39,7 +39,7 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     )
     async def push(request: Request) -> Response:
         as_json = is_json(request)
-        options = PushOptions(as_json, most_profiles, _sender_of(request))
+        options = PushOptions(as_json, most_profiles, sender_of(request))
         await ingest.push(request, partial(unpack_push, options))
         return Response(b"{}" if as_json else b"", media_type=JSON if as_json else PROTOBUF)
 
@@ -54,7 +54,7 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     )
     async def ingest_profile(request: Request) -> Response:
         content_type = request.headers.get("Content-Type", "")
-        options = ingest_options(request.query_params, content_type, _sender_of(request))
+        options = ingest_options(request.query_params, content_type, sender_of(request))
         await ingest.push(request, partial(unpack_ingest, options))
         return Response()
 
@@ -63,7 +63,8 @@ def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRo
     return router
 
 
-def _sender_of(request: Request) -> Sender:
+def sender_of(request: Request) -> Sender:
+    """Return what a request's headers and key say of its profiles. Raises KeyRefused if there is no key."""
     tenant = request.headers.get("X-Scope-OrgID", "")
     service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
     return Sender(service, "" if tenant == _ANONYMOUS else tenant)

@@ -1,0 +1,97 @@
+"""The route to which OTLP's senders export profiles.
+
+Where some profiles of a request are refused for good, the answer is a partial success, which no sender sends
+again. Where a later attempt may succeed, it is an error that senders do send again: what is stored already
+isn't stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from fastapi import APIRouter, Depends
+from pprof_merge import ProfileError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.errors import ContentTypeUnknown, ParameterInvalid, PushRefused, Refusal
+from pgo_collector.http.auth import require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.ingest import Ingest
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import parameters
+from pgo_collector.http.otlp import EXPORT, JSON, PROTOBUF, media_type_of
+from pgo_collector.http.problems import describe_error
+from pgo_collector.routes.otlp.export_pb2 import ExportResponse, PartialSuccess
+from pgo_collector.routes.otlp.naming import patterns_of
+from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export
+from pgo_collector.routes.pyroscope.api import sender_of
+from pgo_collector.settings import Settings
+
+# The header of opentelemetry-proto's pull request 857, for when the wire changes again; there is only 1 yet.
+_VERSION = "OTLP-Profiles-Development-Version"
+_KNOWN_VERSIONS = {"", "1"}
+_ENCODINGS = {"", "identity", "gzip"}
+_SERVER_ERROR = 500
+
+
+def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings) -> APIRouter:
+    """Return the route."""
+    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
+
+    @router.post(
+        EXPORT,
+        summary="Store profiles, as OpenTelemetry's profilers and Collector export them",
+        response_class=Response,
+        response_description="The profiles are stored durably, or the answer says which are refused",
+        openapi_extra=parameters(body=PROTOBUF[0]),
+    )
+    async def export(request: Request) -> Response:
+        media_type = media_type_of(request)
+        _check_headers(request, media_type)
+        is_json = media_type == JSON
+        options = ExportOptions(is_json, settings.otlp_profiles, labels, sample_labels, sender_of(request))
+        rejected = ExportResponse()
+        try:
+            await ingest.push(request, partial(unpack_export, options))
+        except (Refusal, ProfileError, PushRefused) as error:
+            status, detail, _ = describe_error(request, error)
+            if not context_of(request).submits or status >= _SERVER_ERROR:
+                raise
+            context_of(request).problem = type(error).__name__
+            count = len(error.errors) if isinstance(error, PushRefused) else 1
+            rejected.partial_success.MergeFrom(PartialSuccess(rejected_profiles=count, error_message=detail))
+        content = _json_of(rejected) if is_json else rejected.SerializeToString()
+        return Response(content, media_type=media_type)
+
+    return router
+
+
+def _check_headers(request: Request, media_type: str) -> None:
+    """Raise ContentTypeUnknown or ParameterInvalid for a body that can't be read."""
+    if media_type not in {*PROTOBUF, JSON}:
+        raise ContentTypeUnknown(f"send the request as {PROTOBUF[0]} or {JSON}", f"{PROTOBUF[0]}, {JSON}")
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise ContentTypeUnknown(
+            f"Content-Encoding: {encoding[:50]} isn't read: send gzip, or none", f"{PROTOBUF[0]}, {JSON}"
+        )
+    version = request.headers.get(_VERSION, "").strip()
+    if version not in _KNOWN_VERSIONS:
+        raise ParameterInvalid(f"{_VERSION}: {version[:50]} isn't known, only 1 is")
+
+
+def _json_of(response: ExportResponse) -> bytes:
+    if not response.HasField("partial_success"):
+        return b"{}"
+    of = response.partial_success
+    return json.dumps(
+        {
+            "partialSuccess": {
+                "rejectedProfiles": str(of.rejected_profiles),  # 64-bit numbers are strings in OTLP's JSON
+                "errorMessage": of.error_message,
+            }
+        }
+    ).encode()

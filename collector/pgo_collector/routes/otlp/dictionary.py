@@ -1,0 +1,141 @@
+"""The dictionary of an OTLP request: tables that all its profiles share, read with every index checked.
+
+The entry 0 of a table stands for "not set". Entries that nothing refers to are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeVar, cast
+
+from pprof_merge import Limits
+
+from pgo_collector.errors import PushInvalid
+from pgo_collector.routes.otlp import export_pb2 as otlp
+
+Value = str | int | bool | float | tuple["Value", ...] | None
+E = TypeVar("E")
+_IS_FOLDED = "pprof.location.is_folded"
+
+
+class Attribute(NamedTuple):
+    """An attribute; `value` is None if it is of a kind that isn't read, and `unit` is empty if unknown."""
+
+    key: str
+    value: Value
+    unit: str = ""
+
+
+class Dictionary:
+    """The tables of a request. Methods raise PushInvalid for an index that is in no table."""
+
+    def __init__(self, tables: otlp.Dictionary, limits: Limits) -> None:
+        """Check the sizes of the tables. Raises LimitExceeded."""
+        limits.check("strings", len(tables.string_table))
+        limits.check("locations", len(tables.location_table))
+        limits.check("functions", len(tables.function_table))
+        limits.check("mappings", len(tables.mapping_table))
+        self._tables = tables
+        self._attributes: dict[int, Attribute] = {}
+        self._of_mappings: dict[int, Mapping[str, Value]] = {}
+        self._folded: dict[int, bool] = {}
+
+    @cached_property
+    def _strings(self) -> Sequence[str]:
+        return [*self._tables.string_table]
+
+    def string(self, index: int) -> str:
+        """Return a string."""
+        return _entry(self._strings, index, "string") if index else ""
+
+    def stack(self, index: int) -> Sequence[int]:
+        """Return the locations of a stack, the leaf first."""
+        return _entry(self._tables.stack_table, index, "stack").location_indices if index else ()
+
+    def location(self, index: int) -> otlp.Location:
+        """Return a location."""
+        return _entry(self._tables.location_table, index, "location")
+
+    def mapping(self, index: int) -> otlp.Mapping:
+        """Return a mapping."""
+        return _entry(self._tables.mapping_table, index, "mapping")
+
+    def is_folded(self, index: int) -> bool:
+        """Return whether a location stands for several, by its attributes."""
+        if index not in self._folded:
+            attributes = self.attributes(self.location(index).attribute_indices)
+            self._folded[index] = attributes.get(_IS_FOLDED) is True
+        return self._folded[index]
+
+    def function(self, index: int) -> otlp.Function:
+        """Return a function."""
+        return _entry(self._tables.function_table, index, "function")
+
+    def attribute(self, index: int) -> Attribute:
+        """Return an attribute; the one of index 0 has no key."""
+        known = self._attributes.get(index)
+        if known is None:
+            entry = _entry(self._tables.attribute_table, index, "attribute")
+            unit = self.string(entry.unit_strindex)
+            known = Attribute(self.string(entry.key_strindex), self._value(entry.value), unit)
+            self._attributes[index] = known
+        return known
+
+    def attributes(self, indexes: Iterable[int]) -> dict[str, Value]:
+        """Return attributes by key. Where a key comes twice, the first counts."""
+        found: dict[str, Value] = {}
+        for index in indexes:
+            if index:
+                key, value, _ = self.attribute(index)
+                found.setdefault(key, value)
+        return found
+
+    def attributes_of_mapping(self, index: int) -> Mapping[str, Value]:
+        """Return the attributes of a mapping by key."""
+        if index not in self._of_mappings:
+            self._of_mappings[index] = self.attributes(self.mapping(index).attribute_indices)
+        return self._of_mappings[index]
+
+    def key_values(self, pairs: Iterable[otlp.KeyValue]) -> dict[str, Value]:
+        """Return the attributes of a resource or a scope by key; of a key that comes twice, the first."""
+        found: dict[str, Value] = {}
+        for pair in pairs:
+            found.setdefault(pair.key or self.string(pair.key_strindex), self._value(pair.value))
+        return found
+
+    def _value(self, value: otlp.AnyValue) -> Value:
+        match value.WhichOneof("value"):
+            case None:
+                return None
+            case "string_value_strindex":
+                return self.string(value.string_value_strindex)
+            case "array_value":
+                return tuple(self._value(each) for each in value.array_value.values)
+            case plain:
+                return cast("str | int | bool | float", getattr(value, plain))
+
+
+def text_of(value: Value) -> str:
+    """Return the value of an attribute as a label has it; empty if a label can't have it."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case (only,):
+            return text_of(only)
+    return ""
+
+
+def texts_of(value: Value) -> tuple[str, ...]:
+    """Return the texts of an attribute that has one or several."""
+    return tuple(map(text_of, value)) if isinstance(value, tuple) else (text_of(value),) if value else ()
+
+
+def _entry(table: Sequence[E], index: int, name: str) -> E:
+    if not 0 <= index < len(table):
+        raise PushInvalid(f"{name} {index} is not in the dictionary, whose table has {len(table)} entries")
+    return table[index]

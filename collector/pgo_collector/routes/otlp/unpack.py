@@ -1,0 +1,149 @@
+"""The body of an export: the message ExportProfilesServiceRequest, taken apart and converted in a worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from pprof_merge import Header, Limits, inflate
+
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.errors import NotPprof, PushInvalid, Refusal
+from pgo_collector.model.series import Series
+from pgo_collector.routes.otlp import export_pb2 as otlp
+from pgo_collector.routes.otlp.convert import Reading, Room, to_pprof
+from pgo_collector.routes.otlp.dictionary import Dictionary
+from pgo_collector.routes.otlp.naming import name_of, target_of
+from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
+from pgo_collector.routes.pyroscope.naming import Sender, Target
+
+_NAME = "an ExportProfilesServiceRequest"
+_PPROF = "pprof"
+# What json and json_format raise for what isn't the message.
+_NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
+
+
+class ExportOptions(NamedTuple):
+    """How to read an export: whether it is JSON, how many profiles it may have, and who sent it.
+
+    `labels` and `sample_labels` are the patterns of the attributes that become labels.
+    """
+
+    is_json: bool
+    most_profiles: int
+    labels: frozenset[str]
+    sample_labels: frozenset[str]
+    sender: Sender
+
+
+def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profiles of an export, gzip or not, as pprof. Raises PushInvalid or ProfileError."""
+    message = inflate(content, limits)
+    request = _from_json(message, options) if options.is_json else _from_protobuf(message)
+    _check_count(_count(request), options)
+    is_before = not options.is_json and is_before_1_10(message, request, limits)
+    reading = Reading(is_before, options.sample_labels)
+    return [*_profiles(request, reading, options, limits)]
+
+
+def _profiles(
+    request: otlp.ExportRequest, reading: Reading, options: ExportOptions, limits: Limits
+) -> Iterator[Unpacked]:
+    """Yield each profile, or why it is refused. Raises LimitExceeded if all together are too large."""
+    dictionary, room = Dictionary(request.dictionary, limits), Room(limits)
+    for resource in request.resource_profiles:
+        for scope in resource.scope_profiles:
+            try:
+                of_scope = dictionary.key_values(scope.scope.attributes)
+                attributes = {**of_scope, **dictionary.key_values(resource.resource.attributes)}
+                target = target_of(attributes, options.labels, options.sender)
+            except Refusal as error:
+                yield from [error.with_traceback(None)] * len(scope.profiles)
+                continue
+            for profile in scope.profiles:
+                try:
+                    content = _payload(profile, room) or to_pprof(
+                        profile, dictionary, of_scope, reading, room
+                    )
+                except Refusal as error:
+                    yield error.with_traceback(None)
+                else:
+                    yield PushedProfile(content, partial(_place, target))
+
+
+def _place(target: Target, header: Header, has_start_lines: bool) -> Series:
+    return replace(target, name=name_of(header)).series(header, has_start_lines)
+
+
+def _payload(profile: otlp.Profile, room: Room) -> bytes:
+    """Return the original of a profile if it is pprof; nothing if there is none. Raises NotPprof."""
+    if not profile.original_payload:
+        return b""
+    if profile.original_payload_format == _PPROF:
+        room.take("inflated_bytes", len(profile.original_payload))
+        return profile.original_payload
+    if not profile.samples:
+        known = profile.original_payload_format[:50]
+        raise NotPprof(f"the profile is only there in the format {known!r}: send its samples, or pprof")
+    return b""
+
+
+def _count(request: otlp.ExportRequest) -> int:
+    return sum(
+        len(scope.profiles) for resource in request.resource_profiles for scope in resource.scope_profiles
+    )
+
+
+def _from_protobuf(message: bytes) -> otlp.ExportRequest:
+    try:
+        return otlp.ExportRequest.FromString(message)
+    except DecodeError as error:
+        raise PushInvalid(f"the body isn't {_NAME}: {error}") from error
+
+
+def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
+    """Return the request. Its fields have names, which are those of 1.10 in 1.8 and 1.9, too.
+
+    Its lists are counted before they are converted, which takes long. protobuf raises SystemError for the
+    name of a field that isn't UTF-8.
+    """
+    try:
+        parsed = json.loads(message)
+        profiles = [
+            profile
+            for resource in _listed(parsed, "resourceProfiles", "resource_profiles")
+            for scope in _listed(resource, "scopeProfiles", "scope_profiles")
+            for profile in _listed(scope, "profiles")
+        ]
+        _check_count(len(profiles), options)
+        if any("sample" in profile for profile in profiles):
+            raise PushInvalid(f"this is OTLP of version 1.7 or before; {READ}")
+        request = json_format.ParseDict(parsed, otlp.ExportRequest(), ignore_unknown_fields=True)
+    except _NOT_JSON as error:
+        reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
+        raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
+    check_tables(request, has_samples=any(map(_has_samples, request.resource_profiles)))
+    return request
+
+
+def _listed(message: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
+    """Yield the messages in the list that has one of these names."""
+    for name in names:
+        yield from message.get(name) or ()
+
+
+def _has_samples(resource: otlp.ResourceProfiles) -> bool:
+    return any(profile.samples for scope in resource.scope_profiles for profile in scope.profiles)
+
+
+def _check_count(count: int, options: ExportOptions) -> None:
+    if count > options.most_profiles:
+        raise PushInvalid(
+            f"there are {count:,} profiles in one request, and {options.most_profiles:,} may be"
+            " (PGOF_OTLP_PROFILES)"
+        )

@@ -1,0 +1,195 @@
+"""The gRPC port: each call becomes a request to the application's route of the same meaning, and its answer.
+
+So keys, limits, the access log, metrics and traces are those of HTTP. TLS is the proxy's. Another service is
+another row of `_METHODS`. This module needs the extra `grpc`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import grpc
+import structlog
+from starlette.types import ASGIApp, Message, Scope
+
+from pgo_collector.errors import AddressUnusable
+from pgo_collector.http.otlp import EXPORT, PROTOBUF
+from pgo_collector.routes.otlp.export_pb2 import Status
+from pgo_collector.settings import Settings, split_address
+
+# The gRPC code for each status. OTLP's senders send again what is UNAVAILABLE, and drop what isn't.
+_CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
+    {
+        401: grpc.StatusCode.UNAUTHENTICATED,
+        403: grpc.StatusCode.PERMISSION_DENIED,
+        404: grpc.StatusCode.UNIMPLEMENTED,
+        408: grpc.StatusCode.DEADLINE_EXCEEDED,
+        429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        500: grpc.StatusCode.INTERNAL,
+        503: grpc.StatusCode.UNAVAILABLE,
+    }
+)
+_OK = 200
+# Headers of HTTP/1.1 that say how a body is sent: a call has no use for them.
+_LEFT_OUT = frozenset(
+    {
+        b"connection", b"content-encoding", b"content-length", b"content-type", b"expect", b"host", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+_log = structlog.get_logger()
+
+
+class _Method(NamedTuple):
+    """The route that a method becomes, its content type, and what reads the message of an error's body."""
+
+    path: str
+    content_type: str
+    error_message: Callable[[bytes], str]
+
+
+_METHODS: Mapping[str, _Method] = MappingProxyType(
+    {
+        "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export": _Method(
+            EXPORT, PROTOBUF[0], lambda body: Status.FromString(body).message
+        )
+    }
+)
+
+
+class GrpcListener:
+    """A server of gRPC's asyncio API, whose handlers take and give raw bytes.
+
+    A client's unary call is read as a stream of one message: so a call without a key is refused before its
+    message is read, and a message has the time that a body has. gRPC doesn't inflate messages, which it would
+    do without a bound; the workers do.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._address = settings.grpc_address
+        self._most_calls = settings.grpc_calls
+        # Also the calls whose client has gone: they run to their end, as requests with POST do.
+        self._running: set[asyncio.Task[None]] = set()
+        self._options = [
+            ("grpc.max_receive_message_length", settings.largest_body),
+            ("grpc.max_metadata_size", settings.max_header_bytes),
+            ("grpc.absolute_max_metadata_size", settings.max_header_bytes),
+            ("grpc.max_concurrent_streams", settings.grpc_calls),
+            ("grpc.max_connection_idle_ms", int(settings.idle_timeout * 1000)),
+            ("grpc.per_message_decompression", 0),
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises AddressUnusable."""
+        host, port = split_address(self._address)
+        host = f"[{host}]" if ":" in host else host or "[::]"
+        server = grpc.aio.server(options=self._options)
+        server.add_generic_rpc_handlers((_Handlers(self._call),))
+        try:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise AddressUnusable(f"address {self._address} (PGOF_GRPC_ADDRESS): it can't be used") from error
+        await server.start()
+        self._server = server
+        _log.info("listening for gRPC", address=f"{host}:{bound}")
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more calls, and wait for those that are being served."""
+        if self._server is not None:
+            await self._server.stop(grace_seconds)
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def _call(
+        self, method: _Method, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> bytes:
+        """Answer a call as the application answers the request that it becomes."""
+        if len(self._running) >= self._most_calls:
+            text = f"{self._most_calls:,} calls are being served, and no more may be (PGOF_GRPC_CALLS)"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        exchange = _Exchange(method, messages, context)
+        task = asyncio.create_task(exchange.run(self._app))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.shield(task)
+        if exchange.status != _OK:
+            code = _CODES.get(exchange.status, grpc.StatusCode.INVALID_ARGUMENT)
+            await context.abort(code, method.error_message(exchange.body))
+        return exchange.body
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds the handler of a call; one that isn't in the table is UNIMPLEMENTED."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        method = _METHODS.get(handler_call_details.method)
+        if method is None:
+            return None
+
+        async def answer(
+            messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+        ) -> bytes:
+            body: bytes = await self._call(method, messages, context)
+            return body
+
+        return grpc.stream_unary_rpc_method_handler(answer)
+
+
+class _Exchange:
+    """A call as an ASGI request, and what the application answers: `status` and `body`."""
+
+    def __init__(
+        self, method: _Method, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        self.status = 0
+        self.body = b""
+        self._messages = messages
+        self._is_read = False
+        headers = [(b"content-type", method.content_type.encode())]
+        for key, value in context.invocation_metadata() or ():
+            name = key.lower().encode()
+            if name not in _LEFT_OUT and not name.startswith((b"grpc-", b":")):
+                headers.append((name, value.encode() if isinstance(value, str) else value))
+        self._scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "2",
+            "method": "POST",
+            "scheme": "http",
+            "path": method.path,
+            "raw_path": method.path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": headers,
+            "client": None,
+            "server": None,
+            "state": {},
+        }
+
+    async def run(self, app: ASGIApp) -> None:
+        """Have the application answer."""
+        await app(self._scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        """Return the message of the call as the body of the request; after it, wait for good."""
+        if self._is_read:
+            await asyncio.Event().wait()
+        self._is_read = True
+        body = await anext(self._messages, b"")
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        """Take a part of the answer."""
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"")

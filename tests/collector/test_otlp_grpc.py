@@ -1,0 +1,189 @@
+"""OTLP over gRPC: the same as over HTTP, called by grpcio's client."""
+
+from __future__ import annotations
+
+import gzip
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse
+
+from tests.collector.exporting import Export, of_stack
+from tests.collector.pushing import stored
+from tests.server import Server
+
+METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+_PATIENCE_SECONDS = 120.0
+KEY = (("authorization", f"Bearer {Server.submit_key}"),)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("grpc"), {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
+        yield server
+
+
+@contextmanager
+def channel_to(server: Server) -> Iterator[grpc.Channel]:
+    address = server.wait_for_log("listening for gRPC")["address"]
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
+    ]
+    with grpc.insecure_channel(address, options) as channel:
+        yield channel
+
+
+def call(
+    server: Server,
+    message: bytes,
+    method: str = METHOD,
+    metadata: tuple[tuple[str, str], ...] = KEY,
+    compression: grpc.Compression = grpc.Compression.NoCompression,
+) -> bytes:
+    """Make a unary call with raw bytes, and return the raw answer."""
+    with channel_to(server) as channel:
+        made: Any = channel.unary_unary(method)
+        answer: bytes = made(
+            message,
+            metadata=metadata,
+            timeout=_PATIENCE_SECONDS,
+            compression=compression,
+            wait_for_ready=True,
+        )
+        return answer
+
+
+def refused(server: Server, message: bytes, **how: object) -> tuple[grpc.StatusCode, str]:
+    """Return the code and the message of a call that is refused."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(server, message, **how)  # type: ignore[arg-type]
+    error: Any = caught.value
+    return error.code(), error.details()
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+@pytest.mark.parametrize("before", [False, True], ids=["1.10", "1.9"])
+def test_a_call_stores_profiles(server: Server, compression: grpc.Compression, *, before: bool) -> None:
+    service = f"called-{compression.name}-{before}"
+    body = of_stack("function-in-a-call" * 50, service, 3, before=before, k8s_pod_name="p")
+    assert call(server, body, compression=compression) == b""
+    assert call(server, body, compression=compression) == b""  # as a sender that lost the answer
+    assert stored(server, service) == [("process_cpu", {"k8s_pod_name": "p"})]
+
+
+def test_the_access_log_and_the_tenant_are_those_of_http(server: Server) -> None:
+    call(server, of_stack("a", "tenants"), metadata=(*KEY, ("x-scope-orgid", "eu")))
+    assert stored(server, "tenants") == [("process_cpu", {"tenant": "eu"})]
+    lines = [line for line in server.events("request") if line["path"] == "/v1development/profiles"]
+    assert (lines[-1]["status"], lines[-1]["bytes"] > 0) == (200, True)
+
+
+def test_an_empty_message_is_a_success(server: Server) -> None:
+    assert call(server, b"") == b""
+
+
+def test_part_of_a_call_may_be_refused(server: Server) -> None:
+    request = Export()
+    request.resource({"service.name": "parts"})
+    for count in (2, 0):
+        request.profile()
+        request.sample([("a", "", 0)], timestamps=count)
+    partial = ExportResponse.FromString(call(server, request.body)).partial_success
+    assert partial.rejected_profiles == 1
+    assert "neither values nor timestamps" in partial.error_message
+
+
+def test_refusals_have_the_codes_that_senders_know(server: Server) -> None:
+    good = of_stack("a", "codes")
+    code, details = refused(server, b"hello")
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "ExportProfilesServiceRequest" in details
+    code, details = refused(server, good, metadata=())
+    assert code == grpc.StatusCode.UNAUTHENTICATED
+    assert "no key" in details
+    code, _ = refused(server, good, method=METHOD.replace("v1development", "v1experimental"))
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+    code, details = refused(server, good, metadata=(*KEY, ("otlp-profiles-development-version", "2")))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "only 1 is" in details
+    ancient = ExportRequest.FromString(good)
+    ancient.dictionary.ClearField("stack_table")
+    code, details = refused(server, ancient.SerializeToString())
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "version 1.7" in details
+
+
+def test_large_messages_and_bombs_are_refused(server: Server) -> None:
+    request = Export()
+    request.resource({"service.name": "large"})
+    request.profile()
+    request.sample([(f"{number}-{'x' * 4000}", "", 0) for number in range(1500)], timestamps=1)
+    assert 5 << 20 < len(request.body) < 8 << 20  # gRPC's own limit is 4 MiB
+    assert call(server, request.body) == b""
+    code, _ = refused(server, bytes(9 << 20))
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    code, details = refused(server, bytes(200 << 20), compression=grpc.Compression.Gzip)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "PGOF_MAX_INFLATED_BYTES" in details
+    code, details = refused(server, gzip.compress(bytes(100 << 20)))
+    assert "PGOF_MAX_INFLATED_BYTES" in details
+    assert not server.events("unexpected error")
+
+
+def silent_until(event: threading.Event) -> Iterator[bytes]:
+    """Yield an empty message once the event is set."""
+    event.wait(_PATIENCE_SECONDS)
+    yield b""
+
+
+def test_many_calls_at_once_are_bounded(tmp_path: Path) -> None:
+    settings = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_GRPC_CALLS": "2", "PGOF_BODY_TIMEOUT": "300"}
+    with Server(tmp_path, settings) as server, ExitStack() as stack:
+        channels = [stack.enter_context(channel_to(server)) for _ in range(3)]
+        event, ended = threading.Event(), queue.SimpleQueue[Any]()
+        for channel in channels:
+            made: Any = channel.stream_unary(METHOD)
+            future = made.future(silent_until(event), metadata=KEY)
+            future.add_done_callback(ended.put)
+        refusal = ended.get(timeout=_PATIENCE_SECONDS).exception()
+        assert refusal.code() == grpc.StatusCode.UNAVAILABLE
+        assert "PGOF_GRPC_CALLS" in refusal.details()
+        event.set()
+        assert [ended.get(timeout=_PATIENCE_SECONDS).result() for _ in range(2)] == [b"", b""]
+
+
+def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> None:
+    settings = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_BODY_TIMEOUT": "0.5"}
+    with Server(tmp_path, settings) as server, channel_to(server) as channel:
+        event = threading.Event()
+        made: Any = channel.stream_unary(METHOD)
+        error = made.future(silent_until(event), metadata=KEY).exception(_PATIENCE_SECONDS)
+        event.set()
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "0.5 seconds" in error.details()
+
+
+def test_calls_end_with_the_server(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(call, server, of_stack(f"f{number}", "ending")) for number in range(8)]
+            assert [answer.result(_PATIENCE_SECONDS) for answer in answers] == [b""] * 8
+        assert server.stop() == 0
+        assert not server.events("unexpected error")
+
+
+def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
+    taken = server.wait_for_log("listening for gRPC")["address"]
+    other = Server(tmp_path, {"PGOF_GRPC_ADDRESS": taken})
+    finished = other.run("serve")
+    assert finished.returncode != 0
+    assert "PGOF_GRPC_ADDRESS" in finished.stderr
