@@ -16,6 +16,9 @@ SPEEDSCOPE := collector/pgo_collector/ui/speedscope
 TOOLCHAINS := 1.21 1.22 1.24
 CLIENTS := tests/interop/clients/pyroscope
 PYROSCOPE_IO := 0.8.7 1.4.0
+# They write OTLP 1.9 and 1.10.
+OPENTELEMETRY_PROTO := 1.42.1 1.45.2
+CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%)
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
@@ -61,9 +64,14 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 	@touch $@
 
 .PHONY: clients
-clients: $(PYROSCOPE_IO:%=.dev/pyroscope-io-%/.complete) .dev/pyroscope-nodejs/.complete ## Install clients of Pyroscope in .dev, for the tests that push with them; needs npm
+clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope and OTLP in .dev, for the tests that push with them; needs npm
 
 .dev/pyroscope-io-%/.complete: $(CLIENTS)/pyroscope-io-%.txt | .venv/.complete
+	rm -rf $(@D)
+	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
+.dev/opentelemetry-proto-%/.complete: tests/interop/clients/otlp/opentelemetry-proto-%.txt | .venv/.complete
 	rm -rf $(@D)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
 	@touch $@

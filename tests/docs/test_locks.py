@@ -57,6 +57,10 @@ def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -
         *PARTS,
         *(f"tests/interop/toolchains/go{version}.txt" for version in ("1.21", "1.22", "1.24")),
         *(f"tests/interop/clients/pyroscope/pyroscope-io-{version}.txt" for version in ("0.8.7", "1.4.0")),
+        *(
+            f"tests/interop/clients/otlp/opentelemetry-proto-{version}.txt"
+            for version in ("1.42.1", "1.45.2")
+        ),
     ],
 )
 def test_every_package_has_hashes_and_no_registry(file: str) -> None:
