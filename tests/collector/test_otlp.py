@@ -461,3 +461,14 @@ def test_stored_labels_are_listed(shared: Server) -> None:
 def test_the_route_is_described(shared: Server) -> None:
     described = shared.client.get("/v1/openapi.json").json()["paths"][EXPORT]["post"]
     assert [*described["requestBody"]["content"]] == ["application/x-protobuf"]
+
+
+def test_what_is_stored_outlives_a_restart_and_a_reindex(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        assert_exported(export(server, of_stack("a", "kept")))
+        server.restart()
+        assert stored(server, "kept") == [("process_cpu", {})]
+        server.kill()
+        server.reindex()
+        server.start()
+        assert stored(server, "kept") == [("process_cpu", {})]

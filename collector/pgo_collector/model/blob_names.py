@@ -13,7 +13,7 @@ from pgo_collector.model.times import DAY_NANOS
 
 BLOB_SUFFIX = ".pb.gz"
 _NAME = re.compile(
-    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
+    rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z_]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
     r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
