@@ -263,6 +263,14 @@ class Settings(BaseSettings):
             " any text. Samples that differ in no label are added up."
         ),
     )
+    join_seconds: float = Field(
+        default=60,
+        gt=0,
+        description=(
+            "The pause between two looks for Go profiles in services with eBPF profiles, which get start"
+            " lines from them, in seconds; inf for never."
+        ),
+    )
     grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
         default="",
         description=(

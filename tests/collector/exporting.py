@@ -114,18 +114,29 @@ class Export:
 
     def location(self, frame: Frame, mapping: int) -> int:
         """Return the index of a location with one line."""
+        known = self._indexes.get(("location", frame, mapping))
+        if known is None:
+            address = 0x401000 + len(self.request.dictionary.location_table)
+            known = self._indexes["location", frame, mapping] = self.inlined([frame], mapping, address)
+        return known
+
+    def inlined(self, frames: Iterable[Frame], mapping: int, address: int) -> int:
+        """Return the index of a new location with several lines, the innermost call first."""
         tables = self.request.dictionary
-        name, filename, line = frame
-        function = self._row("function", (name, filename), len(tables.function_table))
-        if function == len(tables.function_table):
-            tables.function_table.add(
-                name_strindex=self.string(name), filename_strindex=self.string(filename)
-            )
-        index = self._row("location", (frame, mapping), len(tables.location_table))
-        if index == len(tables.location_table):
-            added = tables.location_table.add(mapping_index=mapping, address=0x401000 + index)
+        added = tables.location_table.add(mapping_index=mapping, address=address)
+        for name, filename, line in frames:
+            function = self._row("function", (name, filename), len(tables.function_table))
+            if function == len(tables.function_table):
+                texts = self.string(name), self.string(filename)
+                tables.function_table.add(name_strindex=texts[0], filename_strindex=texts[1])
             added.lines.add(function_index=function, line=line)
-        return index
+        return len(tables.location_table) - 1
+
+    def stack_sample(self, locations: Iterable[int], timestamps: int) -> None:
+        """Add a sample of a stack of locations, given by index, to the last profile."""
+        sample = self.request.resource_profiles[-1].scope_profiles[-1].profiles[-1].samples.add()
+        sample.stack_index = self.stack(tuple(locations))
+        sample.timestamps_unix_nano.extend(EPOCH + each for each in range(timestamps))
 
     def stack(self, locations: tuple[int, ...]) -> int:
         """Return the index of a stack."""

@@ -50,6 +50,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "otlp_profiles": 19,
         "otlp_labels": "host.*",
         "otlp_sample_labels": "thread.id",
+        "join_seconds": 2.25,
         "grpc_address": ":4317",
         "grpc_calls": 20,
         "max_output_bytes": 6,

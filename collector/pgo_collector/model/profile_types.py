@@ -43,6 +43,8 @@ KEPT_APART = (
     "Go's compiler can't use them: their functions have no start lines, or they don't measure what Go's CPU"
     " profiles do"
 )
+# The label of CPU profiles by eBPF whose functions got their start lines from a Go profile of the same build.
+JOINED = ("start_lines", "joined")
 WALL = "wall"
 MEMORY_DELTA = "memory"
 BLOCK_DELTA = "block_delta"

@@ -98,7 +98,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(releases_routes(releases, merge_keys, settings.default_service))
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
-    app.include_router(otlp_routes(ingest, submit_keys, settings))
+    app.include_router(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))

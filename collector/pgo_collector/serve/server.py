@@ -47,6 +47,7 @@ from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import Tracing
+from pgo_collector.upkeep.joining import Joining
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
@@ -159,6 +160,7 @@ async def _opened_app(
                 "trace keys": tracing,
                 "warming": warming,
                 "upkeep": upkeep,
+                "joining": Joining(store, settings.join_seconds, tracing),
                 "sealing": Sealing(store),
                 "webhook": _deliveries(endpoint, store, settings, metrics, tracing),
             }

@@ -123,6 +123,7 @@ class DataFolder:
     merged/*.merge    stored merges, by the fingerprint of their blobs and their rendition
     rows/             decoded profiles of the workers, see `engine.row_cache`
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
+    start_lines/      where Go functions begin, see `engine.start_lines`
     releases/         the profiles that pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     session.secret    the secret that signs the sessions of the pages
@@ -143,6 +144,7 @@ class DataFolder:
         self.merged = path / "merged"
         self.releases = path / "releases"
         self.rows = path / "rows"
+        self.start_lines = path / "start_lines"
         self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
@@ -159,7 +161,9 @@ class DataFolder:
             self._lock = _lock_file(path / _LOCK)
             if not for_restore:
                 _refuse_half_restored(path)
-            for folder in (self.blobs, self.incoming, self.merged, self.releases, self.rows):
+            for folder in (
+                self.blobs, self.incoming, self.merged, self.releases, self.rows, self.start_lines,
+            ):  # fmt: skip
                 make_folder(folder)
             # An earlier process may have died before a folder that it had made was durable.
             sync_all(path)
@@ -258,7 +262,15 @@ class DataFolder:
 
     def legacy_profiles(self) -> Iterator[Path]:
         """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""
-        folders = {self.blobs, self.incoming, self.merged, self.releases, self.rows, self.tmp}
+        folders = {
+            self.blobs,
+            self.incoming,
+            self.merged,
+            self.releases,
+            self.rows,
+            self.start_lines,
+            self.tmp,
+        }
         ours = folders | {self.session_secret, self.path / _LOCK}
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges
+from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges, weight_column
 from pprof_merge.analysis.coverage import Coverage, coverage
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, overlap_of_edges
@@ -36,6 +36,8 @@ _MIN_CALLS = 50
 # Instances and versions come from profiles: at most this many of each are listed, each cut to this length.
 _MAX_LISTED = 10_000
 _MAX_TEXT = 300
+# The label of profiles whose functions got their start lines from others.
+_JOINED = ("start_lines", "joined")
 _ADVICE = "select fewer profiles"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -105,6 +107,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Joined:
+    """The profiles of an eBPF profiler whose functions got their start lines from others of the same build.
+
+    They are those with the label `start_lines=joined`: `profiles` is their number, `share` their share of the
+    weight, and `start_lines` the share of their weight that is in functions with a start line.
+    """
+
+    profiles: int
+    share: float
+    start_lines: float
+
+
+@dataclass(frozen=True, slots=True)
 class KeptApart:
     """The number of profiles that a collector kept out of the merge, the type that they have, and why."""
 
@@ -119,7 +134,8 @@ class Report:
 
     `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
     10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
-    `coverage` and `against` are also None if they weren't asked for. `kept_apart` is None if nothing was.
+    `coverage` and `against` are also None if they weren't asked for. `kept_apart` is None if nothing was, and
+    `joined` if no profile was.
     """
 
     go: Verdict
@@ -134,6 +150,7 @@ class Report:
     coverage: Coverage | None
     against: Comparison | None
     kept_apart: KeptApart | None
+    joined: Joined | None
 
     def json(self, budget: Budget = UNBOUNDED) -> bytes:
         """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
@@ -181,8 +198,9 @@ def report(
     origins = collection.origins(numbers, [one.told for one in reported])
     against = None if options.against is None else call_edges(options.against, budget)
     verdict, traced = _verdict(profile, budget)
-    outliers = covered = compared = None
+    outliers = covered = compared = joined = None
     if traced is not None:
+        joined = _joined(profile, contributions, reported)
         outliers = _outliers(profile.header, traced, contributions, reported, options.bound, budget=budget)
         if options.symbols is not None:
             covered = coverage(profile, traced.edges, options.symbols)
@@ -204,6 +222,7 @@ def report(
         coverage=covered,
         against=compared,
         kept_apart=options.kept_apart,
+        joined=joined,
     )
 
 
@@ -226,6 +245,25 @@ def _with_start_line(profile: Profile) -> float:
     """
     has_start_line = np.append(profile.functions.start_line, 0)[leaf_functions(profile)] != 0
     return float(leaf_shares(profile)[has_start_line].sum())
+
+
+def _joined(
+    profile: Profile, contributions: Sequence[Contribution], reported: Sequence[ReportedProfile]
+) -> Joined | None:
+    """Return how much of a merge is of profiles whose start lines were joined; None if there are none."""
+    column, weights = weight_column(profile.header), np.zeros(len(profile.samples))
+    count = 0
+    for contribution, each in zip(contributions, reported, strict=True):
+        if each.told.get(_JOINED[0]) == _JOINED[1]:
+            count += 1
+            there = contribution.samples >= 0
+            np.add.at(weights, contribution.samples[there], contribution.values[there, column])
+    if not count:
+        return None
+    total, of_joined = float(profile.samples.values[:, column].sum()), float(weights.sum())
+    has_start_line = np.append(profile.functions.start_line, 0)[leaf_functions(profile)] != 0
+    known = float(weights[has_start_line].sum())
+    return Joined(count, of_joined / max(total, 1.0), known / max(of_joined, 1.0))
 
 
 def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:

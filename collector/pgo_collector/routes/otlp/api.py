@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 
 from fastapi import APIRouter, Depends
 from pprof_merge import ProfileError
@@ -36,8 +37,8 @@ _ENCODINGS = {"", "identity", "gzip"}
 _SERVER_ERROR = 500
 
 
-def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings) -> APIRouter:
-    """Return the route."""
+def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: Path) -> APIRouter:
+    """Return the route; `start_lines` is the folder of the start lines that profiles get."""
     router = APIRouter(dependencies=[Depends(require_key(keys))])
     labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
 
@@ -52,7 +53,9 @@ def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings) -> APIRouter:
         media_type = media_type_of(request)
         _check_headers(request, media_type)
         is_json = media_type == JSON
-        options = ExportOptions(is_json, settings.otlp_profiles, labels, sample_labels, sender_of(request))
+        options = ExportOptions(
+            is_json, settings.otlp_profiles, labels, sample_labels, sender_of(request), start_lines
+        )
         rejected = ExportResponse()
         try:
             await ingest.push(request, partial(unpack_export, options))

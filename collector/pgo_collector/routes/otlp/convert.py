@@ -6,25 +6,22 @@ Samples that differ only in what isn't kept, such as the number of a thread, bec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pprof_merge import LimitExceeded, Limits
 from pprof_proto import profile_pb2 as pprof
 
+from pgo_collector.engine.start_lines import KnownFunction
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of, texts_of
+from pgo_collector.routes.otlp.joining import Joined, join
 from pgo_collector.routes.otlp.naming import matches
 
 _MOST = (1 << 63) - 1
 _SAMPLES = ("samples", "count")
 _CPU = ("cpu", "nanoseconds")
-# The attributes of a mapping that have a build id, the best first, and what is put before it.
-_BUILD_IDS = (
-    ("process.executable.build_id.gnu", ""),
-    ("process.executable.build_id.go", ""),
-    ("process.executable.build_id.htlhash", "htlhash:"),
-)
 _FLAGS = ("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames")
 
 # The stack of a sample, and those of its attributes that become labels.
@@ -47,32 +44,51 @@ class Room:
 
 
 class Reading(NamedTuple):
-    """How the profiles of a request are read: which wire it is in, and which sample attributes are kept."""
+    """How the profiles of a request are read: which wire it is in, and which sample attributes are kept.
+
+    `start_lines` is the folder of the start lines that profiles get.
+    """
 
     is_before_1_10: bool
     kept: frozenset[str]
+    start_lines: Path
+
+
+class Origin(NamedTuple):
+    """The service of a profile, and the attributes of its scope."""
+
+    service: str
+    scope: Mapping[str, Value]
+
+
+class Converted(NamedTuple):
+    """A profile as bare protobuf of pprof, and whether its functions got start lines."""
+
+    content: bytes
+    is_joined: bool
 
 
 def to_pprof(
     profile: otlp.Profile,
     dictionary: Dictionary,
-    scope: Mapping[str, Value],
+    origin: Origin,
     reading: Reading,
     room: Room,
-) -> bytes:
-    """Return a profile as bare protobuf of pprof; `scope` has the attributes of its scope.
-
-    Raises PushInvalid and LimitExceeded.
-    """
+) -> Converted:
+    """Return a profile as pprof. Raises PushInvalid and LimitExceeded."""
     totals = _totals(profile, dictionary, reading, room)
-    made = _Made(dictionary, room)
+    for stack, _ in totals:
+        room.take("frames", len(dictionary.stack(stack)))
+    weights = ((stack, total) for (stack, _), total in totals.items())
+    joined = join(dictionary, reading.start_lines, origin.service, profile.time_unix_nano, weights)
+    made = _Made(dictionary, room, joined)
     multipliers = made.add_types(profile)
     for (stack, attributes), total in totals.items():
         made.add_sample(stack, attributes, [total * multiplier for multiplier in multipliers])
-    made.finish(profile, scope)
+    made.finish(profile, origin.scope)
     content = made.profile.SerializeToString()
     room.take("inflated_bytes", len(content))
-    return content
+    return Converted(content, bool(joined))
 
 
 def _totals(profile: otlp.Profile, dictionary: Dictionary, reading: Reading, room: Room) -> dict[_Key, int]:
@@ -111,12 +127,14 @@ def _value_of(values: Sequence[int], timestamps: int) -> int:
 class _Made:
     """A pprof profile that is being made. Its ids count from 1, in the order of first use."""
 
-    def __init__(self, dictionary: Dictionary, room: Room) -> None:
+    def __init__(self, dictionary: Dictionary, room: Room, joined: Joined) -> None:
+        self._joined = joined
         self.profile = pprof.Profile(string_table=[b""])
         self._dictionary = dictionary
         self._room = room
         self._strings = {"": 0}
-        self._ids: dict[str, dict[int, int]] = {"location": {}, "mapping": {}, "function": {}}
+        self._ids: dict[str, dict[int, int]] = {"location": {}, "mapping": {}}
+        self._functions: dict[tuple[int, KnownFunction | None], int] = {}
 
     def add_types(self, profile: otlp.Profile) -> list[int]:
         """Add what the profile measures; return by what a total is multiplied for each value of a sample."""
@@ -136,7 +154,6 @@ class _Made:
         if not all(-_MOST <= value <= _MOST for value in values):
             raise PushInvalid("the values of a stack add up to more than 63 bits")
         locations = self._dictionary.stack(stack)
-        self._room.take("frames", len(locations))
         sample = self.profile.sample.add(value=values)
         sample.location_id.extend([self._location(index) for index in locations if index])
         for index in attributes:
@@ -187,7 +204,11 @@ class _Made:
             given = self._dictionary.location(index)
             mapping = self._mapping(given.mapping_index) if given.mapping_index else 0
             self._room.take("lines", len(given.lines))
-            functions = [self._function(line.function_index) for line in given.lines]
+            known = self._joined.get(index) or [None] * len(given.lines)
+            functions = [
+                self._function(line.function_index, function)
+                for line, function in zip(given.lines, known, strict=True)
+            ]
             ids[index] = id_ = len(ids) + 1
             made = self.profile.location.add(id=id_, mapping_id=mapping, address=given.address)
             for line, function in zip(given.lines, functions, strict=True):
@@ -200,9 +221,6 @@ class _Made:
         ids = self._ids["mapping"]
         if index not in ids:
             given = self._dictionary.mapping(index)
-            attributes = self._dictionary.attributes_of_mapping(index)
-            build_ids = ((text_of(attributes.get(key)), prefix) for key, prefix in _BUILD_IDS)
-            build_id = next((prefix + text for text, prefix in build_ids if text), "")
             filename = self._string(self._dictionary.string(given.filename_strindex))
             ids[index] = id_ = len(ids) + 1
             self.profile.mapping.add(
@@ -211,28 +229,28 @@ class _Made:
                 memory_limit=given.memory_limit,
                 file_offset=given.file_offset,
                 filename=filename,
-                build_id=self._string(build_id),
+                build_id=self._string(self._dictionary.build_id(index)),
             )
         return ids[index]
 
-    def _function(self, index: int) -> int:
-        """Return the id of a function; 0 if it isn't set."""
+    def _function(self, index: int, known: KnownFunction | None) -> int:
+        """Return the id of a function, which begins where a known one does; 0 if it isn't set."""
         if not index:
             return 0
-        ids = self._ids["function"]
-        if index not in ids:
+        ids = self._functions
+        if (index, known) not in ids:
             given = self._dictionary.function(index)
             texts = (given.name_strindex, given.system_name_strindex, given.filename_strindex)
             name, system_name, filename = (self._string(self._dictionary.string(text)) for text in texts)
-            ids[index] = id_ = len(ids) + 1
+            ids[index, known] = id_ = len(ids) + 1
             self.profile.function.add(
                 id=id_,
                 name=name,
-                system_name=system_name,
+                system_name=name if known else system_name,
                 filename=filename,
-                start_line=given.start_line,
+                start_line=known.start_line if known else given.start_line,
             )
-        return ids[index]
+        return ids[index, known]
 
     def _type_of(self, given: otlp.ValueType) -> tuple[str, str]:
         return self._dictionary.string(given.type_strindex), self._dictionary.string(given.unit_strindex)

@@ -16,6 +16,12 @@ from pgo_collector.routes.otlp import export_pb2 as otlp
 
 Value = str | int | bool | float | tuple["Value", ...] | None
 E = TypeVar("E")
+# The attributes of a mapping that have a build id, the best first, and what is put before it.
+_BUILD_IDS = (
+    ("process.executable.build_id.gnu", ""),
+    ("process.executable.build_id.go", ""),
+    ("process.executable.build_id.htlhash", "htlhash:"),
+)
 _IS_FOLDED = "pprof.location.is_folded"
 
 
@@ -60,6 +66,12 @@ class Dictionary:
     def mapping(self, index: int) -> otlp.Mapping:
         """Return a mapping."""
         return _entry(self._tables.mapping_table, index, "mapping")
+
+    def build_id(self, mapping: int) -> str:
+        """Return the build id of a mapping: GNU's, Go's, or the eBPF profiler's own; empty if unknown."""
+        attributes = self.attributes_of_mapping(mapping)
+        build_ids = ((text_of(attributes.get(key)), prefix) for key, prefix in _BUILD_IDS)
+        return next((prefix + text for text, prefix in build_ids if text), "")
 
     def is_folded(self, index: int) -> bool:
         """Return whether a location stands for several, by its attributes."""

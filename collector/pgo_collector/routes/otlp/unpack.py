@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
@@ -14,9 +15,10 @@ from pprof_merge import Header, Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, PushInvalid, Refusal
-from pgo_collector.model.series import Series
+from pgo_collector.model.profile_types import JOINED
+from pgo_collector.model.series import Labels, Series, labels_of_pairs
 from pgo_collector.routes.otlp import export_pb2 as otlp
-from pgo_collector.routes.otlp.convert import Reading, Room, to_pprof
+from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, to_pprof
 from pgo_collector.routes.otlp.dictionary import Dictionary
 from pgo_collector.routes.otlp.naming import name_of, target_of
 from pgo_collector.routes.otlp.versions import READ, check_tables, is_before_1_10
@@ -24,6 +26,8 @@ from pgo_collector.routes.pyroscope.naming import Sender, Target
 
 _NAME = "an ExportProfilesServiceRequest"
 _PPROF = "pprof"
+# One more than other clients may send.
+_MOST_LABELS = 31
 # What json and json_format raise for what isn't the message.
 _NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError, json_format.Error)
 
@@ -31,7 +35,8 @@ _NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError,
 class ExportOptions(NamedTuple):
     """How to read an export: whether it is JSON, how many profiles it may have, and who sent it.
 
-    `labels` and `sample_labels` are the patterns of the attributes that become labels.
+    `labels` and `sample_labels` are the patterns of the attributes that become labels, and `start_lines` is
+    the folder of the start lines that Go programs' profiles told.
     """
 
     is_json: bool
@@ -39,6 +44,7 @@ class ExportOptions(NamedTuple):
     labels: frozenset[str]
     sample_labels: frozenset[str]
     sender: Sender
+    start_lines: Path
 
 
 def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:
@@ -47,7 +53,7 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
     request = _from_json(message, options) if options.is_json else _from_protobuf(message)
     _check_count(_count(request), options)
     is_before = not options.is_json and is_before_1_10(message, request, limits)
-    reading = Reading(is_before, options.sample_labels)
+    reading = Reading(is_before, options.sample_labels, options.start_lines)
     return [*_profiles(request, reading, options, limits)]
 
 
@@ -62,35 +68,40 @@ def _profiles(
                 of_scope = dictionary.key_values(scope.scope.attributes)
                 attributes = {**of_scope, **dictionary.key_values(resource.resource.attributes)}
                 target = target_of(attributes, options.labels, options.sender)
+                origin = Origin(target.service, of_scope)
             except Refusal as error:
                 yield from [error.with_traceback(None)] * len(scope.profiles)
                 continue
             for profile in scope.profiles:
                 try:
-                    content = _payload(profile, room) or to_pprof(
-                        profile, dictionary, of_scope, reading, room
-                    )
+                    made = _payload(profile, room) or to_pprof(profile, dictionary, origin, reading, room)
+                    placed = replace(target, labels=_labels(target.labels, is_joined=made.is_joined))
                 except Refusal as error:
                     yield error.with_traceback(None)
                 else:
-                    yield PushedProfile(content, partial(_place, target))
+                    yield PushedProfile(made.content, partial(_place, placed))
 
 
 def _place(target: Target, header: Header, has_start_lines: bool) -> Series:
     return replace(target, name=name_of(header)).series(header, has_start_lines)
 
 
-def _payload(profile: otlp.Profile, room: Room) -> bytes:
-    """Return the original of a profile if it is pprof; nothing if there is none. Raises NotPprof."""
+def _labels(labels: Labels, *, is_joined: bool) -> Labels:
+    """Return the labels of a profile; one whose functions got start lines is marked. Raises LabelsInvalid."""
+    return labels_of_pairs([*labels, JOINED], _MOST_LABELS) if is_joined else labels
+
+
+def _payload(profile: otlp.Profile, room: Room) -> Converted | None:
+    """Return the original of a profile if it is pprof; None if there is none. Raises NotPprof."""
     if not profile.original_payload:
-        return b""
+        return None
     if profile.original_payload_format == _PPROF:
         room.take("inflated_bytes", len(profile.original_payload))
-        return profile.original_payload
+        return Converted(profile.original_payload, is_joined=False)
     if not profile.samples:
         known = profile.original_payload_format[:50]
         raise NotPprof(f"the profile is only there in the format {known!r}: send its samples, or pprof")
-    return b""
+    return None
 
 
 def _count(request: otlp.ExportRequest) -> int:

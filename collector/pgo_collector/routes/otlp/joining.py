@@ -1,0 +1,60 @@
+"""Joining: the frames of an eBPF profile get the start lines that a Go profile of the same build told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pgo_collector.engine.start_lines import KnownFunction, StartLines, read_start_lines
+from pgo_collector.routes.otlp.dictionary import Dictionary
+
+# For each location of a build that is known, the function of each of its lines; None for a line of which it
+# isn't certain. Empty if the profile gets no start lines.
+Joined = Mapping[int, Sequence[KnownFunction | None]]
+# A profile gets start lines if it then has them for so large a share of its frames in builds that are known,
+# by weight. Go's compiler can't match calls from the others.
+_LEAST_SHARE = 0.5
+
+
+def join(
+    dictionary: Dictionary, folder: Path, service: str, taken: int, weights: Iterable[tuple[int, int]]
+) -> Joined:
+    """Return the functions of the locations in a service's profile taken at `taken`, in ns since 1970.
+
+    `weights` has the index of each stack, and its weight. Raises PushInvalid.
+    """
+    tables: dict[int, StartLines | None] = {0: None}
+    found: dict[int, list[KnownFunction | None]] = {}
+    counts: dict[int, int] = {}
+    frames = joined = 0
+    for stack, weight in weights:
+        for index in dictionary.stack(stack):
+            if index not in found:
+                location = dictionary.location(index)
+                mapping = location.mapping_index
+                if mapping not in tables:
+                    build_id = dictionary.build_id(mapping)
+                    tables[mapping] = read_start_lines(folder, service, build_id) if build_id else None
+                table = tables[mapping]
+                found[index] = [] if table is None else _functions(dictionary, table, index, taken)
+                counts[index] = sum(function is not None for function in found[index])
+            frames += abs(weight) * len(found[index])
+            joined += abs(weight) * counts[index]
+    return found if joined and joined >= _LEAST_SHARE * frames else {}
+
+
+def _functions(
+    dictionary: Dictionary, table: StartLines, index: int, taken: int
+) -> list[KnownFunction | None]:
+    """Return the function of each line of a location; None for one of which it isn't certain."""
+    functions: list[KnownFunction | None] = []
+    for line in dictionary.location(index).lines:
+        function = dictionary.function(line.function_index)
+        if function.start_line:  # the profiler knows by itself
+            functions.append(None)
+            continue
+        name, file = (
+            dictionary.string(text) for text in (function.name_strindex, function.filename_strindex)
+        )
+        functions.append(table.find(name, file, line.line, taken))
+    return functions

@@ -1,0 +1,179 @@
+"""Joined start lines: eBPF profiles get the first lines of functions from Go profiles of the same build."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import pytest
+from pgo_collector.engine.start_lines import KnownFunction, StartLines, learn_start_lines, read_start_lines
+from pprof_proto.profile_pb2 import Profile
+
+from tests.collector.edits import edited
+from tests.collector.exporting import Export, Frame, assert_exported, export
+from tests.collector.pushing import stored
+from tests.faults.stacks import EPOCH, profile_of
+from tests.server import Server
+
+BUILD = "0123456789abcdef"
+_PATIENCE_SECONDS = 120.0
+# Well after anything was learned.
+LATER = 86_400 * 10**9
+
+
+def go_profile(**starts: int) -> bytes:
+    """Return a gzipped CPU profile of BUILD with functions that begin at these lines of /src/main.go."""
+
+    def edit(profile: Profile) -> None:
+        def string(text: str) -> int:
+            profile.string_table.append(text.encode())
+            return len(profile.string_table) - 1
+
+        profile.mapping[0].build_id = string(BUILD)
+        del profile.function[:], profile.location[:], profile.sample[:]
+        for id_, (name, start) in enumerate(starts.items(), 1):
+            called = string(f"main.{name}")
+            profile.function.add(
+                id=id_, name=called, system_name=called, filename=string("/src/main.go"), start_line=start
+            )
+            profile.location.add(id=id_, mapping_id=1, address=0x401000 + id_).line.add(
+                function_id=id_, line=start + 1
+            )
+            profile.sample.add(location_id=[id_], value=[1, 10_000_000])
+
+    return gzip.compress(edited(profile_of("a"), edit), mtime=0)
+
+
+def ebpf(service: str, stack: list[Frame], taken: int, build: str = BUILD) -> bytes:
+    request = Export()
+    request.resource({"service.name": service})
+    request.profile().time_unix_nano = taken
+    request.sample(stack, timestamps=2, mapping=request.mapping("main", build))
+    return request.body
+
+
+def table(**starts: int) -> StartLines:
+    return StartLines({f"main.{name}": KnownFunction("/a.go", line, 5) for name, line in starts.items()})
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_found"),
+    [
+        (("main.f", "/a.go", 12), True),
+        (("main.f", "/a.go", 10), True),
+        (("main.f", "/a.go", 9), False),  # of what was inlined from above
+        (("main.f", "/b.go", 12), False),  # of what was inlined from another file
+        (("main.f", "", 12), False),
+        (("main.f", "/a.go", 31), False),  # of what was inlined from below
+        (("main.h", "/a.go", 31), True),
+        (("main.h", "/a.go", 10**18), True),
+        (("main.k", "/a.go", 31), False),
+    ],
+)
+def test_a_frame_is_joined_only_if_its_line_is_in_the_function(frame: Frame, *, is_found: bool) -> None:
+    known = table(f=10, h=30)
+    assert (known.find(*frame, taken=5) is not None) == is_found
+    assert known.find(*frame, taken=4) is None
+
+
+def test_a_closure_may_begin_before_a_line_of_its_function() -> None:
+    functions = {"main.f": 10, "main.f.func1": 12, "main.f-range1": 14, "main.g": 20, "main.ff": 30}
+    known = StartLines({name: KnownFunction("/a.go", line, 0) for name, line in functions.items()})
+    found = known.find("main.f", "/a.go", 16, 0)
+    assert found is not None
+    assert found.start_line == 10
+    assert known.find("main.f.func1", "/a.go", 13, 0) is not None
+    assert known.find("main.f.func1", "/a.go", 16, 0) is None  # it would be in the other one
+    assert known.find("main.f", "/a.go", 21, 0) is None
+
+
+def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "start_lines"
+    (folder / "s").mkdir(parents=True)
+    for since, starts in ((1, {"f": 10}), (2, {"f": 11, "g": 20}), (3, {"g": 20})):
+        blob = tmp_path / f"{since}.pb.gz"
+        blob.write_bytes(go_profile(**starts))
+        written = learn_start_lines([blob, tmp_path / "gone"], folder, "s", since, [tmp_path / "part"])
+        assert len(written) == (since < 3)
+        for part, target in written:
+            part.replace(target)
+    known = read_start_lines(folder, "s", BUILD)
+    assert known is not None
+    assert known.functions == {
+        "main.f": KnownFunction("/src/main.go", 10, 1),
+        "main.g": KnownFunction("/src/main.go", 20, 2),
+    }
+    assert read_start_lines(folder, "s", "another") is None
+    assert read_start_lines(folder, "t", BUILD) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"f": 1}', b'{"f": ["a"]}'])
+def test_a_damaged_table_is_none(tmp_path: Path, content: bytes) -> None:
+    blob = tmp_path / "blob"
+    blob.write_bytes(go_profile(f=10))
+    (tmp_path / "s").mkdir()
+    ((part, target),) = learn_start_lines([blob], tmp_path, "s", 0, [tmp_path / "part"])
+    assert part.exists()
+    target.write_bytes(content)
+    assert read_start_lines(tmp_path, "s", BUILD) is None
+
+
+def learned(server: Server, count: int) -> None:
+    """Wait until the server has learned so many tables, or longer ones."""
+    server.wait_for_log("start lines learned", count)
+
+
+def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
+    stack = [("main.f", "/src/main.go", 12), ("main.g", "/src/main.go", 24)]
+    kernel = ("do_syscall_64", "", 0)
+    with Server(tmp_path, {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        assert server.submit(go_profile(f=10, g=20), query={"service": "shop"}).status_code == 204
+        assert_exported(export(server, ebpf("shop", stack, EPOCH)))  # before anything was known
+        assert stored(server, "shop") == [("cpu", {}), ("process_cpu", {})]
+        learned(server, 1)
+        later = time.time_ns() + LATER
+        for body in (
+            ebpf("shop", [kernel, *stack], later),
+            ebpf("shop", [kernel, *stack], later),  # as a sender that lost the answer
+            ebpf("shop", stack, later, build="another"),
+            ebpf(
+                "shop", [("main.k", "/src/main.go", 3), *[("main.l", "/src/main.go", 3)] * 2, stack[0]], later
+            ),
+            ebpf("other", stack, later),
+        ):
+            assert_exported(export(server, body))
+        expected = [("cpu", {}), ("cpu", {"start_lines": "joined"}), *[("process_cpu", {})] * 3]
+        assert stored(server, "shop") == sorted(expected, key=str)
+        assert stored(server, "other") == [("process_cpu", {})]
+        merge = server.merge(query={"service": "shop", "labels": "start_lines=joined"})
+        profile = Profile.FromString(gzip.decompress(merge.content))
+        texts = profile.string_table
+        assert {
+            (texts[each.name], texts[each.system_name], texts[each.filename], each.start_line)
+            for each in profile.function
+        } == {
+            (b"main.f", b"main.f", b"/src/main.go", 10),
+            (b"main.g", b"main.g", b"/src/main.go", 20),
+            (b"do_syscall_64", b"", b"", 0),
+        }
+        report = server.ask("/v1/report", service="shop").json()
+        assert report["kept_apart"]["profiles"] == 3
+        # Two samples of four; their leaf is in the kernel, which has no start lines.
+        assert report["joined"] == {"profiles": 1, "share": 0.5, "start_lines": 0.0}
+        assert report["go"]["verdict"] == "used"
+        server.restart()  # what was learned is on disk
+        assert_exported(export(server, ebpf("shop", stack[:1], later + 1)))
+        assert len([type_ for type_, _ in stored(server, "shop") if type_ == "cpu"]) == 3
+
+
+def test_nothing_is_learned_where_no_ebpf_profile_came_from(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        assert server.submit(go_profile(f=10), query={"service": "alone"}).status_code == 204
+        assert server.submit(go_profile(f=10), query={"service": "both"}).status_code == 204
+        assert_exported(export(server, ebpf("both", [("main.f", "/src/main.go", 12)], EPOCH)))
+        learned(server, 1)
+        assert [path.name for path in (server.data / "start_lines").iterdir()] == ["both"]
+        (path,) = (server.data / "start_lines" / "both").iterdir()
+        assert [*json.loads(path.read_bytes())] == ["main.f"]

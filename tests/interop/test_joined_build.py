@@ -1,0 +1,170 @@
+"""A Go program is built with what eBPF saw: functions get start lines from a Go profile of the same build.
+
+What the eBPF profiler sends is made from a profile that the program took of itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pprof_proto.profile_pb2 import Profile
+
+from tests.collector.exporting import Export, assert_exported, export
+from tests.faults.stacks import EPOCH
+from tests.interop.go_toolchain import go
+from tests.server import Server
+
+LATER = 86_400 * 10**9
+# One of Go's profiles: 100 samples a second.
+PERIOD = 10_000_000
+
+
+def profiled(binary: Path, seconds: str) -> Profile:
+    """Return the profile that the workload takes of itself."""
+    file = binary.with_suffix(".pb.gz")
+    subprocess.run([binary, file, seconds], check=True, stdout=subprocess.DEVNULL)
+    return Profile.FromString(gzip.decompress(file.read_bytes()))
+
+
+def as_ebpf(profile: Profile, service: str, taken: int, *, is_expanded: bool) -> bytes:
+    """Return a profile as an eBPF profiler would have sent it: without start lines and system names.
+
+    If it isn't expanded, a frame has the function whose machine code ran, and the file and line of the call
+    that was inlined into it, as OpenTelemetry's profiler sends it.
+    """
+    texts = [text.decode() for text in profile.string_table]
+    functions = {each.id: (texts[each.name], texts[each.filename]) for each in profile.function}
+    request = Export()
+    request.resource({"service.name": service})
+    made = request.profile(period=("cpu", "nanoseconds", PERIOD))
+    made.time_unix_nano = taken
+    mappings = {
+        each.id: request.mapping(texts[each.filename], texts[each.build_id]) for each in profile.mapping
+    }
+    locations = {}
+    for each in profile.location:
+        lines = [(*functions[line.function_id], line.line) for line in each.line]
+        if not is_expanded:
+            lines = [(lines[-1][0], *lines[0][1:])]
+        locations[each.id] = request.inlined(lines, mappings[each.mapping_id], each.address)
+    for sample in profile.sample:
+        request.stack_sample([locations[id_] for id_ in sample.location_id], sample.value[0])
+    return request.body
+
+
+def edges(profile: Path) -> set[str]:
+    """Return what Go's compiler reads from a profile: calls with their offsets and weights."""
+    prepared = profile.with_suffix(".preprofile")
+    go("tool", "preprofile", "-o", prepared, "-i", profile)
+    header, *lines = prepared.read_text().splitlines()
+    assert header.startswith("GO PREPROFILE")
+    return {"\n".join(lines[at : at + 3]) for at in range(0, len(lines), 3)}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workload, built without a profile, with a build id."""
+    binary = tmp_path_factory.mktemp("joined") / "plain"
+    go("build", "-pgo=off", "-o", binary)
+    return binary
+
+
+@pytest.fixture(scope="module")
+def own(plain: Path) -> Profile:
+    return profiled(plain, "0.7")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, own: Profile) -> Iterator[Server]:
+    """A collector that has learned where the functions of the workload begin."""
+    with Server(tmp_path_factory.mktemp("server"), {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        for service in ("shop", "inlined"):
+            assert_exported(export(server, as_ebpf(own, service, EPOCH, is_expanded=True)))
+        submitted = server.submit(own.SerializeToString(), query={"service": "shop"})
+        assert submitted.status_code == 204
+        server.wait_for_log("start lines learned")
+        yield server
+
+
+def joined(server: Server, service: str, file: Path) -> Path:
+    """Fetch the merge of the joined profiles of a service."""
+    answer = server.merge(query={"service": service, "labels": "start_lines=joined"})
+    assert answer.status_code == 200, answer.text
+    file.write_bytes(answer.content)
+    return file
+
+
+@pytest.fixture(scope="module")
+def guides(server: Server, own: Profile, plain: Path) -> tuple[Path, Path]:
+    """What the program says of itself, and the same as eBPF saw it and the collector joined it."""
+    body = as_ebpf(own, "shop", time.time_ns() + LATER, is_expanded=True)
+    assert_exported(export(server, body))
+    file = plain.with_name("own.pgo")
+    file.write_bytes(gzip.compress(own.SerializeToString()))
+    return file, joined(server, "shop", plain.with_name("joined.pgo"))
+
+
+def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path], server: Server) -> None:
+    of_own, of_joined = ({edge for edge in edges(guide) if edge.startswith("main.")} for guide in guides)
+    assert of_own == of_joined != set()
+    report = server.ask("/v1/report", service="shop").json()
+    assert report["joined"]["profiles"] == 1
+    assert report["joined"]["start_lines"] > 0.5
+
+
+@pytest.mark.exhaustive
+def test_the_build_is_the_same(guides: tuple[Path, Path], plain: Path) -> None:
+    """Takes over 20 s: with a new profile, Go compiles all of its library that the program uses anew."""
+    binaries = []
+    for number, guide in enumerate(guides):
+        folder = plain.with_name(f"build{number}")
+        folder.mkdir()
+        (folder / "default.pgo").write_bytes(guide.read_bytes())
+        go(
+            "build",
+            f"-pgo={folder / 'default.pgo'}",
+            "-trimpath",
+            "-ldflags=-buildid=",
+            "-o",
+            folder / "binary",
+        )
+        binaries.append((folder / "binary").read_bytes())
+    without = plain.with_name("without")
+    go("build", "-pgo=off", "-trimpath", "-ldflags=-buildid=", "-o", without)
+    assert binaries[0] == binaries[1] != without.read_bytes()
+
+
+@pytest.mark.exhaustive
+def test_a_line_of_an_inlined_call_is_never_joined(
+    guides: tuple[Path, Path], plain: Path, server: Server
+) -> None:
+    """Takes over 20 s. In a build with the profile, a call is inlined that isn't without it."""
+    binary = plain.with_name("guided")
+    go("build", f"-pgo={guides[0]}", "-o", binary)
+    profile = profiled(binary, "0.7")
+    assert any(len(location.line) > 1 for location in profile.location)
+    submitted = server.submit(profile.SerializeToString(), query={"service": "inlined"})
+    assert submitted.status_code == 204
+    server.wait_for_log("start lines learned", 2)
+    body = as_ebpf(profile, "inlined", time.time_ns() + LATER, is_expanded=False)
+    assert_exported(export(server, body))
+    content = gzip.decompress(joined(server, "inlined", plain.with_name("inlined.pgo")).read_bytes())
+    seen, claimed = (lines_of(each) for each in (profile, Profile.FromString(content)))
+    assert claimed <= seen
+    assert claimed
+
+
+def lines_of(profile: Profile) -> set[tuple[bytes, int]]:
+    """Return the functions and lines of all frames whose function has a start line."""
+    functions = {each.id: each for each in profile.function}
+    return {
+        (profile.string_table[functions[line.function_id].name], line.line)
+        for location in profile.location
+        for line in location.line
+        if functions[line.function_id].start_line
+    }
