@@ -25,6 +25,8 @@ _SUFFIX = ".json"
 # Functions in a table, and builds of a service whose tables are kept: the ones that learned something last.
 _MOST_FUNCTIONS = 200_000
 MOST_BUILDS = 50
+# Closures in a function that are looked at. A profile can claim any number of them.
+_MOST_CLOSURES = 1000
 # What comes after a function's name in those of the closures in it.
 _OF_CLOSURES = (".", "-")
 
@@ -58,13 +60,14 @@ class StartLines:
         if known is None or known.since > taken or known.file != file or line < known.start_line:
             return None
         starts = self._by_file[file]
-        for start, other in reversed(starts[: bisect_right(starts, (line, "\U0010ffff"))]):
+        before = bisect_right(starts, (line, "\U0010ffff"))
+        for start, other in reversed(starts[max(0, before - _MOST_CLOSURES) : before]):
             if start == known.start_line:
                 return known
             is_closure = other.startswith(name) and other[len(name) :].startswith(_OF_CLOSURES)
             if not is_closure and self.functions[other].since <= taken:
-                return None
-        return known
+                break
+        return None
 
 
 def table_path(folder: Path, service: str, build_id: str) -> Path:

@@ -155,7 +155,8 @@ class _Made:
             raise PushInvalid("the values of a stack add up to more than 63 bits")
         locations = self._dictionary.stack(stack)
         sample = self.profile.sample.add(value=values)
-        sample.location_id.extend([self._location(index) for index in locations if index])
+        known = self._ids["location"]
+        sample.location_id.extend([known.get(index) or self._location(index) for index in locations if index])
         for index in attributes:
             self._room.take("labels", 1)
             key, value, unit = self._dictionary.attribute(index)
@@ -199,23 +200,21 @@ class _Made:
                 setattr(self.profile.mapping[id_ - 1], name, told if isinstance(told, bool) else flag)
 
     def _location(self, index: int) -> int:
+        """Add a location and what it refers to; return its id."""
         ids = self._ids["location"]
-        if index not in ids:
-            given = self._dictionary.location(index)
-            mapping = self._mapping(given.mapping_index) if given.mapping_index else 0
-            self._room.take("lines", len(given.lines))
-            known = self._joined.get(index) or [None] * len(given.lines)
-            functions = [
-                self._function(line.function_index, function)
-                for line, function in zip(given.lines, known, strict=True)
-            ]
-            ids[index] = id_ = len(ids) + 1
-            made = self.profile.location.add(id=id_, mapping_id=mapping, address=given.address)
-            for line, function in zip(given.lines, functions, strict=True):
-                if function:
-                    made.line.add(function_id=function, line=line.line, column=line.column)
+        given = self._dictionary.location(index)
+        mapping = self._mapping(given.mapping_index) if given.mapping_index else 0
+        lines = given.lines
+        self._room.take("lines", len(lines))
+        known = self._joined.get(index) or [None] * len(lines)
+        ids[index] = id_ = len(ids) + 1
+        made = self.profile.location.add(id=id_, mapping_id=mapping, address=given.address)
+        for line, of_line in zip(lines, known, strict=True):
+            if function := self._function(line.function_index, of_line):
+                made.line.add(function_id=function, line=line.line, column=line.column)
+        if given.attribute_indices:
             made.is_folded = self._dictionary.is_folded(index)
-        return ids[index]
+        return id_
 
     def _mapping(self, index: int) -> int:
         ids = self._ids["mapping"]

@@ -23,6 +23,8 @@ def join(
 
     `weights` has the index of each stack, and its weight. Raises PushInvalid.
     """
+    if not (folder / service).exists():
+        return {}
     tables: dict[int, StartLines | None] = {0: None}
     found: dict[int, list[KnownFunction | None]] = {}
     counts: dict[int, int] = {}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from pprof_merge import Header, Limits, inflate
+from pprof_merge import Header, LimitExceeded, Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, PushInvalid, Refusal
@@ -51,6 +51,8 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
     """Return the profiles of an export, gzip or not, as pprof. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
     request = _from_json(message, options) if options.is_json else _from_protobuf(message)
+    _check_count(len(request.resource_profiles), options)
+    _check_count(sum(len(resource.scope_profiles) for resource in request.resource_profiles), options)
     _check_count(_count(request), options)
     is_before = not options.is_json and is_before_1_10(message, request, limits)
     reading = Reading(is_before, options.sample_labels, options.start_lines)
@@ -60,8 +62,12 @@ def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> lis
 def _profiles(
     request: otlp.ExportRequest, reading: Reading, options: ExportOptions, limits: Limits
 ) -> Iterator[Unpacked]:
-    """Yield each profile, or why it is refused. Raises LimitExceeded if all together are too large."""
+    """Yield each profile, or why it is refused: from the one on with which all together are too large, too.
+
+    Raises LimitExceeded if the dictionary is too large.
+    """
     dictionary, room = Dictionary(request.dictionary, limits), Room(limits)
+    left = _count(request)
     for resource in request.resource_profiles:
         for scope in resource.scope_profiles:
             try:
@@ -71,6 +77,7 @@ def _profiles(
                 origin = Origin(target.service, of_scope)
             except Refusal as error:
                 yield from [error.with_traceback(None)] * len(scope.profiles)
+                left -= len(scope.profiles)
                 continue
             for profile in scope.profiles:
                 try:
@@ -78,8 +85,12 @@ def _profiles(
                     placed = replace(target, labels=_labels(target.labels, is_joined=made.is_joined))
                 except Refusal as error:
                     yield error.with_traceback(None)
+                except LimitExceeded as error:
+                    yield from [error.with_traceback(None)] * left
+                    return
                 else:
                     yield PushedProfile(made.content, partial(_place, placed))
+                left -= 1
 
 
 def _place(target: Target, header: Header, has_start_lines: bool) -> Series:
@@ -125,12 +136,13 @@ def _from_json(message: bytes, options: ExportOptions) -> otlp.ExportRequest:
     """
     try:
         parsed = json.loads(message)
-        profiles = [
-            profile
-            for resource in _listed(parsed, "resourceProfiles", "resource_profiles")
-            for scope in _listed(resource, "scopeProfiles", "scope_profiles")
-            for profile in _listed(scope, "profiles")
+        resources = [*_listed(parsed, "resourceProfiles", "resource_profiles")]
+        _check_count(len(resources), options)
+        scopes = [
+            each for resource in resources for each in _listed(resource, "scopeProfiles", "scope_profiles")
         ]
+        _check_count(len(scopes), options)
+        profiles = [profile for scope in scopes for profile in _listed(scope, "profiles")]
         _check_count(len(profiles), options)
         if any("sample" in profile for profile in profiles):
             raise PushInvalid(f"this is OTLP of version 1.7 or before; {READ}")
@@ -155,6 +167,6 @@ def _has_samples(resource: otlp.ResourceProfiles) -> bool:
 def _check_count(count: int, options: ExportOptions) -> None:
     if count > options.most_profiles:
         raise PushInvalid(
-            f"there are {count:,} profiles in one request, and {options.most_profiles:,} may be"
-            " (PGOF_OTLP_PROFILES)"
+            f"there are {count:,} resources, scopes or profiles in one request, and"
+            f" {options.most_profiles:,} may be (PGOF_OTLP_PROFILES)"
         )
