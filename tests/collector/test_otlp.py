@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,21 @@ from tests.faults.stacks import EPOCH, SECOND, profile_of, tally
 from tests.server import Server, bearer
 
 INVALID = 3
+ONE, SOME = "of-one", "of-some"
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A collector with settings of its own, and keys for some services."""
+    settings = {
+        "PGOF_OTLP_LABELS": "k8s.*",
+        "PGOF_OTLP_SAMPLE_LABELS": "*",
+        "PGOF_OTLP_PROFILES": "3",
+    }
+    server = Server(tmp_path_factory.mktemp("strict"), settings)
+    server.submit_keys.write_text(f"{server.submit_key}\n{ONE} service=checkout\n{SOME} service=a,b\n")
+    with server:
+        yield server
 
 
 def merged(server: Server, service: str, type_: str = "process_cpu") -> Profile:
@@ -257,34 +272,29 @@ def test_services_and_labels_come_from_attributes(shared: Server) -> None:
     }
 
 
-def test_a_resource_without_a_service_is_named_by_its_program_or_the_key(tmp_path: Path) -> None:
-    with Server(tmp_path, {"PGOF_OTLP_LABELS": ""}) as server:
-        server.submit_keys.write_text(f"{server.submit_key}\nof-one service=checkout\n")
-        server.restart()
-        for key in (server.submit_key, "of-one"):
-            request = Export()
-            request.resource({"process.executable.name": "redis-server"})
-            request.profile()
-            request.sample([("a", "", 0)], timestamps=1)
-            assert_exported(export(server, request.body, key))
-        names = {entry["service"] for entry in server.ask("/v1/services").json()["services"]}
-        assert names == {"unknown_service-redis-server", "checkout"}
+def test_a_resource_without_a_service_is_named_by_its_program_or_the_key(strict: Server) -> None:
+    for key, service in ((strict.submit_key, "unknown_service-redis-server"), (ONE, "checkout")):
+        request = Export()
+        request.resource({"process.executable.name": "redis-server"})
+        request.profile()
+        request.sample([("a", "", 0)], timestamps=1)
+        assert_exported(export(strict, request.body, key))
+        assert stored(strict, service)
 
 
 def test_basic_passwords_are_keys(shared: Server) -> None:
     assert_exported(export(shared, of_stack("a", "basic"), **basic("any", shared.submit_key)))
 
 
-def test_samples_keep_the_attributes_that_are_asked_for(tmp_path: Path) -> None:
-    with Server(tmp_path, {"PGOF_OTLP_SAMPLE_LABELS": "*"}) as server:
-        request = Export()
-        request.resource({"service.name": "threads"})
-        request.profile()
-        for thread in (7, 8):
-            request.sample([("a", "", 0)], timestamps=1, attributes={"thread.id": thread})
-        assert_exported(export(server, request.body))
-        samples = merged(server, "threads").sample
-        assert sorted(sample.label[0].num for sample in samples) == [7, 8]
+def test_samples_keep_the_attributes_that_are_asked_for(strict: Server) -> None:
+    request = Export()
+    request.resource({"service.name": "threads"})
+    request.profile()
+    for thread in (7, 8):
+        request.sample([("a", "", 0)], timestamps=1, attributes={"thread.id": thread})
+    assert_exported(export(strict, request.body))
+    samples = merged(strict, "threads").sample
+    assert sorted(sample.label[0].num for sample in samples) == [7, 8]
 
 
 def test_an_original_in_pprof_is_stored_instead(shared: Server) -> None:
@@ -372,38 +382,48 @@ def test_a_sample_must_have_a_count(shared: Server) -> None:
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_one_request_has_up_to_so_many_profiles(tmp_path: Path, *, is_json: bool) -> None:
-    with Server(tmp_path, {"PGOF_OTLP_PROFILES": "3"}) as server:
-        request = Export()
-        for pod in range(4):
-            request.resource({"service.name": "many", "k8s.pod.name": str(pod)})
-            request.profile()
-            request.sample([("a", "", 0)], timestamps=1)
-        headers = JSON if is_json else {}
-        answer = export(server, as_json(request.request) if is_json else request.body, **headers)
-        assert answer.status_code == 400
-        assert b"PGOF_OTLP_PROFILES" in answer.content
-        del request.request.resource_profiles[3]
-        answer = export(server, as_json(request.request) if is_json else request.body, **headers)
-        assert answer.status_code == 200
-        assert [labels["k8s_pod_name"] for _, labels in stored(server, "many")] == ["0", "1", "2"]
+def test_one_request_has_up_to_so_many_profiles(strict: Server, *, is_json: bool) -> None:
+    request, service = Export(), f"many-{is_json}"
+    for pod in range(4):
+        request.resource({"service.name": service, "k8s.pod.name": str(pod)})
+        request.profile()
+        request.sample([("a", "", 0)], timestamps=1)
+    headers = JSON if is_json else {}
+    answer = export(strict, as_json(request.request) if is_json else request.body, **headers)
+    assert answer.status_code == 400
+    assert b"PGOF_OTLP_PROFILES" in answer.content
+    del request.request.resource_profiles[3]
+    answer = export(strict, as_json(request.request) if is_json else request.body, **headers)
+    assert answer.status_code == 200
+    assert [labels["k8s_pod_name"] for _, labels in stored(strict, service)] == ["0", "1", "2"]
 
 
-def test_a_key_of_other_services_stores_what_it_is_for(tmp_path: Path) -> None:
-    with Server(tmp_path) as server:
-        server.submit_keys.write_text(f"{server.submit_key}\nof-some service=a,b\n")
-        server.restart()
-        request = Export()
-        for service in ("a", "c"):
-            request.resource({"service.name": service})
-            request.profile()
-            request.sample([("f", "", 0)], timestamps=1)
-        count, message = rejected(export(server, request.body, "of-some"))
-        assert count == 1
-        assert "isn't for service 'c'" in message
-        assert stored(server, "a")
-        assert not stored(server, "c")
-        assert refused(export(server, of_stack("f", "c"), "of-some"), 403, 7)
+@pytest.mark.parametrize("is_json", [False, True])
+def test_resources_and_scopes_without_profiles_are_bounded_too(strict: Server, *, is_json: bool) -> None:
+    resources, scopes = ExportRequest(), ExportRequest()
+    for _ in range(4):
+        resources.resource_profiles.add()
+    resource = scopes.resource_profiles.add()
+    for _ in range(4):
+        resource.scope_profiles.add()
+    for request in (resources, scopes):
+        body = as_json(request) if is_json else request.SerializeToString()
+        answer = export(strict, body, **(JSON if is_json else {}))
+        assert (answer.status_code, b"PGOF_OTLP_PROFILES" in answer.content) == (400, True)
+
+
+def test_a_key_of_other_services_stores_what_it_is_for(strict: Server) -> None:
+    request = Export()
+    for service in ("a", "c"):
+        request.resource({"service.name": service})
+        request.profile()
+        request.sample([("f", "", 0)], timestamps=1)
+    count, message = rejected(export(strict, request.body, SOME))
+    assert count == 1
+    assert "isn't for service 'c'" in message
+    assert stored(strict, "a")
+    assert not stored(strict, "c")
+    assert refused(export(strict, of_stack("f", "c"), SOME), 403, 7)
 
 
 def test_ebpf_is_kept_apart_from_merges_for_go(shared: Server) -> None:
@@ -425,26 +445,27 @@ def dictionary_bomb(profiles: int, depth: int) -> bytes:
     return request.body
 
 
-def test_a_small_request_that_expands_is_refused(tmp_path: Path) -> None:
-    with Server(tmp_path) as server:
-        body = dictionary_bomb(500, 2000)
-        assert len(gzip.compress(body)) < 100_000
-        count, message = rejected(export(server, gzip.compress(body), Content_Encoding="gzip"))
-        assert "PGOF_MAX_INFLATED_BYTES" in message
-        assert len(stored(server, "bomb")) == 500 - count
-        assert 0 < 500 - count < 100
-        deep = Export()
-        deep.resource({"service.name": "bomb"})
-        deep.profile()
-        stack = deep.stack((deep.location(("f", "", 1), 0),) * 9_000)
-        for value in range(2_000):  # each a sample of its own, by its label
-            deep.sample([], timestamps=1, attributes={"thread.name": str(value)})
-        for sample in deep.request.resource_profiles[0].scope_profiles[0].profiles[0].samples:
-            sample.stack_index = stack
-        answer = export(server, deep.body)
-        assert answer.status_code == 413
-        assert b"frames" in answer.content
-        assert not [*(server.data / "incoming").iterdir()]
+def test_a_small_request_that_expands_is_refused(shared: Server) -> None:
+    body = dictionary_bomb(500, 2000)
+    assert len(gzip.compress(body)) < 100_000
+    count, message = rejected(export(shared, gzip.compress(body), Content_Encoding="gzip"))
+    assert "PGOF_MAX_INFLATED_BYTES" in message
+    assert len(stored(shared, "bomb")) == 500 - count
+    assert 0 < 500 - count < 100
+
+
+def test_a_deep_stack_of_many_samples_is_refused(shared: Server) -> None:
+    request = Export()
+    request.resource({"service.name": "deep"})
+    request.profile()
+    stack = request.stack((request.location(("f", "", 1), 0),) * 9_000)
+    for value in range(2_000):  # each a sample of its own, by its label
+        request.sample([], timestamps=1, attributes={"thread.name": str(value)})
+    for sample in request.request.resource_profiles[0].scope_profiles[0].profiles[0].samples:
+        sample.stack_index = stack
+    answer = export(shared, request.body)
+    assert answer.status_code == 413
+    assert b"frames" in answer.content
 
 
 def test_a_gzip_bomb_is_refused(shared: Server) -> None:
@@ -464,11 +485,9 @@ def test_the_route_is_described(shared: Server) -> None:
     assert [*described["requestBody"]["content"]] == ["application/x-protobuf"]
 
 
-def test_what_is_stored_outlives_a_restart_and_a_reindex(tmp_path: Path) -> None:
+def test_what_is_stored_outlives_a_reindex(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
         assert_exported(export(server, of_stack("a", "kept")))
-        server.restart()
-        assert stored(server, "kept") == [("process_cpu", {})]
         server.kill()
         server.reindex()
         server.start()

@@ -6,7 +6,6 @@ import gzip
 import queue
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -163,24 +162,19 @@ def test_many_calls_at_once_are_bounded(tmp_path: Path) -> None:
 
 def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> None:
     settings = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_BODY_TIMEOUT": "0.5"}
-    with Server(tmp_path, settings) as server, channel_to(server) as channel:
-        event = threading.Event()
-        made: Any = channel.stream_unary(METHOD)
-        error = made.future(silent_until(event), metadata=KEY).exception(_PATIENCE_SECONDS)
-        event.set()
+    with Server(tmp_path, settings) as server:
+        with channel_to(server) as channel:
+            event = threading.Event()
+            made: Any = channel.stream_unary(METHOD)
+            error = made.future(silent_until(event), metadata=KEY).exception(_PATIENCE_SECONDS)
+            event.set()
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         assert "0.5 seconds" in error.details()
-
-
-def test_calls_end_with_the_server(tmp_path: Path) -> None:
-    with Server(tmp_path, {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
-        with ThreadPoolExecutor(4) as pool:
-            answers = [pool.submit(call, server, of_stack(f"f{number}", "ending")) for number in range(8)]
-            assert [answer.result(_PATIENCE_SECONDS) for answer in answers] == [b""] * 8
         assert server.stop() == 0
         assert not server.events("unexpected error")
 
 
+@pytest.mark.exhaustive
 def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
     taken = server.wait_for_log("listening for gRPC")["address"]
     other = Server(tmp_path, {"PGOF_GRPC_ADDRESS": taken})
