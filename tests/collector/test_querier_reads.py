@@ -16,7 +16,6 @@ from tests.collector.edits import edited
 from tests.collector.pushing import JSON, assert_pushed, one, push, refused, without_start_lines
 from tests.collector.querying import CPU, SAMPLES, ask_json, call, post
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of, tally
-from tests.faults.zygote import ForkedServer, Zygote
 from tests.server import Server, bearer
 
 NOW_MS = EPOCH // 10**6
@@ -25,11 +24,9 @@ ONE_MS = 10_000_000  # the CPU time of each profile of `profile_of`
 
 
 @pytest.fixture(scope="module")
-def filled(
-    tmp_path_factory: pytest.TempPathFactory, zygote: Zygote, go_profiles: list[bytes]
-) -> Iterator[Server]:
+def filled(tmp_path_factory: pytest.TempPathFactory, go_profiles: list[bytes]) -> Iterator[Server]:
     """Return a collector with real profiles of one service, and small ones of three others."""
-    server = ForkedServer(tmp_path_factory.mktemp("filled"), zygote)
+    server = Server(tmp_path_factory.mktemp("filled"))
     server.merge_keys.write_text(f"{server.merge_key}\nkey-of-shop service=shop\n")
     server.environment |= {"PGOF_QUERY_NODES": "5000", "PGOF_QUERY_POINTS": "12"}
     server.start()
