@@ -144,6 +144,8 @@ def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> N
     for thread in threads:
         thread.start()
     try:
+        while not sent["shop"]:
+            time.sleep(0.01)
         for number in range(3):
             server.wait_for_log("upkeep done", len(server.events("upkeep done")) + 2)
             before = len(sent["shop"])
@@ -151,6 +153,7 @@ def test_a_backup_is_of_one_moment_while_everything_changes(server: Server) -> N
             after = len(sent["shop"]) + 1
             with restored(server, f"restored-{number}") as other:
                 answer = other.merge(query={"service": "shop"})
+                assert answer.status_code == 200, answer.text
                 assert "PGO-Left-Out" not in answer.headers
                 found = tally(answer.content)
                 assert set(found.values()) == {1}
