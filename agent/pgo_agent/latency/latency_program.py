@@ -39,6 +39,7 @@ sys.path.append(str(Path(__file__).parent))
 from processes import cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
 
 _TRACING = Path("/sys/kernel/tracing")
+_WAKING = "sched:sched_waking"
 _DRAIN_SECONDS = 0.1
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
@@ -122,6 +123,7 @@ class _Tracker:
         self._stack_size = _STACK.size + self._kernel_bytes + self._user_bytes
         self._own = setup["own"]
         self._bpf = BPF(text=setup["text"])
+        self._takes_wakers, self._is_at_wakers = _WAKING in setup["tracepoints"], False
         self._aggregate = _Aggregate()
         self._announced: set[int] = set()
         self._generation = 0
@@ -143,10 +145,21 @@ class _Tracker:
     def set(self, settings: dict[str, Any]) -> None:
         """Apply settings: from now on, the C program reads them."""
         self._settings = settings
+        self._attach_to_wakers(wanted=settings["wakers"])
         self._late.clear()
         _replace(self._bpf["comms"], ((*_comm_key(comm),) for comm in settings["comms"]))
         self._refresh_filters(anew=True)
         self._write_settings()
+
+    def _attach_to_wakers(self, *, wanted: bool) -> None:
+        """Run the program that takes stacks of wakers only if they are wanted: it costs at each wake-up."""
+        if not self._takes_wakers or wanted == self._is_at_wakers:
+            return
+        if wanted:
+            self._bpf.attach_tracepoint(tp=_WAKING, fn_name="take_waker")
+        else:
+            self._bpf.detach_tracepoint(tp=_WAKING)
+        self._is_at_wakers = wanted
 
     def _write_settings(self) -> None:
         settings, table = self._settings, self._bpf["settings"]

@@ -48,6 +48,7 @@ static inline void arrive(void *context, struct settings *s, u32 thread) {
     struct entry *entry = entries.lookup(&key);
     if (!entry || !entry->start)
         return;
+    int has_stack = entry->has_stack;
     u64 delay = bpf_ktime_get_ns() - entry->start;
     if (measure(s, delay)) {
         struct arrival *arrival = arrivals.lookup(&zero);
@@ -63,7 +64,7 @@ static inline void arrive(void *context, struct settings *s, u32 thread) {
     } else if (s->wakers) {
         wakers.delete(&key);
     }
-    forget(s, &key);
+    forget(&key, has_stack);
 }
 
 TRACEPOINT_PROBE(irq_vectors, irq_work_entry) {

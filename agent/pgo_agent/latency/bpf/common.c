@@ -36,7 +36,7 @@ struct entry {
     u32 pid;
     u32 thread;
     u32 operation;
-    u32 unused;
+    u32 has_stack; // the stack of its beginning is kept
 };
 
 struct stack {
@@ -153,6 +153,7 @@ static inline int keep(struct key *key, struct entry *entry) {
     if (failed == -EEXIST) {
         count(SEEN);
         count(MISSED);
+        stacks.delete(key);
         failed = entries.update(key, entry);
     }
     if (failed) {
@@ -166,13 +167,15 @@ static inline int keep(struct key *key, struct entry *entry) {
 static inline void begin(void *context, struct settings *s, struct key *key, struct entry *entry, int stack) {
     set_current(entry);
     entry->start = bpf_ktime_get_ns();
-    if (keep(key, entry) && (stack || s->at_entry))
+    entry->has_stack = stack || s->at_entry;
+    if (keep(key, entry) && entry->has_stack)
         keep_stack(context, key);
 }
 
-static inline void forget(struct settings *s, struct key *key) {
+static inline void forget(struct key *key, int has_stack) {
     entries.delete(key);
-    stacks.delete(key);
+    if (has_stack)
+        stacks.delete(key);
 }
 
 // Count a delay; return whether it is over the threshold, and so to be reported.
@@ -215,6 +218,7 @@ static inline void end_here(void *context, struct settings *s, struct key *key) 
     struct entry *entry = entries.lookup(key);
     if (!entry)
         return;
+    int has_stack = entry->has_stack;
     u64 delay = bpf_ktime_get_ns() - entry->start;
     if (measure(s, delay)) {
         struct event *event = scratch.lookup(&zero);
@@ -226,7 +230,7 @@ static inline void end_here(void *context, struct settings *s, struct key *key) 
             report(event, 0);
         }
     }
-    forget(s, key);
+    forget(key, has_stack);
 }
 
 // End what began under `key`, and report the stack that was kept when it began.
@@ -235,6 +239,7 @@ static inline void end_elsewhere(struct settings *s, struct key *key) {
     struct entry *entry = entries.lookup(key);
     if (!entry)
         return;
+    int has_stack = entry->has_stack;
     u64 delay = bpf_ktime_get_ns() - entry->start;
     if (measure(s, delay)) {
         struct event *event = scratch.lookup(&zero);
@@ -249,7 +254,7 @@ static inline void end_elsewhere(struct settings *s, struct key *key) {
             report(event, 0);
         }
     }
-    forget(s, key);
+    forget(key, has_stack);
 }
 
 // Processes that a wanted process forks are wanted from their first moment.

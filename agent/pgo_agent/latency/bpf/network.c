@@ -28,7 +28,7 @@ TRACEPOINT_PROBE(skb, skb_copy_datagram_iovec) {
     if (is_wanted(s))
         end_here(args, s, &key);
     else
-        forget(s, &key);
+        forget(&key, 1);
     return 0;
 }
 
@@ -38,7 +38,7 @@ TRACEPOINT_PROBE(skb, consume_skb) {
     struct settings *s = get_settings();
     struct key key = {.id = (u64)args->skbaddr, .part = RECEIVE};
     if (s)
-        forget(s, &key);
+        forget(&key, 1);
     return 0;
 }
 
@@ -73,7 +73,7 @@ TRACEPOINT_PROBE(sock, inet_sock_set_state) {
         if (args->newstate == ESTABLISHED)
             end_elsewhere(s, &key);
         else
-            forget(s, &key);
+            forget(&key, 1);
     }
     return 0;
 }

@@ -18,7 +18,8 @@ TRACEPOINT_PROBE(sched, sched_switch) {
     return 0;
 }
 
-TRACEPOINT_PROBE(sched, sched_waking) {
+// Attached only while the stacks of wakers are wanted.
+int take_waker(struct tracepoint__sched__sched_waking *args) {
     int zero = 0;
     struct settings *s = get_settings();
     if (!s || !s->wakers)

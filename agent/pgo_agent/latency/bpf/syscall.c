@@ -23,6 +23,6 @@ TRACEPOINT_PROBE(sched, sched_process_exit) {
     struct settings *s = get_settings();
     struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
     if (s)
-        forget(s, &key);
+        forget(&key, 1);
     return 0;
 }

@@ -11,7 +11,7 @@ TRACEPOINT_PROBE(sched, sched_switch) {
         return 0;
     if (args->prev_pid && args->prev_state & 0xff && !(args->prev_state & ENDED) && is_wanted(s)) {
         struct key key = {.id = args->prev_pid};
-        struct entry entry = {};
+        struct entry entry = {.has_stack = s->at_entry};
         set_current(&entry);
         if (keep(&key, &entry) && s->at_entry)
             keep_stack(args, &key);
