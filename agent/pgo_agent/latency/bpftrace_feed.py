@@ -97,19 +97,19 @@ def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
     if settings.wakers:
         raise NotSupported("bpftrace", "record the stacks of wakers: leave out wakers")
     wanted, filters = _filters(settings)
+    sources = ((_SOURCES / f"{name}.bt").read_text() for name in ("common", tracker.name))
+    text = "".join(sources).replace("MEASURE", _MEASURE)
+    maps = {*re.findall(r"@(\w+)", text + filters)} - _COUNTS
     words = {
-        "MEASURE": _MEASURE,
         "COUNTED": _COUNTED,
         "EVENT": _EVENT_FORMAT,
         "WANTED": wanted,
         "FILTERS": filters,
         "THRESHOLD": str(settings.threshold),
+        "CLEAR": " ".join(f"clear(@{name});" for name in sorted(maps)),
     }
-    text = "".join((_SOURCES / f"{name}.bt").read_text() for name in ("common", tracker.name))
-    for word, meaning in words.items():  # MEASURE has others inside
-        text = text.replace(word, meaning)
-    maps = sorted({*re.findall(r"@(\w+)", text)} - _COUNTS)
-    return text.replace("CLEAR", " ".join(f"clear(@{name});" for name in maps))
+    # In one pass: the name of a thread may be one of these words.
+    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], text)
 
 
 def _filters(settings: TrackerSettings) -> tuple[str, str]:

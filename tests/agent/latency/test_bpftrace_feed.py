@@ -242,6 +242,13 @@ def test_what_a_script_can_not_do_is_refused(tracker: str, given: dict[str, Any]
         script_of(TRACKERS[tracker], TrackerSettings.parse(given))
 
 
+@pytest.mark.parametrize("comm", ["a@b", "CLEAR", "THRESHOLD", "*/ // ;", "$1 @on"])
+def test_a_name_in_a_filter_stays_a_name(comm: str) -> None:
+    script = script_of(TRACKERS["offcpu"], TrackerSettings(comms=(comm,)))
+    other = script_of(TRACKERS["offcpu"], TrackerSettings(comms=("other",)))
+    assert script.replace(f'comm == "{comm}"', "") == other.replace('comm == "other"', "")
+
+
 def test_more_processes_than_a_script_may_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pgo_agent.latency.bpftrace_feed._MOST_WATCHED", 1)
     with pytest.raises(NotSupported, match="watch more than 1 processes: here are 2"):
