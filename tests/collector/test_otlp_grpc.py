@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -158,6 +159,22 @@ def test_many_calls_at_once_are_bounded(tmp_path: Path) -> None:
         assert "PGOF_GRPC_CALLS" in refusal.details()
         event.set()
         assert [ended.get(timeout=_PATIENCE_SECONDS).result() for _ in range(2)] == [b"", b""]
+
+
+def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
+    for seconds in (1, 4, 16, 64):  # until it has arrived before it is given up
+        event = threading.Event()
+        with channel_to(server) as channel:
+            made: Any = channel.stream_unary(METHOD)
+            error = made.future(silent_until(event), metadata=KEY, timeout=seconds).exception(
+                _PATIENCE_SECONDS
+            )
+            event.set()
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        time.sleep(1)
+        if 499 in {line["status"] for line in server.events("request")}:
+            return
+    pytest.fail(str(server.events("request")))
 
 
 def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> None:

@@ -186,7 +186,9 @@ class _Exchange:
         if self._is_read:
             await asyncio.Event().wait()
         self._is_read = True
-        body = await anext(self._messages, b"")
+        body = await anext(self._messages, None)
+        if body is None:  # a call has a message, be it empty, unless the client has gone
+            return {"type": "http.disconnect"}
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def _send(self, message: Message) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, suppress
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 
 import structlog
@@ -47,7 +47,7 @@ from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import Tracing
-from pgo_collector.upkeep.joining import Joining
+from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
 from pgo_collector.workers.pool import Workers
 from pgo_collector.workers.process import Bounds
@@ -160,7 +160,7 @@ async def _opened_app(
                 "trace keys": tracing,
                 "warming": warming,
                 "upkeep": upkeep,
-                "joining": Joining(store, settings.join_seconds, tracing),
+                "joining": _joining(store, settings, tracing),
                 "sealing": Sealing(store),
                 "webhook": _deliveries(endpoint, store, settings, metrics, tracing),
             }
@@ -205,6 +205,10 @@ def _endpoint(settings: Settings) -> Endpoint | None:
     if settings.webhook_url is None:
         return None
     return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
+
+
+def _joining(store: Store, settings: Settings, tracing: Tracing) -> Joining | NoJoining:
+    return Joining(store, settings.join_seconds, tracing) if isfinite(settings.join_seconds) else NoJoining()
 
 
 def _deliveries(

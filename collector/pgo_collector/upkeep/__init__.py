@@ -1,1 +1,3 @@
-"""Upkeep: on a schedule, `rollup` combines old profiles and `retention` deletes expired ones."""
+"""Upkeep: on a schedule, `rollup` combines old profiles, `retention` deletes expired ones, and `joining`
+learns where Go functions begin.
+"""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,6 +27,13 @@ _KEY, _VALUE = JOINED
 _log = structlog.get_logger()
 
 
+class NoJoining:
+    """The null object of a server that learns nothing."""
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+
 class Joining:
     """Reads new Go profiles of the services that eBPF profiles come from, with `pause` seconds between."""
 
@@ -37,9 +44,9 @@ class Joining:
         # The largest id of a blob that was read, by service.
         self._read: dict[str, int] = {}
 
-    async def run(self) -> None:
-        """Learn now and after each pause, until cancelled; return at once if the pause is endless."""
-        while math.isfinite(self._pause):
+    async def run(self) -> NoReturn:
+        """Learn now and after each pause, until cancelled."""
+        while True:
             try:
                 with self._tracing.background("upkeep", "start lines"):
                     await self._run_once()
