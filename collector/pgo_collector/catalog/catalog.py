@@ -208,10 +208,12 @@ class Catalog:
             self._fingerprints.put(selection, generation, state)
             yield state, connection
 
-    def services(self) -> list[str]:
-        """Return the names of the services that have live blobs, sorted."""
+    def services(self, type_: str | None = None) -> list[str]:
+        """Return the names of the services that have live blobs, of one type or of any, sorted."""
         has_live = sa.exists().where(BLOBS.c.series_id == SERIES.c.id, BLOBS.c.live)
         query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
+        if type_ is not None:
+            query = query.where(SERIES.c.type == type_)
         with self._engine.begin() as connection:
             return list(connection.execute(query).scalars())
 

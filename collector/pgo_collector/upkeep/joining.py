@@ -60,13 +60,9 @@ class Joining:
 
     def _services(self) -> list[str]:
         """Return the services with Go profiles, from which eBPF profiles came, too."""
-        counts = self._store.catalog.live_counts()
-        known = {folder.name for folder in self._store.folder.start_lines.iterdir()}
-        return [
-            service
-            for service, type_ in counts
-            if type_ == CPU and ((service, PROCESS_CPU) in counts or service in known)
-        ]
+        of_ebpf = {folder.name for folder in self._store.folder.start_lines.iterdir()}
+        of_ebpf.update(self._store.catalog.services(PROCESS_CPU))
+        return [service for service in self._store.catalog.services(CPU) if service in of_ebpf]
 
     async def _learn(self, service: str) -> None:
         """Read the newest Go profiles of a service that weren't read yet."""
