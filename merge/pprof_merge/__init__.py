@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.coverage import parse_symbols
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
+    from pprof_merge.analysis.focus import focus_calls
     from pprof_merge.analysis.grouping import GROUPINGS, Grouping, package_of
     from pprof_merge.analysis.latency import (
         ALL_LATENCIES,
@@ -95,6 +96,7 @@ _ANALYSIS = {
     "bucket_bounds": "latency",
     "default_column": "stacks",
     "diff_tables": "diff",
+    "focus_calls": "focus",
     "focus_latency": "latency",
     "overlap": "overlap",
     "package_of": "grouping",
@@ -164,6 +166,7 @@ __all__ = [
     "diff_tables",
     "encode",
     "first_appearance",
+    "focus_calls",
     "focus_latency",
     "inflate",
     "keep_heap",

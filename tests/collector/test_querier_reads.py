@@ -194,6 +194,26 @@ def test_values_that_add_up_to_more_than_64_bits_are_refused(filled: Server) -> 
     assert [*points(filled, profile_typeID=kind, label_selector="")[()].values()] == [-2.0]
 
 
+def test_stacks_are_selected_by_the_calls_that_they_begin_with(filled: Server) -> None:
+    selector = '{service_name="api"}'
+    whole = drawn(filled, selector, max_nodes=5000)
+    levels = [level.values for level in whole.levels]
+    chain, (expected,), _ = next(bar for bar in bars_of(levels, whole.names) if len(bar[0]) == 4)
+    site = messages.StackTraceSelector(call_site=[messages.Location(name=name) for name in chain[1:]])
+    graph = drawn(filled, selector, stack_trace_selector=site)
+    assert graph.total == expected
+    chains = {bar[0] for bar in bars_of([level.values for level in graph.levels], graph.names)}
+    assert all(each[: len(chain)] == chain[: len(each)] for each in chains)
+    profile = Profile.FromString(merged(filled, label_selector=selector, stack_trace_selector=site))
+    assert sum(sample.value[0] for sample in profile.sample) == expected
+    absent = messages.StackTraceSelector(call_site=[messages.Location(name="absent")])
+    assert stacktraces(filled, selector, stack_trace_selector=absent) is None
+    assert merged(filled, label_selector=selector, stack_trace_selector=absent) == b""
+    body = messages.SelectSeriesRequest(profile_typeID=CPU, step=1.0, stack_trace_selector=site)
+    refusal = refused(post(filled, "SelectSeries", body.SerializeToString()), 400, "invalid_argument")
+    assert "call_site" in refusal
+
+
 def test_too_many_nodes_are_refused_with_the_name_of_the_setting(filled: Server) -> None:
     for asked in (5001, (1 << 63) - 1):
         body = messages.SelectMergeStacktracesRequest(profile_typeID=CPU, max_nodes=asked)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pprof_merge import Budget, OutputTooLarge, decode, merge
 from pprof_merge.analysis.diff import usage_by_name
 from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
+from pprof_merge.analysis.focus import focus_calls
 from pprof_merge.analysis.stacks import WeighedStacks
 from pprof_merge.analysis.top_table import TopTable
 
@@ -184,3 +185,16 @@ def test_joined_stacks_are_added_up(several: list[dict[str, int]]) -> None:
     if several:
         with pytest.raises(OutputTooLarge, match="flame graph"):
             WeighedStacks.joined([stacks_of({"a;b": 1}), stacks_of({"b;c": 1})], Budget(15))
+
+
+@given(STACKS, st.lists(st.sampled_from(["a", "b", "main"]), max_size=3))
+def test_a_focus_has_the_stacks_that_begin_with_its_calls(stacks: dict[str, int], calls: list[str]) -> None:
+    focused = focus_calls(decode(stacked(stacks)), calls)
+    chosen = {
+        stack: count
+        for stack, count in stacks.items()
+        if (stack.split(";") if stack else [])[: len(calls)] == calls
+    }
+    assert len(focused.samples) == len(chosen)
+    found = content(FlameGraph.of(WeighedStacks.of(focused, 0), WHOLE))
+    assert found == (plainly(chosen) if chosen else {(): ([0], [0])})

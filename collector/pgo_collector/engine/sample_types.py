@@ -24,6 +24,7 @@ from pprof_merge import (
     WeighedStacks,
     decode,
     encode,
+    focus_calls,
     inflate,
     merge,
     summaries,
@@ -74,16 +75,19 @@ def read_kinds(blobs: Sequence[Path]) -> list[Kind | None]:
 
 
 @trim_after
-def weigh_sample_type(chosen: ChosenBlobs, sample_type: ValueType, part: Path, budget: Budget) -> int:
+def weigh_sample_type(
+    chosen: ChosenBlobs, sample_type: ValueType, calls: Sequence[str], part: Path, budget: Budget
+) -> int:
     """Write the stacks of the merge of blobs to the file `part`, with their values of one sample type.
 
-    Return the file's size in bytes; 0 without a file if the merge doesn't measure it. Raises AnswerTooLarge
-    or OSError.
+    They are those stacks that begin with these calls, the root first; without `calls`, all. Return the file's
+    size in bytes; 0 without a file if there is nothing to write. Raises AnswerTooLarge or OSError.
     """
     profile = _measured(chosen, sample_type)
     if profile is None:
         return 0
     with refuse_too_large(_FLAME_GRAPH):
+        profile = focus_calls(profile, calls, budget)
         stacks = WeighedStacks.of(profile, profile.header.sample_types.index(sample_type), budget)
     return write_pieces(part, map(bytes, pack(stacks))).size
 
@@ -112,15 +116,20 @@ def draw_stacks(
 
 
 @trim_after
-def extract_sample_type(chosen: ChosenBlobs, sample_type: ValueType, part: Path, budget: Budget) -> int:
+def extract_sample_type(
+    chosen: ChosenBlobs, sample_type: ValueType, calls: Sequence[str], part: Path, budget: Budget
+) -> int:
     """Write the merge of blobs to the file `part`, as bare protobuf, with only one sample type.
 
-    Return and raise as `weigh_sample_type` does.
+    It has the stacks that `weigh_sample_type` writes. Return and raise as `weigh_sample_type` does.
     """
     profile = _measured(chosen, sample_type)
     if profile is None:
         return 0
     with refuse_too_large(_PROFILE):
+        profile = focus_calls(profile, calls, budget)
+        if not len(profile.samples):
+            return 0
         protobuf = encode(_narrowed(profile, profile.header.sample_types.index(sample_type)))
         server_budget(budget).check(len(protobuf), _ADVICE)
     return write_pieces(part, [protobuf]).size

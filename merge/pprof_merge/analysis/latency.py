@@ -15,11 +15,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pprof_merge.analysis.diff import share_of
-from pprof_merge.columns.ragged import rows_of_indexes, take_rows
+from pprof_merge.analysis.focus import taken
+from pprof_merge.columns.ragged import rows_of_indexes
 from pprof_merge.errors import ProfileError
 from pprof_merge.merging.collection import Collection
 from pprof_merge.merging.merge import merge
-from pprof_merge.profile import Bools, Header, Int64s, Ints, Labels, Profile, Samples, ValueType
+from pprof_merge.profile import Bools, Header, Int64s, Ints, Profile, ValueType
 
 LATENCY_KEY = b"latency"
 LATENCY_UNIT = b"nanoseconds"
@@ -202,7 +203,7 @@ def focus_latency(profile: Profile, wanted: LatencyRange) -> Profile:
     if wanted.is_everything:
         return profile
     rows = np.flatnonzero(samples_in(profile, wanted))
-    return merge([replace(profile, samples=_taken(profile.samples, rows))])
+    return merge([replace(profile, samples=taken(profile.samples, rows))])
 
 
 def samples_in(profile: Profile, wanted: LatencyRange) -> Bools:
@@ -247,22 +248,3 @@ def _sums(buckets: Int64s, values: Int64s) -> Int64s:
     sums = np.zeros((N_BUCKETS + 1, 2), np.int64)
     np.add.at(sums, buckets, np.maximum(values, 0))
     return sums
-
-
-def _taken(samples: Samples, rows: Int64s) -> Samples:
-    """Return the samples in these rows."""
-    location_index, location_offsets = take_rows(samples.location_offsets, rows)
-    label_index, label_offsets = take_rows(samples.labels.offsets, rows)
-    columns = samples.labels
-    return Samples(
-        values=samples.values[rows],
-        locations=samples.locations[location_index],
-        location_offsets=location_offsets,
-        labels=Labels(
-            key=columns.key[label_index],
-            text=columns.text[label_index],
-            number=columns.number[label_index],
-            unit=columns.unit[label_index],
-            offsets=label_offsets,
-        ),
-    )

@@ -59,7 +59,8 @@ def average(samples: Iterable[Sample]) -> float:
 def test_the_waiting_function_is_found_with_its_delay(  # noqa: PLR0917 - pytest passes them by name
     binary: Path, tmp_path: Path, way: str, tracker: str, function: str, shortest: int, labels: dict[str, str]
 ) -> None:
-    settings = {"threshold": "500us", "executables": [NAME]}
+    # A system call may take no time at all: files of tests may be in memory.
+    settings = {"threshold": "0" if tracker == "syscall" else "500us", "executables": [NAME]}
     with waiting(binary, way, tmp_path / "file") as process, tracking(tracker, settings) as (_, recorder):
         wait_for_samples(
             recorder,

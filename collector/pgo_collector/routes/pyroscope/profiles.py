@@ -38,11 +38,15 @@ class QueryLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a call reads: one profile type of the series that match all matchers, in a range of time."""
+    """What a call reads: one profile type of the series that match all matchers, in a range of time.
+
+    Of these profiles it reads the stacks that begin with `calls`, the root first.
+    """
 
     type: ProfileType
     matchers: tuple[LabelMatcher, ...]
     span: Span
+    calls: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, profile_type: str, selector: str, start: int, end: int) -> Query:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -177,7 +178,8 @@ class _Reader:
         self, request: Request, asked: messages.SelectSeriesRequest
     ) -> messages.SelectSeriesResponse:
         """Return the sums of one profile type in steps of time, by labels."""
-        _check_selector(asked.stack_trace_selector)
+        if asked.stack_trace_selector.call_site:
+            raise ParameterInvalid("stack_trace_selector: call_site isn't offered for series")
         grouping = Grouping(
             by=[*dict.fromkeys(asked.group_by)],
             steps=Steps.of(asked.start, asked.end, asked.step),
@@ -197,8 +199,7 @@ class _Reader:
             return written(messages.SelectMergeStacktracesResponse(), as_json) if profile is None else profile
         if asked.format not in _FLAME_GRAPHS:
             raise ParameterInvalid("format: FLAMEGRAPH and PPROF are offered")
-        _check_selector(asked.stack_trace_selector)
-        sides = [_query_of(asked)]
+        sides = [_below_calls(_query_of(asked), asked.stack_trace_selector)]
         nodes = self._reading.nodes(asked.max_nodes)
         return await self._reading.flame_graph(
             _scope_of(request), sides, nodes, partial(flame_graph_message, as_json)
@@ -220,7 +221,7 @@ class _Reader:
         query, selector = _query_of(asked), asked.stack_trace_selector
         if selector.HasField("go_pgo"):
             return await self._reading.build_profile(_scope_of(request), query, write)
-        _check_selector(selector)
+        query = _below_calls(query, selector)
         return await self._reading.profile(_scope_of(request), query, write)
 
 
@@ -245,9 +246,9 @@ def _check_ids(*selectors: Sequence[str]) -> None:
         raise ParameterInvalid("profiles, traces and spans can't be selected by their ids; use labels")
 
 
-def _check_selector(selector: messages.StackTraceSelector) -> None:
-    if selector.call_site:
-        raise ParameterInvalid("stack_trace_selector: call_site isn't offered")
+def _below_calls(query: Query, selector: messages.StackTraceSelector) -> Query:
+    """Return the query of only those stacks that the selector selects."""
+    return replace(query, calls=tuple(call.name for call in selector.call_site))
 
 
 def _series_message(found: list[tuple[GroupLabels, Points]]) -> messages.SelectSeriesResponse:

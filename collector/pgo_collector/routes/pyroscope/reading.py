@@ -202,7 +202,7 @@ class Reading:
         written = 0
 
         def arguments(selection: Selection, _: Sequence[Blob]) -> tuple[Any, ...]:
-            return query.type.value_type, parts[selection]
+            return query.type.value_type, query.calls, parts[selection]
 
         async with aclosing(self._fleet.run_each(selected.selections, task, arguments)) as results:
             async for selection, size in results:
