@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ from google.protobuf import json_format
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse, KeyValue, Profile, Status
 
 from tests.faults.stacks import EPOCH, SECOND
-from tests.server import Server, bearer
+from tests.server import Installed, Server, bearer
 
 EXPORT = "/v1development/profiles"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -205,3 +206,13 @@ def rejected(answer: httpx.Response) -> tuple[int, str]:
 def as_json(request: ExportRequest) -> bytes:
     """Return a request of 1.10 as JSON."""
     return json.dumps(json_format.MessageToDict(request)).encode()
+
+
+def speaks_grpc(home: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """Return a collector that listens for gRPC, too; it isn't running.
+
+    It is the installed command: gRPC's threads don't survive a fork, and collectors of the zygote fork what
+    starts their workers.
+    """
+    environment = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", **(settings or {})}
+    return Server(home, environment, Installed())

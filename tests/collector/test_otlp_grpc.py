@@ -15,7 +15,7 @@ import grpc
 import pytest
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse
 
-from tests.collector.exporting import Export, of_stack
+from tests.collector.exporting import Export, of_stack, speaks_grpc
 from tests.collector.pushing import stored
 from tests.server import Server
 
@@ -26,7 +26,7 @@ KEY = (("authorization", f"Bearer {Server.submit_key}"),)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("grpc"), {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
+    with speaks_grpc(tmp_path_factory.mktemp("grpc")) as server:
         yield server
 
 
@@ -146,8 +146,8 @@ def silent_until(event: threading.Event) -> Iterator[bytes]:
 
 
 def test_many_calls_at_once_are_bounded(tmp_path: Path) -> None:
-    settings = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_GRPC_CALLS": "2", "PGOF_BODY_TIMEOUT": "300"}
-    with Server(tmp_path, settings) as server, ExitStack() as stack:
+    settings = {"PGOF_GRPC_CALLS": "2", "PGOF_BODY_TIMEOUT": "300"}
+    with speaks_grpc(tmp_path, settings) as server, ExitStack() as stack:
         channels = [stack.enter_context(channel_to(server)) for _ in range(3)]
         event, ended = threading.Event(), queue.SimpleQueue[Any]()
         for channel in channels:
@@ -178,8 +178,8 @@ def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
 
 
 def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> None:
-    settings = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_BODY_TIMEOUT": "0.5"}
-    with Server(tmp_path, settings) as server:
+    settings = {"PGOF_BODY_TIMEOUT": "0.5"}
+    with speaks_grpc(tmp_path, settings) as server:
         with channel_to(server) as channel:
             event = threading.Event()
             made: Any = channel.stream_unary(METHOD)
@@ -194,7 +194,7 @@ def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> Non
 @pytest.mark.exhaustive
 def test_an_address_in_use_ends_the_start(server: Server, tmp_path: Path) -> None:
     taken = server.wait_for_log("listening for gRPC")["address"]
-    other = Server(tmp_path, {"PGOF_GRPC_ADDRESS": taken})
+    other = speaks_grpc(tmp_path, {"PGOF_GRPC_ADDRESS": taken})
     finished = other.run("serve")
     assert finished.returncode != 0
     assert "PGOF_GRPC_ADDRESS" in finished.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collector.exporting import PERIOD
+from tests.collector.exporting import PERIOD, speaks_grpc
 from tests.collector.test_otlp import merged, stacks_of
 from tests.interop.test_pyroscope import installed
 from tests.server import Server
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 300.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("otlp"), {"PGOF_GRPC_ADDRESS": "127.0.0.1:0"}) as server:
+    with speaks_grpc(tmp_path_factory.mktemp("otlp")) as server:
         yield server
 
 
