@@ -1,6 +1,6 @@
 """The entry point of the command `pprof-merge`, which sets up the process so that it starts and ends fast.
 
-It is not in the package `pprof_merge`, because it must run before that package imports NumPy.
+It is not in the package `pprof_merge`, because it must run before that package is imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 def main() -> None:
     """Run the command, and end the process with its exit status."""
-    # NumPy's linear algebra, which nothing here uses, would start a thread for each core.
+    # Where NumPy is needed, its linear algebra, which isn't, would start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # The command makes no reference cycles worth collecting, so searching for them only takes time.
     gc.disable()

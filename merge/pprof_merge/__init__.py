@@ -6,20 +6,20 @@
     FORMATS["go"].write(merged)          # bytes for `go build -pgo`
 
 The names in `__all__` are the public API; everything else may change. The folders, each of which imports
-only from those before it: `columns` (flat arrays), `codec` (bytes ↔ columns), `merging` (dictionary, sums,
-weights), `analysis` (top table, flame graph, diff, latencies, report, rules), `formats` (output formats) and
-`command` (the command `pprof-merge`).
+only from those before it: `columns` (flat arrays), `profile` (one profile as columns), `codec` (bytes ↔
+columns), `merging` (dictionary, sums, weights), `analysis` (top table, flame graph, diff, latencies, report,
+rules), `formats` (output formats) and `command` (the command `pprof-merge`).
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pprof_merge.compiled import ENGINE  # isort: skip - decides how the modules below are imported
+from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
 from pprof_merge.codec.decode import Summary, decode, summaries
 from pprof_merge.codec.encode import encode
-from pprof_merge.columns.ragged import first_appearance
 from pprof_merge.errors import (
     IncompatibleProfiles,
     LimitExceeded,
@@ -35,10 +35,8 @@ from pprof_merge.errors import (
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap, share_heap, trim_after, trim_heap
 from pprof_merge.limits import Limits
-from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.batch import merge
 from pprof_merge.merging.headers import check_compatible
-from pprof_merge.merging.merge import merge
-from pprof_merge.merging.segment import Segment
 from pprof_merge.merging.weights import (
     PLAIN_WEIGHTING,
     WEIGHTS,
@@ -46,7 +44,7 @@ from pprof_merge.merging.weights import (
     parse_half_life,
     parse_weight,
 )
-from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, Profile, ValueType
+from pprof_merge.profile import Header, Profile, ValueType
 
 if TYPE_CHECKING:
     from pprof_merge.analysis.coverage import parse_symbols
@@ -69,41 +67,47 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+    from pprof_merge.columns.ragged import first_appearance
+    from pprof_merge.merging.collection import Collection
+    from pprof_merge.merging.segment import Segment
 
-# Names that are imported on first use, with their modules in `analysis`: the command starts faster without.
-_ANALYSIS = {
-    "ALL_LATENCIES": "latency",
-    "FlameGraph": "flame_graph",
-    "FlameView": "flame_graph",
-    "Frame": "stacks",
-    "GROUPINGS": "grouping",
-    "Grouping": "grouping",
-    "LatencyHistogram": "latency",
-    "LatencyRange": "latency",
-    "LatencyTimeline": "latency",
-    "N_BUCKETS": "latency",
-    "ReportOptions": "report",
-    "KeptApart": "report",
-    "ReportedProfile": "report",
-    "Rules": "rules",
-    "Timeline": "timeline",
-    "TopOrder": "top_table",
-    "TopSum": "top_table",
-    "TopTable": "top_table",
-    "Usage": "diff",
-    "WeighedStacks": "stacks",
-    "apply_rules": "rules",
-    "bucket_bounds": "latency",
-    "default_column": "stacks",
-    "diff_tables": "diff",
-    "focus_calls": "focus",
-    "focus_latency": "latency",
-    "overlap": "overlap",
-    "package_of": "grouping",
-    "parse_rules": "rules",
-    "parse_symbols": "coverage",
-    "report": "report",
-    "share_of": "diff",
+# Names that are imported on first use, with their modules: these import NumPy, and the command does without.
+_WITH_NUMPY = {
+    "ALL_LATENCIES": "analysis.latency",
+    "Collection": "merging.collection",
+    "FlameGraph": "analysis.flame_graph",
+    "FlameView": "analysis.flame_graph",
+    "Frame": "analysis.stacks",
+    "GROUPINGS": "analysis.grouping",
+    "Grouping": "analysis.grouping",
+    "LatencyHistogram": "analysis.latency",
+    "LatencyRange": "analysis.latency",
+    "LatencyTimeline": "analysis.latency",
+    "N_BUCKETS": "analysis.latency",
+    "ReportOptions": "analysis.report",
+    "KeptApart": "analysis.report",
+    "ReportedProfile": "analysis.report",
+    "Rules": "analysis.rules",
+    "Segment": "merging.segment",
+    "Timeline": "analysis.timeline",
+    "TopOrder": "analysis.top_table",
+    "TopSum": "analysis.top_table",
+    "TopTable": "analysis.top_table",
+    "Usage": "analysis.diff",
+    "WeighedStacks": "analysis.stacks",
+    "apply_rules": "analysis.rules",
+    "bucket_bounds": "analysis.latency",
+    "default_column": "analysis.stacks",
+    "diff_tables": "analysis.diff",
+    "first_appearance": "columns.ragged",
+    "focus_calls": "analysis.focus",
+    "focus_latency": "analysis.latency",
+    "overlap": "analysis.overlap",
+    "package_of": "analysis.grouping",
+    "parse_rules": "analysis.rules",
+    "parse_symbols": "analysis.coverage",
+    "report": "analysis.report",
+    "share_of": "analysis.diff",
 }
 
 __all__ = [
@@ -187,11 +191,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name from `analysis` on its first use, and return it."""
-    module = _ANALYSIS.get(name)
+    """Import a name on its first use, and return it."""
+    module = _WITH_NUMPY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(f"{__name__}.analysis.{module}"), name)
+    globals()[name] = value = getattr(import_module(f"{__name__}.{module}"), name)
     return value
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
+from pprof_merge.arrays import Int64s
 from pprof_merge.errors import OutputTooLarge
-from pprof_merge.profile import Int64s
 
 # Every piece of an output but the last has at least this size.
 _PIECE_BYTES = 1 << 20
 _NO_BOUND = 1 << 62
-_POWERS_OF_TEN = np.array([10**power for power in range(1, 20)], np.uint64)
 
 
 class Budget(NamedTuple):
@@ -61,5 +58,8 @@ UNBOUNDED = Budget()
 
 def digits(values: Int64s) -> Int64s:
     """Return how many characters each number has in decimal, including a minus sign: (n,)."""
+    import numpy as np  # noqa: PLC0415 - budgets of other formats need no arrays
+
+    powers_of_ten = np.array([10**power for power in range(1, 20)], np.uint64)
     magnitudes = np.abs(values).view(np.uint64)  # correct for -2^63 too
-    return np.searchsorted(_POWERS_OF_TEN, magnitudes, side="right") + 1 + (values < 0)
+    return np.searchsorted(powers_of_ten, magnitudes, side="right") + 1 + (values < 0)

@@ -19,10 +19,14 @@ PACKAGE = os.path.dirname(__file__)
 MODULES = (
     "columns.vectors",
     "columns.tables",
+    "profile.columns",
     "codec.wire",
     "codec.reader",
     "codec.writer",
     "merging.numbering",
+    "merging.assembly",
+    "analysis.edges",
+    "formats.reduction",
 )
 # The module that has the code of all others.
 GROUP = "pprof_merge_engine"

@@ -5,12 +5,9 @@ With another C library these functions change nothing.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
-import numpy as np
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +16,6 @@ T = TypeVar("T")
 _LARGEST_BLOCK = (32 << 20) - (1 << 13)
 # M_ARENA_MAX in malloc.h: the option that sets how many heaps threads may have.
 _ARENA_MAX = -8
-_LIBC = ctypes.CDLL(None)
 
 
 def keep_heap() -> None:
@@ -30,13 +26,13 @@ def keep_heap() -> None:
     seventh of a merge's time. So this allocates and frees one block of 32 MiB; nothing is written to it, so
     it never occupies any pages.
     """
-    np.empty(_LARGEST_BLOCK, np.uint8)
+    bytes(_LARGEST_BLOCK)
 
 
 def trim_heap() -> None:
     """Return all pages that are free now to the system."""
-    if hasattr(_LIBC, "malloc_trim"):
-        _LIBC.malloc_trim(0)
+    if hasattr(_libc(), "malloc_trim"):
+        _libc().malloc_trim(0)
 
 
 def trim_after(task: Callable[P, T]) -> Callable[P, T]:
@@ -54,5 +50,13 @@ def trim_after(task: Callable[P, T]) -> Callable[P, T]:
 
 def share_heap() -> None:
     """Make all threads share one heap from now on, so that they do not each keep free pages of their own."""
-    if hasattr(_LIBC, "mallopt"):
-        _LIBC.mallopt(_ARENA_MAX, 1)
+    if hasattr(_libc(), "mallopt"):
+        _libc().mallopt(_ARENA_MAX, 1)
+
+
+@cache
+def _libc() -> Any:
+    """Return the C library."""
+    from ctypes import CDLL  # noqa: PLC0415 - the command starts faster without
+
+    return CDLL(None)

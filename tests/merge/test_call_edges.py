@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pprof_merge import Profile, decode, merge
-from pprof_merge.analysis.call_edges import call_edges, traced_edges, weight_column
+from pprof_merge.analysis.call_edges import call_edges, traced_edges
+from pprof_merge.analysis.compiler import weight_column
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def test_a_sample_alone_has_the_edges_that_are_traced_to_it(profile: Profile) ->
     traced = traced_edges(profile)
     is_kept = np.arange(len(profile.samples)) % 97 == 0
     values = np.where(is_kept[:, np.newaxis], profile.samples.values, 0)
-    alone = call_edges(replace(profile, samples=replace(profile.samples, values=values)))
+    alone = call_edges(profile.replace(samples=replace(profile.samples, values=values)))
     edge = traced.edge[np.repeat(is_kept, np.diff(traced.offsets))]
     expected = {
         (traced.edges.names[caller], offset, traced.edges.names[callee])
@@ -48,8 +49,7 @@ def test_many_locations(profile: Profile) -> None:
     """Rows of locations are 32-bit in merges, but the number of a pair of locations needs more bits."""
     n_before = 100_000
     locations, lines = profile.locations, profile.locations.lines
-    shifted = replace(
-        profile,
+    shifted = profile.replace(
         samples=replace(profile.samples, locations=(profile.samples.locations + n_before).astype(np.int32)),
         locations=replace(
             locations,

@@ -28,7 +28,6 @@ from tests.oracle.builder import World, seeded
 CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
-    "pprof_merge.codec.encode:_CHUNK_LOCATIONS",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.columns.ragged:_CHUNK_ROWS",
     "pprof_merge.merging.collection:_BATCH_BYTES",

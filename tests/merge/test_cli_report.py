@@ -94,7 +94,7 @@ def test_a_profile_that_the_compiler_would_refuse_is_nothing_to_compare_with(
 ) -> None:
     profile = decode(files[0].read_bytes())
     functions = replace(profile.functions, start_line=np.zeros_like(profile.functions.start_line))
-    (tmp_path / "old").write_bytes(encode(replace(profile, functions=functions)))
+    (tmp_path / "old").write_bytes(encode(profile.replace(functions=functions)))
     finished = pprof_merge("--report", tmp_path / "report", "--against", tmp_path / "old", *files)
     assert finished.returncode == 2
     assert f"--against {tmp_path / 'old'}: no function has a start line" in finished.stderr.decode()

@@ -190,9 +190,8 @@ def test_profiles_of_other_types_are_added_but_not_merged(profiles: Path) -> Non
 def test_totals_are_the_sums_of_each_profile(profiles: Path) -> None:
     """Whatever the order of the sample types is, as in the second profile here."""
     inputs = [*map(decode, read(profiles, "apisvc-v1-*.pb.gz")[:3])]
-    turned = replace(
-        inputs[1],
-        header=replace(inputs[1].header, sample_types=inputs[1].header.sample_types[::-1]),
+    turned = inputs[1].replace(
+        header=inputs[1].header._replace(sample_types=inputs[1].header.sample_types[::-1]),
         samples=replace(inputs[1].samples, values=inputs[1].samples.values[:, ::-1]),
     )
     collection = Collection()

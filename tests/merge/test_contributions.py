@@ -10,13 +10,12 @@ from pprof_merge import Collection, Profile, decode, encode
 
 
 def negated(profile: Profile) -> Profile:
-    return replace(profile, samples=replace(profile.samples, values=-profile.samples.values))
+    return profile.replace(samples=replace(profile.samples, values=-profile.samples.values))
 
 
 def swapped(profile: Profile) -> Profile:
-    return replace(
-        profile,
-        header=replace(profile.header, sample_types=profile.header.sample_types[::-1]),
+    return profile.replace(
+        header=profile.header._replace(sample_types=profile.header.sample_types[::-1]),
         samples=replace(profile.samples, values=np.ascontiguousarray(profile.samples.values[:, ::-1])),
     )
 

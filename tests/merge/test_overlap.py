@@ -93,7 +93,7 @@ def test_a_profile_that_the_compiler_refuses_is_refused(services: dict[str, Prof
     profile = services["etl-"]
     functions = replace(profile.functions, start_line=np.zeros_like(profile.functions.start_line))
     with pytest.raises(UnfitForFormat, match="start line"):
-        overlap(profile, replace(profile, functions=functions))
+        overlap(profile, profile.replace(functions=functions))
 
 
 def test_a_large_profile_takes_no_time() -> None:

@@ -10,8 +10,8 @@ from pprof_merge import Collection
 from pprof_merge.analysis.grouping import GROUPINGS, Grouping
 from pprof_merge.analysis.timeline import Timeline
 from pprof_merge.analysis.top_table import TopTable
+from pprof_merge.arrays import Int64s
 from pprof_merge.merging.headers import column_order
-from pprof_merge.profile import Int64s
 
 from tests.merge.differential import read
 from tests.merge.stacked import stacked

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Weighting
 from pprof_merge.merging.selection import Chunk
-from pprof_merge.merging.sums import FACTOR_BITS, WeightedSums
-from pprof_merge.merging.weights import WEIGHTS, WeightInput, factors
+from pprof_merge.merging.sums import WeightedSums
+from pprof_merge.merging.weights import FACTOR_BITS, WEIGHTS, WeightInput, factors
 
 from tests.faults.stacks import DAY, EPOCH, SECOND
 from tests.oracle.builder import HUGE

@@ -30,8 +30,9 @@ FLOORS: Mapping[str, Floors] = {
         {"command": "pgo-collector"},
     ),
     "merge/pprof_merge": (
-        {"errors": "one tree", "profile": "as columns", "heap": "glibc", "compiled": "by mypyc"},
+        {"errors": "one tree", "arrays": "of NumPy", "heap": "glibc", "compiled": "by mypyc"},
         {"columns": "flat arrays", "limits": "of a profile", "budget": "of an output"},
+        {"profile": "one, as columns"},
         {"codec": "bytes ↔ columns"},
         {"merging": "dictionary, sums, weights"},
         {"analysis": "top, diff, flame graph, report, rules"},

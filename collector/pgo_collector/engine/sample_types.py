@@ -191,11 +191,11 @@ def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> Profile | None:
 
 def _narrowed(profile: Profile, column: int) -> Profile:
     """Return a profile with one of its sample types."""
-    header = replace(
-        profile.header, sample_types=(profile.header.sample_types[column],), default_sample_type=b""
+    header = profile.header._replace(
+        sample_types=(profile.header.sample_types[column],), default_sample_type=b""
     )
     samples = replace(profile.samples, values=profile.samples.values[:, column : column + 1].copy())
-    return replace(profile, header=header, samples=samples)
+    return profile.replace(header=header, samples=samples)
 
 
 def _written(protobuf: bytes, write: WriteProfile, budget: Budget) -> bytes:

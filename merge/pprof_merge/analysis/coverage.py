@@ -13,8 +13,9 @@ import numpy as np
 
 from pprof_merge.analysis.call_edges import CallEdges
 from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, outermost_functions, shares
+from pprof_merge.arrays import Bools, Floats
 from pprof_merge.errors import SymbolsInvalid
-from pprof_merge.profile import Bools, Floats, Profile
+from pprof_merge.profile import Profile
 
 _MAX_MISSING = 20
 

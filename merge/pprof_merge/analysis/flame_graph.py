@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pprof_merge.analysis.stacks import WeighedStacks
-from pprof_merge.profile import Bools, Floats, Int32s, Int64s, UInt64s
+from pprof_merge.arrays import Bools, Floats, Int32s, Int64s, UInt64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

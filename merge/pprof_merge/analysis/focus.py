@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from pprof_merge.analysis.stacks import stacks_of
+from pprof_merge.arrays import Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import take_rows
-from pprof_merge.merging.merge import merge
-from pprof_merge.profile import Int64s, Labels, Profile, Samples
+from pprof_merge.merging.batch import merge
+from pprof_merge.profile import Profile
+from pprof_merge.profile.tables import Labels, Samples
 
 
 def focus_calls(profile: Profile, calls: Sequence[str], budget: Budget = UNBOUNDED) -> Profile:
@@ -31,7 +32,7 @@ def focus_calls(profile: Profile, calls: Sequence[str], budget: Budget = UNBOUND
         for depth, name in enumerate(calls):
             kept = kept[number_of[chunk.rows[chunk.offsets[kept] + depth]] == numbers[name]]
         rows.append(chunk.first + kept)
-    return merge([replace(profile, samples=taken(profile.samples, np.concatenate(rows)))])
+    return merge([profile.replace(samples=taken(profile.samples, np.concatenate(rows)))])
 
 
 def taken(samples: Samples, rows: Int64s) -> Samples:

@@ -8,7 +8,7 @@ are in. Buckets are powers of two, so a histogram is in the profile itself, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Self
 
@@ -16,11 +16,12 @@ import numpy as np
 
 from pprof_merge.analysis.diff import share_of
 from pprof_merge.analysis.focus import taken
+from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.columns.ragged import rows_of_indexes
 from pprof_merge.errors import ProfileError
+from pprof_merge.merging.batch import merge
 from pprof_merge.merging.collection import Collection
-from pprof_merge.merging.merge import merge
-from pprof_merge.profile import Bools, Header, Int64s, Ints, Profile, ValueType
+from pprof_merge.profile import Header, Profile, ValueType
 
 LATENCY_KEY = b"latency"
 LATENCY_UNIT = b"nanoseconds"
@@ -203,7 +204,7 @@ def focus_latency(profile: Profile, wanted: LatencyRange) -> Profile:
     if wanted.is_everything:
         return profile
     rows = np.flatnonzero(samples_in(profile, wanted))
-    return merge([replace(profile, samples=taken(profile.samples, rows))])
+    return merge([profile.replace(samples=taken(profile.samples, rows))])
 
 
 def samples_in(profile: Profile, wanted: LatencyRange) -> Bools:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import ADVICE, TracedEdges, weight_column
+from pprof_merge.analysis.call_edges import TracedEdges
+from pprof_merge.analysis.compiler import ADVICE, weight_column
+from pprof_merge.arrays import Floats
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import take_rows
 from pprof_merge.merging.merge import Contribution
-from pprof_merge.profile import Floats, Header
+from pprof_merge.profile import Header
 
 # Profiles are compared in chunks of about this many stacks, which bounds the memory.
 _CHUNK_STACKS = 1 << 18

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import CallEdges, call_edges, weight_column
+from pprof_merge.analysis.call_edges import CallEdges, call_edges
+from pprof_merge.analysis.compiler import weight_column
+from pprof_merge.arrays import Floats, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.profile import Floats, Int64s, Ints, Profile
+from pprof_merge.profile import Profile
 
 
 def overlap(a: Profile, b: Profile, budget: Budget = UNBOUNDED) -> float:

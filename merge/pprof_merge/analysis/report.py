@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges, weight_column
+from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges
+from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.analysis.coverage import Coverage, coverage
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, overlap_of_edges

@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes, spans
 from pprof_merge.errors import RulesInvalid
-from pprof_merge.merging.merge import merge
-from pprof_merge.profile import Bools, Int64s, Ints, Lines, Locations, Profile, Samples
+from pprof_merge.merging.batch import merge
+from pprof_merge.profile import Profile
+from pprof_merge.profile.tables import Lines, Locations, Samples
 
 # The prefix that Datadog's datadog-pgo writes. The compiler knows no function of such a name, so it finds no
 # call of it in the profile that is worth inlining.
@@ -118,8 +120,7 @@ def _cut(profile: Profile, dropped: Bools) -> Profile:
     counts = samples.location_offsets[1:] - starts
     values = samples.values.copy()
     values[(counts == 0) & (np.diff(samples.location_offsets) > 0)] = 0  # a merge leaves out samples of 0
-    return replace(
-        profile,
+    return profile.replace(
         samples=Samples(values, samples.locations[spans(starts, counts)], offsets_of(counts), samples.labels),
         locations=_trimmed(profile.locations, removed),
     )
@@ -165,6 +166,6 @@ def _renamed(profile: Profile, renamed: Bools) -> Profile:
         return changed
 
     names, system_names = prefixed(functions.name), prefixed(functions.system_name)
-    return replace(
-        profile, functions=replace(functions, name=names, system_name=system_names), strings=strings
+    return profile.replace(
+        functions=replace(functions, name=names, system_name=system_names), strings=strings
     )

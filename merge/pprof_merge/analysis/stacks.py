@@ -8,10 +8,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.columns.ragged import offsets_of, spans, take_rows
 from pprof_merge.errors import ProfileError
-from pprof_merge.profile import Bools, Header, Int32s, Int64s, Profile, Samples
+from pprof_merge.profile import Header, Profile
+from pprof_merge.profile.tables import Samples
 
 # A chunk has at most this many frames, or one stack: a location may stand for 250 frames.
 _CHUNK_FRAMES = 1 << 18

@@ -9,9 +9,10 @@ import numpy as np
 
 from pprof_merge.analysis.latency import ALL_LATENCIES, LatencyRange, samples_in
 from pprof_merge.analysis.stacks import Frame, stacks_of
+from pprof_merge.arrays import Bools, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.merging.collection import Collection
-from pprof_merge.profile import Bools, Header, Int64s, Profile
+from pprof_merge.profile import Header, Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,9 @@ import numpy as np
 
 from pprof_merge.analysis.grouping import function_of
 from pprof_merge.analysis.stacks import Frame, Stacks, stacks_of
+from pprof_merge.arrays import Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.profile import Int64s, Profile
+from pprof_merge.profile import Profile
 
 TopOrder = Literal["flat", "cum"]
 

@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from pprof_merge.codec.compression import inflate
 from pprof_merge.codec.other_formats import other_format
 from pprof_merge.codec.reader import (
@@ -24,21 +22,9 @@ from pprof_merge.codec.reader import (
     TIME_NANOS,
     Reader,
 )
-from pprof_merge.columns.views import view32, view64
 from pprof_merge.errors import MalformedProfile, ProfileError
 from pprof_merge.limits import Limits
-from pprof_merge.profile import (
-    Functions,
-    Header,
-    Int64s,
-    Labels,
-    Lines,
-    Locations,
-    Mappings,
-    Profile,
-    Samples,
-    ValueType,
-)
+from pprof_merge.profile import Header, Profile, ValueType
 
 
 def decode(data: bytes, limits: Limits = Limits()) -> Profile:
@@ -103,13 +89,7 @@ def digest_of(reader: Reader) -> bytes:
 
 def summary_of(reader: Reader) -> Summary:
     """Return the summary of a profile."""
-    start_lines = functions_of(reader)[:, 4]
-    return Summary(header_of(reader), digest_of(reader), reader.n_samples, int(np.count_nonzero(start_lines)))
-
-
-def functions_of(reader: Reader) -> Int64s:
-    """Return the functions, (n_functions, 5): id, name, system name, file name and start line."""
-    return view64(reader.functions, 5 * reader.n_functions).reshape(-1, 5)
+    return Summary(header_of(reader), digest_of(reader), reader.n_samples, reader.count_start_lines())
 
 
 def header_of(reader: Reader) -> Header:
@@ -132,48 +112,7 @@ def header_of(reader: Reader) -> Header:
 
 
 def profile_of(reader: Reader) -> Profile:
-    """Return the profile that was read. Its arrays are views of the reader's columns."""
-    mappings = view64(reader.mappings, 10 * reader.n_mappings).reshape(-1, 10)
-    unsigned = mappings.view(np.uint64)
-    functions = functions_of(reader)
-    locations = view64(reader.locations, 5 * reader.n_locations).reshape(-1, 5)
-    lines = view64(reader.lines, 3 * reader.n_lines).reshape(-1, 3)
-    labels = view64(reader.labels, 4 * reader.n_labels).reshape(-1, 4)
-    n_samples, n_types = reader.n_samples, reader.n_types
-    return Profile(
-        header=header_of(reader),
-        samples=Samples(
-            values=view64(reader.values, n_samples * n_types).reshape(n_samples, n_types),
-            locations=view32(reader.frames, reader.n_frames),
-            location_offsets=view64(reader.frame_ends, n_samples + 1),
-            labels=Labels(
-                key=labels[:, 0],
-                text=labels[:, 1],
-                number=labels[:, 2],
-                unit=labels[:, 3],
-                offsets=view64(reader.label_ends, n_samples + 1),
-            ),
-        ),
-        mappings=Mappings(
-            start=unsigned[:, 1],
-            limit=unsigned[:, 2],
-            offset=unsigned[:, 3],
-            filename=mappings[:, 4],
-            build_id=mappings[:, 5],
-            flags=mappings[:, 6:] != 0,
-        ),
-        locations=Locations(
-            mapping=locations[:, 1],
-            address=locations[:, 2].view(np.uint64),
-            folded=locations[:, 4] != 0,
-            lines=Lines(
-                function=lines[:, 0],
-                line=lines[:, 1],
-                column=lines[:, 2],
-                offsets=np.concatenate((np.zeros(1, np.int64), locations[:, 3])),
-            ),
-        ),
-        functions=Functions(functions[:, 1], functions[:, 2], functions[:, 3], functions[:, 4]),
-        strings=reader.strings,
-        digest=digest_of(reader),
-    )
+    """Return the profile that was read."""
+    profile = Profile(header_of(reader), reader, digest_of(reader))
+    reader.data = b""  # the columns have all of it
+    return profile

@@ -27,6 +27,7 @@ from pprof_merge.codec.wire import (
 from pprof_merge.columns.vectors import mixed, room, room32, zeros, zeros32
 from pprof_merge.errors import MalformedProfile
 from pprof_merge.limits import Limits
+from pprof_merge.profile.columns import ProfileColumns
 
 # The fields of the message Profile that are records: messages and strings.
 SAMPLE_TYPE: Final[i64] = 1
@@ -133,24 +134,17 @@ class Ids:
 
 
 @final
-class Reader:
-    """One profile as columns. Rows of messages have a cell for each field, in the order of the schema.
+class Reader(ProfileColumns):
+    """The columns of a profile, and its header as numbers.
 
     - `scalars` (16): the header's numbers, by field; `period_type` (2)
     - `types` (n_types, 2): type and unit, as rows of `strings`
-    - `mappings` (n_mappings, 10), `functions` (n_functions, 5)
-    - `locations` (n_locations, 5): id, row of the mapping or -1, address, end of its lines, folded
-    - `lines` (n_lines, 3): row of the function, line, column
-    - `values` (n_samples, n_types); `frames`, which are rows of locations, with `frame_ends` (n_samples + 1)
-    - `labels` (n_labels, 4): key, text or -1 for a number, number, unit; with `label_ends` (n_samples + 1)
-
-    Numbers are 64 bits with a sign, also those that the schema has without one.
     """
 
     def __init__(self, data: bytes, limits: Limits) -> None:
+        super().__init__()
         self.data: bytes = data
         self.limits = limits
-        self.strings: list[bytes] = []
         self.comments: list[int] = []
         self.scalars: vec[i64] = zeros(16)
         self.period_type: vec[i64] = zeros(2)
@@ -165,21 +159,10 @@ class Reader:
         self.most_nested: i64 = limits.nested_messages
         self.most_values: i64 = limits.sample_types
         self.deepest: i64 = limits.stack_depth
-        self.types, self.mappings, self.functions, self.locations = zeros(0), zeros(0), zeros(0), zeros(0)
-        self.lines, self.values, self.labels = zeros(0), zeros(0), zeros(0)
-        self.frame_ends, self.label_ends = zeros(1), zeros(1)
-        self.frames: vec[i32] = zeros32(0)
+        self.types: vec[i64] = zeros(0)
         self.some: vec[i64] = zeros(0)  # the numbers of one repeated field, with room for `n_types` and more
-        self.n_types: i64 = 0
-        self.n_samples: i64 = 0
-        self.n_mappings: i64 = 0
-        self.n_locations: i64 = 0
-        self.n_functions: i64 = 0
         self.n_strings: i64 = 0
         self.sample_bytes: i64 = 0
-        self.n_lines: i64 = 0
-        self.n_frames: i64 = 0
-        self.n_labels: i64 = 0
         self.n_labels_read: i64 = 0
 
     def read(self) -> None:
@@ -203,6 +186,15 @@ class Reader:
         self.resolve_locations(mappings, functions)
         self.read_samples(Ids("location", self.locations, self.n_locations, 5))
         self.records, self.some = zeros(0), zeros(0)
+
+    def count_start_lines(self) -> i64:
+        """Return how many functions have a start line."""
+        functions = self.functions
+        count: i64 = 0
+        for row in range(self.n_functions):
+            if functions[5 * row + 4] != 0:
+                count += 1
+        return count
 
     def split(self) -> None:
         """Find the records, and read the header's numbers."""

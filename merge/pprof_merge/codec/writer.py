@@ -1,17 +1,19 @@
 """Writing: columns → the records of a profile, byte for byte as google/pprof's `proto.go` writes them.
 
-Fields that are 0 are left out, and repeated numbers are packed from three on.
+Ids are row numbers counted from 1. Fields that are 0 are left out, and repeated numbers are packed from three
+on.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from librt.strings import read_i64_le
 from librt.vecs import extend, vec
-from mypy_extensions import i64, u8
+from mypy_extensions import i32, i64, u8
 
 from pprof_merge.codec.wire import LENGTH, field_size, put, put_field, size_of
+from pprof_merge.columns.vectors import zeros
+from pprof_merge.profile.columns import ProfileColumns
 
 _LONGEST_UNPACKED: Final[i64] = 2
 # More than the tag and length of a record, and more than a field takes.
@@ -20,12 +22,56 @@ _FIELD: Final[i64] = 11
 
 
 @final
-class Writer:
-    """The records of a profile, one after another.
+class StringTable:
+    """The string table to write: strings in the order in which they are first used.
 
-    Columns come as bytes of int64. In rows of messages each cell is a field, in the order of the schema, as
-    it is to be written: ids count from 1, and texts are indexes of the string table.
+    `index` has, for each row of a profile's strings, 1 + its index in the table, or 0 if nothing used it yet.
     """
+
+    def __init__(self, strings: list[bytes]) -> None:
+        self.strings: list[bytes] = strings
+        self.written: list[bytes] = []
+        self.index_of: dict[bytes, int] = {}
+        self.index: vec[i64] = zeros(i64(len(strings)))
+
+    def add(self, string: bytes) -> i64:
+        """Use a string; return its index in the table."""
+        index = self.index_of.get(string)
+        if index is None:
+            index = len(self.written)
+            self.index_of[string] = index
+            self.written.append(string)
+        return index
+
+    def use(self, row: i64) -> None:
+        """Use a string of the profile. Rows may have equal strings."""
+        if self.index[row] == 0:
+            self.index[row] = 1 + self.add(self.strings[row])
+
+    def use_all(self, profile: ProfileColumns) -> None:
+        """Use the strings of all labels, then of all mappings and functions, in the order of their fields."""
+        index, labels, mappings, functions = self.index, profile.labels, profile.mappings, profile.functions
+        text: i64
+        for i in range(profile.n_labels):
+            if index[labels[4 * i]] == 0:
+                self.use(labels[4 * i])
+            text = labels[4 * i + 1]
+            if text < 0:
+                text = labels[4 * i + 3]
+            if index[text] == 0:
+                self.use(text)
+        for i in range(profile.n_mappings):
+            self.use(mappings[10 * i + 4])
+            self.use(mappings[10 * i + 5])
+        for i in range(profile.n_functions):
+            for k in range(5 * i + 1, 5 * i + 4):
+                if index[functions[k]] == 0:
+                    self.use(functions[k])
+
+
+@final
+class Writer:
+    """The records of a profile, one after another."""
 
     def __init__(self) -> None:
         self.chars: vec[u8] = vec[u8]([u8(0)] * 4096)
@@ -43,75 +89,109 @@ class Writer:
             self.chars = extend(self.chars, vec[u8]([u8(0)] * more))
         return self.chars
 
-    def messages(self, number: i64, cells: bytes, width: i64) -> None:
-        """Write messages (n, width) whose fields are all numbers."""
-        at: i64
-        for row in range(i64(len(cells)) // 8 // width):
-            first: i64 = row * width
-            chars = self.reserve(_HEAD + _FIELD * width)
-            size: i64 = fields_size(cells, first, width)
-            at = put(chars, put(chars, self.at, number << 3 | LENGTH), size)
-            self.at = put_fields(chars, at, cells, first, width)
+    def message(self, number: i64, cells: vec[i64], n: i64) -> None:
+        """Write a message with the fields 1 to n, which are numbers."""
+        chars = self.reserve(_HEAD + _FIELD * n)
+        size: i64 = fields_size(cells, 0, n)
+        at: i64 = put(chars, put(chars, self.at, number << 3 | LENGTH), size)
+        self.at = put_fields(chars, at, cells, 0, n)
 
-    def samples(
-        self, values: bytes, n_types: i64, frames: bytes, frame_ends: bytes, labels: bytes, label_ends: bytes
-    ) -> None:
-        """Write samples: values (n, n_types), ids of locations, and labels (n_labels, 4), both ragged."""
-        n: i64 = i64(len(frame_ends)) // 8 - 1
-        begin: i64 = read_i64_le(frame_ends, 0)
-        first_label: i64 = read_i64_le(label_ends, 0)
-        for row in range(n):
-            end: i64 = read_i64_le(frame_ends, 8 * row + 8)
-            last_label: i64 = read_i64_le(label_ends, 8 * row + 8)
-            ids: i64 = sizes_of(frames, begin, end)
-            numbers: i64 = sizes_of(values, row * n_types, (row + 1) * n_types)
+    def value_type(self, number: i64, type_: i64, unit: i64) -> None:
+        """Write a value type, given the indexes of its strings."""
+        cells = zeros(2)
+        cells[0], cells[1] = type_, unit
+        self.message(number, cells, 2)
+
+    def samples(self, profile: ProfileColumns, table: StringTable) -> None:
+        """Write the samples and their labels."""
+        values, frames, labels, n_types = profile.values, profile.frames, profile.labels, profile.n_types
+        frame_ends, label_ends = profile.frame_ends, profile.label_ends
+        index, cells = table.index, zeros(4)
+        begin: i64 = 0
+        first_label: i64 = 0
+        for row in range(profile.n_samples):
+            end: i64 = frame_ends[row + 1]
+            last_label: i64 = label_ends[row + 1]
+            ids: i64 = 0
+            for i in range(begin, end):
+                ids += size_of(i64(frames[i]) + 1)
+            numbers: i64 = 0
+            for i in range(row * n_types, (row + 1) * n_types):
+                numbers += size_of(values[i])
             size: i64 = repeated_size(end - begin, ids) + repeated_size(n_types, numbers)
             for i in range(first_label, last_label):
-                label: i64 = fields_size(labels, 4 * i, 4)
+                take_label(cells, labels, i, index)
+                label: i64 = fields_size(cells, 0, 4)
                 size += 1 + size_of(label) + label
             chars = self.reserve(_HEAD + size)
             at: i64 = put(chars, put(chars, self.at, 2 << 3 | LENGTH), size)
-            at = put_repeated(chars, at, 1, frames, begin, end, ids)
+            at = put_frames(chars, at, frames, begin, end, ids)
             at = put_repeated(chars, at, 2, values, row * n_types, (row + 1) * n_types, numbers)
             for i in range(first_label, last_label):
-                label = fields_size(labels, 4 * i, 4)
-                at = put(chars, put(chars, at, 3 << 3 | LENGTH), label)
-                at = put_fields(chars, at, labels, 4 * i, 4)
+                take_label(cells, labels, i, index)
+                at = put(chars, put(chars, at, 3 << 3 | LENGTH), fields_size(cells, 0, 4))
+                at = put_fields(chars, at, cells, 0, 4)
             self.at = at
             begin, first_label = end, last_label
 
-    def locations(self, cells: bytes, lines: bytes, line_ends: bytes) -> None:
-        """Write locations: id, mapping, address and folded (n, 4), and their lines (n_lines, 3), ragged."""
-        begin: i64 = read_i64_le(line_ends, 0)
-        for row in range(i64(len(cells)) // 32):
-            end: i64 = read_i64_le(line_ends, 8 * row + 8)
-            folded: i64 = read_i64_le(cells, 32 * row + 24)
-            size: i64 = fields_size(cells, 4 * row, 3) + field_size(folded)
+    def mappings(self, profile: ProfileColumns, table: StringTable) -> None:
+        """Write the mappings."""
+        mappings, index, cells = profile.mappings, table.index, zeros(10)
+        for row in range(profile.n_mappings):
+            first: i64 = 10 * row
+            cells[0] = row + 1
+            for k in range(1, 4):
+                cells[k] = mappings[first + k]
+            cells[4] = index[mappings[first + 4]] - 1
+            cells[5] = index[mappings[first + 5]] - 1
+            for k in range(6, 10):
+                cells[k] = i64(1) if mappings[first + k] != 0 else i64(0)
+            self.message(3, cells, 10)
+
+    def locations(self, profile: ProfileColumns) -> None:
+        """Write the locations and their lines."""
+        locations, lines, cells, line = profile.locations, profile.lines, zeros(3), zeros(3)
+        begin: i64 = 0
+        for row in range(profile.n_locations):
+            end: i64 = locations[5 * row + 3]
+            folded: i64 = i64(1) if locations[5 * row + 4] != 0 else i64(0)
+            cells[0] = row + 1
+            cells[1] = locations[5 * row + 1] + 1
+            cells[2] = locations[5 * row + 2]
+            size: i64 = fields_size(cells, 0, 3) + field_size(folded)
             for i in range(begin, end):
-                line: i64 = fields_size(lines, 3 * i, 3)
-                size += 1 + size_of(line) + line
+                take_line(line, lines, i)
+                of_line: i64 = fields_size(line, 0, 3)
+                size += 1 + size_of(of_line) + of_line
             chars = self.reserve(_HEAD + size)
             at: i64 = put(chars, put(chars, self.at, 4 << 3 | LENGTH), size)
-            at = put_fields(chars, at, cells, 4 * row, 3)
+            at = put_fields(chars, at, cells, 0, 3)
             for i in range(begin, end):
-                at = put(chars, put(chars, at, 4 << 3 | LENGTH), fields_size(lines, 3 * i, 3))
-                at = put_fields(chars, at, lines, 3 * i, 3)
+                take_line(line, lines, i)
+                at = put(chars, put(chars, at, 4 << 3 | LENGTH), fields_size(line, 0, 3))
+                at = put_fields(chars, at, line, 0, 3)
             self.at = put_field(chars, at, 5, folded)
             begin = end
 
-    def record(self, number: i64, content: bytes) -> None:
-        """Write a field with a length, such as a string."""
-        size: i64 = i64(len(content))
-        chars = self.reserve(_HEAD + size)
-        at: i64 = put(chars, put(chars, self.at, number << 3 | LENGTH), size)
-        for i in range(size):
-            chars[at + i] = u8(content[i])
-        self.at = at + size
+    def functions(self, profile: ProfileColumns, table: StringTable) -> None:
+        """Write the functions."""
+        functions, index, cells = profile.functions, table.index, zeros(5)
+        for row in range(profile.n_functions):
+            cells[0] = row + 1
+            for k in range(1, 4):
+                cells[k] = index[functions[5 * row + k]] - 1
+            cells[4] = functions[5 * row + 4]
+            self.message(5, cells, 5)
 
-    def strings(self, strings: list[bytes]) -> None:
+    def strings(self, table: StringTable) -> None:
         """Write the string table."""
-        for string in strings:
-            self.record(6, string)
+        for string in table.written:
+            size: i64 = i64(len(string))
+            chars = self.reserve(_HEAD + size)
+            at: i64 = put(chars, put(chars, self.at, 6 << 3 | LENGTH), size)
+            for i in range(size):
+                chars[at + i] = u8(string[i])
+            self.at = at + size
 
     def number(self, number: i64, value: i64) -> None:
         """Write a number with its tag; 0 is left out."""
@@ -122,20 +202,29 @@ class Writer:
         chars = self.reserve(2 * _FIELD)
         self.at = put(chars, put(chars, self.at, number << 3), value)
 
-    def repeated(self, number: i64, cells: bytes) -> None:
-        """Write repeated numbers."""
-        n: i64 = i64(len(cells)) // 8
-        size: i64 = sizes_of(cells, 0, n)
+    def repeated(self, number: i64, cells: vec[i64], n: i64) -> None:
+        """Write n repeated numbers."""
+        size: i64 = 0
+        for i in range(n):
+            size += size_of(cells[i])
         chars = self.reserve(_HEAD + n + size)
         self.at = put_repeated(chars, self.at, number, cells, 0, n, size)
 
 
-def sizes_of(cells: bytes, begin: i64, end: i64) -> i64:
-    """Return the bytes of the varints of cells."""
-    size: i64 = 0
-    for i in range(begin, end):
-        size += size_of(read_i64_le(cells, 8 * i))
-    return size
+def take_label(cells: vec[i64], labels: vec[i64], row: i64, index: vec[i64]) -> None:
+    """Set cells to the fields of a label: it has either a text, or a number and its unit."""
+    cells[0] = index[labels[4 * row]] - 1
+    text: i64 = labels[4 * row + 1]
+    cells[1] = index[text] - 1 if text >= 0 else i64(0)
+    cells[2] = labels[4 * row + 2]
+    cells[3] = index[labels[4 * row + 3]] - 1 if text < 0 else i64(0)
+
+
+def take_line(cells: vec[i64], lines: vec[i64], row: i64) -> None:
+    """Set cells to the fields of a line."""
+    cells[0] = lines[3 * row] + 1
+    cells[1] = lines[3 * row + 1]
+    cells[2] = lines[3 * row + 2]
 
 
 def repeated_size(n: i64, size: i64) -> i64:
@@ -143,7 +232,9 @@ def repeated_size(n: i64, size: i64) -> i64:
     return 1 + size_of(size) + size if n > _LONGEST_UNPACKED else n + size
 
 
-def put_repeated(chars: vec[u8], at: i64, number: i64, cells: bytes, begin: i64, end: i64, size: i64) -> i64:
+def put_repeated(
+    chars: vec[u8], at: i64, number: i64, cells: vec[i64], begin: i64, end: i64, size: i64
+) -> i64:
     """Write repeated numbers whose varints have `size` bytes; return the position after them."""
     is_packed = end - begin > _LONGEST_UNPACKED
     if is_packed:
@@ -151,20 +242,32 @@ def put_repeated(chars: vec[u8], at: i64, number: i64, cells: bytes, begin: i64,
     for i in range(begin, end):
         if not is_packed:
             at = put(chars, at, number << 3)
-        at = put(chars, at, read_i64_le(cells, 8 * i))
+        at = put(chars, at, cells[i])
     return at
 
 
-def fields_size(cells: bytes, first: i64, n: i64) -> i64:
+def put_frames(chars: vec[u8], at: i64, frames: vec[i32], begin: i64, end: i64, size: i64) -> i64:
+    """Write the ids of a sample's locations, whose varints have `size` bytes; return the position after."""
+    is_packed = end - begin > _LONGEST_UNPACKED
+    if is_packed:
+        at = put(chars, put(chars, at, 1 << 3 | LENGTH), size)
+    for i in range(begin, end):
+        if not is_packed:
+            at = put(chars, at, 1 << 3)
+        at = put(chars, at, i64(frames[i]) + 1)
+    return at
+
+
+def fields_size(cells: vec[i64], first: i64, n: i64) -> i64:
     """Return the bytes of the fields 1 to n, whose values are in cells."""
     size: i64 = 0
     for k in range(first, first + n):
-        size += field_size(read_i64_le(cells, 8 * k))
+        size += field_size(cells[k])
     return size
 
 
-def put_fields(chars: vec[u8], at: i64, cells: bytes, first: i64, n: i64) -> i64:
+def put_fields(chars: vec[u8], at: i64, cells: vec[i64], first: i64, n: i64) -> i64:
     """Write the fields 1 to n, whose values are in cells; return the position after them."""
     for k in range(n):
-        at = put_field(chars, at, k + 1, read_i64_le(cells, 8 * (first + k)))
+        at = put_field(chars, at, k + 1, cells[first + k])
     return at

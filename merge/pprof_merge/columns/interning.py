@@ -6,10 +6,6 @@ from collections.abc import Hashable, Iterable
 from itertools import islice
 from typing import TypeVar
 
-import numpy as np
-
-from pprof_merge.profile import Int64s
-
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -29,6 +25,6 @@ class Interner(dict[Key, int]):
         """Return the keys whose numbers are `number` or higher, in order."""
         return list(islice(self, number, None))
 
-    def of(self, keys: Iterable[Key]) -> Int64s:
-        """Return the number of each key (n,); new keys are added."""
-        return np.fromiter(map(self.__getitem__, keys), np.int64)
+    def of(self, keys: Iterable[Key]) -> list[int]:
+        """Return the number of each key; new keys are added."""
+        return [self[key] for key in keys]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pprof_merge.profile import Bools, Int64s, Integers, Ints
+from pprof_merge.arrays import Bools, Int64s, Integers, Ints
 
 # Loops work on so many numbers, or rows, at a time, so that a chunk stays in the processor's cache.
 _CHUNK = 1 << 16

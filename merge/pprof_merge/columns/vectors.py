@@ -62,6 +62,30 @@ def copy_into32(column: vec[i32], begin: i64, source: bytes) -> None:
         column[begin + i] = read_i32_le(source, 4 * i)
 
 
+def column_of(source: bytes) -> vec[i64]:
+    """Return a column of the numbers (int64, little-endian) in `source`."""
+    column = zeros(i64(len(source)) >> 3)
+    copy_into(column, 0, source)
+    return column
+
+
+def column32_of(source: bytes) -> vec[i32]:
+    """Return a column of the numbers (int32, little-endian) in `source`."""
+    column = zeros32(i64(len(source)) >> 2)
+    copy_into32(column, 0, source)
+    return column
+
+
+def bytes_of(column: vec[i64], size: i64) -> bytes:
+    """Return the first cells of a column as bytes, from which `column_of` makes it again."""
+    return bytes(memoryview(column)[:size])
+
+
+def bytes32_of(column: vec[i32], size: i64) -> bytes:
+    """Return the first cells of a column of 32 bits as bytes, from which `column32_of` makes it again."""
+    return bytes(memoryview(column)[:size])
+
+
 def wrapped(value: i64) -> i64:
     """Return a sum or difference of two numbers as 64 bits hold it; compiled numbers wrap by themselves."""
     high: i64 = value >> 63

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from librt.vecs import vec
     from mypy_extensions import i32, i64
 
-    from pprof_merge.profile import Int32s, Int64s
+    from pprof_merge.arrays import Int32s, Int64s
 
 
 def view64(column: vec[i64], size: int) -> Int64s:

@@ -1,7 +1,7 @@
 """The command `pprof-merge`: reads its options and files, writes their merge.
 
-Modules that only some calls need are imported where they are used: starting takes as long as merging ten
-profiles.
+Modules that only some calls need are imported where they are used, and NumPy with them: to import them would
+take longer than to merge ten profiles.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
 from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.command.parallel import collect
 from pprof_merge.compiled import ENGINE
 from pprof_merge.errors import ProfileError, RulesInvalid, WeightingInvalid
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
-from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.weights import PLAIN_WEIGHTING, WEIGHTS, Weighting, parse_half_life
 from pprof_merge.profile import Profile
+
+if TYPE_CHECKING:
+    from pprof_merge.analysis.rules import Rules
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130  # what shells give for SIGINT
@@ -146,16 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.error("standard output is a terminal; name a file with -o")
     _check_report(command, options)
     try:
-        rules = _rules(options.rules)
+        rules = None if options.rules is None else _rules(options.rules)
         weighting = Weighting(options.weight, options.half_life)
-        collection = collect(options.files, options.jobs)
-        _check_weighable(options.files, collection, weighting)
-        if options.report is not None:
-            from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - only some calls need it
-
-            write_report(options.report, collection, options.files, options.symbols, options.against)
+        batch = collect(options.files, options.jobs)
+        _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
-        merged = apply_rules(collection.merge(weighting=weighting, depth=depth), rules)
+        merged = _ruled(_merged(batch, options, weighting, depth), rules)
         write(options.output, _formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
@@ -174,19 +172,40 @@ def _check_report(command: argparse.ArgumentParser, options: argparse.Namespace)
         )
 
 
-def _check_weighable(names: Sequence[str], collection: Collection, weighting: Weighting) -> None:
-    for number, name in enumerate(names):
-        if refusal := weighting.refusal(collection.header(number).duration_nanos):
+def _check_weighable(names: Sequence[str], batch: Batch, weighting: Weighting) -> None:
+    for name, profile in zip(names, batch.profiles, strict=True):
+        if refusal := weighting.refusal(profile.duration_nanos):
             raise BadInputError(f"{name}: {refusal}")
 
 
-def _rules(name: str | None) -> Rules:
-    if name is None:
-        return Rules()
+def _rules(name: str) -> Rules:
+    from pprof_merge.analysis.rules import parse_rules  # noqa: PLC0415 - imports NumPy
+
     try:
         return parse_rules(read(name))
     except RulesInvalid as error:
         raise BadInputError(f"{name}: {error}") from error
+
+
+def _merged(batch: Batch, options: argparse.Namespace, weighting: Weighting, depth: int | None) -> Profile:
+    """Return the merge of the files; write the report on it, if one is wanted."""
+    if weighting.is_plain and options.report is None:
+        return batch.merge(depth)
+    from pprof_merge.command.report_file import write_report  # noqa: PLC0415 - imports NumPy
+    from pprof_merge.merging.collection import Collection  # noqa: PLC0415 - imports NumPy
+
+    collection = Collection(batch=batch)
+    if options.report is not None:
+        write_report(options.report, collection, options.files, options.symbols, options.against)
+    return collection.merge(weighting=weighting, depth=depth)
+
+
+def _ruled(merged: Profile, rules: Rules | None) -> Profile:
+    if not rules:
+        return merged
+    from pprof_merge.analysis.rules import apply_rules  # noqa: PLC0415 - imports NumPy
+
+    return apply_rules(merged, rules)
 
 
 def _formatted(profile: Profile, wanted: Format) -> bytes:

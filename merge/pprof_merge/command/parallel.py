@@ -1,36 +1,31 @@
-"""Read the command's files into a `Collection`, in several processes; each reads a part of the files."""
+"""Read the command's files into a `Batch`, in several processes; each reads a part of the files."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 
 from pprof_merge.command.files import BadInputError, read
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
-from pprof_merge.merging.collection import Collection
+from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.headers import check_compatible
 
 
-def collect(names: Sequence[str], jobs: int) -> Collection:
+def collect(names: Sequence[str], jobs: int) -> Batch:
     """Return the profiles of all files; there must be at least one. Raises BadInputError."""
     own, *others = _shares(names, jobs)
-    if not others:
-        return _collect_share(own)
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - for many files only
-    from multiprocessing import get_context  # noqa: PLC0415
-
-    # Forked processes have the imported modules already.
-    with ProcessPoolExecutor(len(others), get_context("fork")) as processes:
-        collections = [processes.submit(_collect_share, share) for share in others]
-        collection = _collect_share(own)
-        for share, other in zip(others, collections, strict=True):
-            try:
-                check_compatible(collection.header(0), other.result().header(0))
-            except ProfileError as error:
-                raise BadInputError(f"{share[0]}: {error}") from error
-            collection.absorb(other.result())
-    return collection
+    pipes = [_in_new_process(share) for share in others]
+    batch = _read_share(own)
+    for share, pipe in zip(others, pipes, strict=True):
+        other = _received(pipe, share)
+        try:
+            check_compatible(batch.header(0), other.header(0))
+        except ProfileError as error:
+            raise BadInputError(f"{share[0]}: {error}") from error
+        batch.absorb(other)
+    return batch
 
 
 def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
@@ -39,17 +34,56 @@ def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
     return [names[begin : begin + size] for begin in range(0, len(names), size)]
 
 
-def _collect_share(names: Sequence[str]) -> Collection:
+def _read_share(names: Sequence[str]) -> Batch:
     # The user's own files may be of any size.
-    collection = Collection(Limits.none())
-    for name, taken in zip(names, collection.extend(map(read, _watched(names))), strict=True):
-        if isinstance(taken, ProfileError):
-            raise BadInputError(f"{name}: {taken}") from taken
+    batch = Batch(Limits.none())
+    for name in _watched(names):
         try:
-            check_compatible(collection.header(0), collection.header(taken))
+            batch.read(read(name))
+            check_compatible(batch.header(0), batch.header(len(batch) - 1))
         except ProfileError as error:
             raise BadInputError(f"{name}: {error}") from error
-    return collection
+    return batch
+
+
+def _in_new_process(names: Sequence[str]) -> int:
+    """Read files in a process of their own; return the pipe from which `_received` takes them.
+
+    The process ends when it has written all, or when nobody reads it any more.
+    """
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        return reader
+    os.close(reader)
+    status = 1
+    try:
+        from pickle import dumps  # noqa: PLC0415 - for many files only
+
+        try:
+            taken: Batch | str = _read_share(names)
+        except BadInputError as error:
+            taken = str(error)
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(dumps(taken, protocol=5))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _received(pipe: int, names: Sequence[str]) -> Batch:
+    """Return the profiles that another process has read. Raises BadInputError."""
+    from pickle import loads  # noqa: PLC0415 - for many files only
+
+    with os.fdopen(pipe, "rb") as file:
+        packed = file.read()
+    if not packed:
+        raise BadInputError(f"{names[0]} to {names[-1]}: the process that read them has died")
+    taken = loads(packed)  # noqa: S301 - our own bytes
+    if isinstance(taken, str):
+        raise BadInputError(taken)
+    batch: Batch = taken
+    return batch
 
 
 def _watched(names: Sequence[str]) -> Iterator[str]:

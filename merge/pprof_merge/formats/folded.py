@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.analysis.stacks import default_column, stacks_of
+from pprof_merge.arrays import Int64s
 from pprof_merge.budget import Budget, digits
-from pprof_merge.profile import Int64s, Profile
+from pprof_merge.profile import Profile
 
 _ESCAPES = str.maketrans({";": ":", "\n": " ", "\r": " "})
 _NOTHING = "<unknown>"

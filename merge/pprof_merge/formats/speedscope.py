@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pprof_merge.analysis.stacks import Frame, Stacks, default_column, stacks_of
+from pprof_merge.arrays import Int64s
 from pprof_merge.budget import Budget, digits
 from pprof_merge.columns.ragged import first_positions
-from pprof_merge.profile import Int64s, Profile, ValueType
+from pprof_merge.profile import Profile, ValueType
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 # The units in the schema; a value in another unit is a plain number.

@@ -8,12 +8,13 @@ profile again. The command, which merges once, and the collector's workers use i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
-from pprof_merge.codec.decode import read, without_traceback
+from pprof_merge.arrays import Bytes, Int64s, Ints
+from pprof_merge.codec.decode import without_traceback
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
+from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.merge import Contribution, Merge
 from pprof_merge.merging.origins import GivenLabels, Origin, origins_of
@@ -21,8 +22,9 @@ from pprof_merge.merging.segment import Mark, Segment
 from pprof_merge.merging.selection import AllTraces, SelectedTraces
 from pprof_merge.merging.sums import PlainSums, Sums
 from pprof_merge.merging.traces import Traces
-from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting, weighted_sums
-from pprof_merge.profile import Bytes, Header, Int64s, Ints, Profile, ValueType
+from pprof_merge.merging.weighing import weighted_sums
+from pprof_merge.merging.weights import PLAIN_WEIGHTING, Weighting
+from pprof_merge.profile import Header, Profile, ValueType
 
 # The traces of profiles are kept together for so many bytes of input: a merge looks at them piece by piece.
 _BATCH_BYTES = 1 << 20
@@ -35,13 +37,16 @@ class Collection:
     `limits` hold for each profile. A profile that is refused leaves nothing behind.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = Limits(), batch: Batch | None = None) -> None:
+        """Make a collection of no profiles, or of those of a batch, which is not used by itself any more."""
         self._limits = limits
-        self._dictionary = Dictionary()
+        self._batch = Batch(limits) if batch is None else batch
+        self._dictionary = Dictionary(self._batch)
         self._traces = AllTraces()
         # The merge of all profiles as of the last time that it was asked for, and how many profiles it has.
         self._all = Merge(self._dictionary)
         self._n_in_all = 0
+        self._add_traces()
 
     def __reduce__(self) -> tuple[object, tuple[Limits, Segment]]:
         """Return how to pickle the collection: as one segment, which another process loads."""
@@ -52,7 +57,7 @@ class Collection:
 
     def add(self, data: bytes) -> int:
         """Add a profile, gzip or bare protobuf; return its number. Raises ProfileError if it is refused."""
-        self._dictionary.add(read(data, self._limits))
+        self._batch.read(data)
         return self._add_traces()[0]
 
     def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
@@ -61,7 +66,7 @@ class Collection:
         size = 0
         for data in many:
             try:
-                self._dictionary.add(read(data, self._limits))
+                self._batch.read(data)
                 waiting.append(None)
             except ProfileError as error:
                 waiting.append(without_traceback(error))
@@ -117,8 +122,7 @@ class Collection:
         """Return the header of a profile."""
         traces, row = self._traces.find(number)
         timeless: Header = self._dictionary.headers[traces.headers[row]]
-        return replace(
-            timeless,
+        return timeless._replace(
             time_nanos=int(traces.times[row]),
             duration_nanos=int(traces.durations[row]),
         )

@@ -13,17 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.codec.decode import digest_of, header_of
-from pprof_merge.codec.reader import Reader
-from pprof_merge.columns.interning import Interner
-from pprof_merge.columns.ragged import offsets_of, span_chunks, take_rows
+from pprof_merge.arrays import Int64s, Ints
+from pprof_merge.columns.ragged import take_rows
 from pprof_merge.columns.tables import IntTable, Table
 from pprof_merge.columns.views import view32, view64
+from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.mapping_use import renumbered
 from pprof_merge.merging.numbering import Numbering
 from pprof_merge.merging.segment import Counts, Entries, Rows
 from pprof_merge.merging.traces import Traces
-from pprof_merge.profile import Bools, Functions, Header, Int64s, Ints, Lines
+from pprof_merge.profile import Header
 
 # The memory of a string besides its bytes, its entry in the dict included.
 _STRING_OVERHEAD_BYTES = 130
@@ -38,38 +37,23 @@ class Label(NamedTuple):
     unit: int
 
 
-class LocationRows(NamedTuple):
-    """Locations: `mapping` is its number (-1: none), `address` is relative to the mapping's start."""
-
-    mapping: Ints
-    address: Ints
-    folded: Bools
-    lines: Lines
-
-
 class Dictionary:
     """Tables of what profiles refer to. Entries are numbered in order of arrival; numbers never change."""
 
-    def __init__(self) -> None:
-        self._tables = Numbering()
-        # Headers without times, so that the profiles of one program share one.
-        self._headers: Interner[Header] = Interner()
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
         self._headers_by_number: list[Header] = []
-        # What `take_traces` returns next, besides the columns that `Numbering` keeps: a row a profile.
-        self._new: list[tuple[int, int, int, bytes]] = []
         # The bytes of the first `_n_sized_strings` strings: strings are never removed.
         self._n_sized_strings = self._string_bytes = 0
 
-    def add(self, profile: Reader, digest: bytes | None = None) -> None:
-        """Add what a profile refers to; `take_traces` returns its traces."""
-        header = header_of(profile)
-        number = self._headers[replace(header, time_nanos=0, duration_nanos=0)]
-        self._tables.add(profile)
-        self._new.append((number, header.time_nanos, header.duration_nanos, digest or digest_of(profile)))
+    @property
+    def tables(self) -> Numbering:
+        """The tables."""
+        return self._batch.tables
 
     def take_traces(self) -> Traces:
-        """Return the traces of the profiles that were added since the last call."""
-        columns, new = self._tables.traces, self._new
+        """Return the traces of the profiles in the batch, and empty it."""
+        columns, new = self.tables.traces, self._batch.profiles
         ends = np.array(columns.ends, np.int64)
         stack_counts, value_counts, mapping_counts, inner_column_counts = np.diff(ends, axis=0).T
         n_stacks, n_values, n_mappings, n_inner_columns = ends[-1].tolist()
@@ -89,13 +73,13 @@ class Dictionary:
             inner_columns=view64(columns.inner_columns, n_inner_columns).astype(np.int32),
         )
         columns.clear()
-        self._new = []
+        new.clear()
         return traces
 
     @property
     def strings(self) -> dict[bytes, int]:
         """The number of each string, in the order of the numbers."""
-        return self._tables.strings
+        return self.tables.strings
 
     @property
     def nbytes(self) -> int:
@@ -104,7 +88,7 @@ class Dictionary:
             strings = list(self.strings)[self._n_sized_strings :]
             self._string_bytes += sum(map(len, strings))
             self._n_sized_strings = len(self.strings)
-        tables = self._tables
+        tables = self.tables
         stacks = _nbytes(tables.stacks, 4)
         others = (tables.functions, tables.locations, tables.label_sets, tables.inner_columns)
         strings_bytes = self._string_bytes + _STRING_OVERHEAD_BYTES * len(self.strings)
@@ -113,82 +97,40 @@ class Dictionary:
     @property
     def headers(self) -> list[Header]:
         """The headers of all profiles by number, without times."""
-        if len(self._headers_by_number) < len(self._headers):
-            self._headers_by_number += self._headers.since(len(self._headers_by_number))
+        if len(self._headers_by_number) < len(self._batch.headers):
+            self._headers_by_number += self._batch.headers.since(len(self._headers_by_number))
         return self._headers_by_number
 
     @property
     def n_stacks(self) -> int:
         """The number of stacks."""
-        return self._tables.stacks.count
-
-    def stacks(self, numbers: Ints, depth: int | None = None) -> tuple[Ints, Ints, Int64s]:
-        """Return the stacks' label sets (n,), and their locations with offsets (n + 1), the leaf first.
-
-        With `depth`, only so many locations of each stack are returned, from the leaf on.
-        """
-        table = self._tables.stacks
-        ends = view64(table.ends, table.count + 1)
-        words = view32(table.words, int(ends[-1]))
-        starts = ends.take(numbers) + 1
-        counts = ends[1:].take(numbers) - starts
-        if depth is not None:
-            counts = np.minimum(counts, depth)
-        offsets = offsets_of(counts)
-        locations = np.empty(offsets[-1], np.int32)
-        for values, index in span_chunks(starts, counts):
-            words.take(index, out=locations[values], mode="clip")  # other modes buffer `out`
-        return words.take(starts - 1), locations, offsets
+        return self.tables.stacks.count
 
     def label_sets_of(self, stacks: Ints) -> Ints:
         """Return the number of each stack's label set (n,)."""
-        table = self._tables.stacks
+        table = self.tables.stacks
         ends = view64(table.ends, table.count + 1)
         return view32(table.words, int(ends[-1])).take(ends.take(stacks))
 
     def label_sets(self, numbers: Ints) -> list[tuple[Label, ...]]:
         """Return the label sets with these numbers."""
-        words, offsets = _take(self._tables.label_sets, numbers)
+        words, offsets = _take(self.tables.label_sets, numbers)
         labels = [Label(*label) for label in words.reshape(-1, 4).tolist()]
         return [tuple(labels[begin // 4 : end // 4]) for begin, end in pairwise(offsets.tolist())]
 
-    def locations(self, numbers: Ints) -> LocationRows:
-        """Return locations. Of the columns of a location's lines only the last is set; the others are 0."""
-        words, offsets = _take(self._tables.locations, numbers)
-        starts = offsets[:-1]
-        is_line = np.ones(len(words), np.bool_)
-        for cell in range(4):
-            is_line[starts + cell] = False
-        lines = words[is_line].reshape(-1, 2)
-        line_offsets = (offsets - 4 * np.arange(len(offsets))) // 2
-        column = np.zeros(len(lines), np.int64)
-        has_lines = np.flatnonzero(np.diff(line_offsets))
-        column[line_offsets[has_lines + 1] - 1] = words[starts + 3][has_lines]
-        return LocationRows(
-            words[starts],
-            words[starts + 1],
-            words[starts + 2] != 0,
-            Lines(lines[:, 0], lines[:, 1], column, line_offsets),
-        )
-
-    def functions(self, numbers: Ints) -> Functions:
-        """Return the functions with these numbers."""
-        table = self._tables.functions
-        return Functions(*view64(table.words, 4 * table.count).reshape(-1, 4)[numbers].T)
-
     def inner_columns(self, numbers: Ints) -> list[tuple[int, tuple[int, ...]]]:
         """Return, for each number of inner columns, the location's number and the columns of its lines."""
-        words, offsets = _take(self._tables.inner_columns, numbers)
+        words, offsets = _take(self.tables.inner_columns, numbers)
         every = words.tolist()
         return [(every[begin], tuple(every[begin + 1 : end])) for begin, end in pairwise(offsets.tolist())]
 
     @property
     def counts(self) -> Counts:
         """The number of entries of each kind."""
-        tables = self._tables
+        tables = self.tables
         return Counts(
             strings=len(tables.strings),
-            headers=len(self._headers),
+            headers=len(self._batch.headers),
             mappings=tables.mappings.count,
             functions=tables.functions.count,
             locations=tables.locations.count,
@@ -199,10 +141,10 @@ class Dictionary:
 
     def since(self, counts: Counts) -> Entries:
         """Return the entries that were added since the dictionary had these counts."""
-        tables = self._tables
+        tables = self.tables
         return Entries(
             list(tables.strings)[counts.strings :],
-            self._headers.since(counts.headers),
+            self._batch.headers.since(counts.headers),
             _since(tables.mappings, counts.mappings),
             _since(tables.functions, counts.functions),
             _since(tables.locations, counts.locations),
@@ -213,9 +155,9 @@ class Dictionary:
 
     def grow(self, entries: Entries) -> None:
         """Add the entries that another dictionary got when it was as this one is now."""
-        tables = self._tables
+        tables = self.tables
         tables.strings.update(zip(entries.strings, range(len(tables.strings), 1 << 62), strict=False))
-        self._headers.of(entries.headers)
+        self._batch.headers.of(entries.headers)
         for table, rows in (
             (tables.mappings, entries.mappings),
             (tables.functions, entries.functions),
@@ -228,8 +170,8 @@ class Dictionary:
 
     def absorb(self, other: Dictionary, every: Sequence[Traces]) -> list[Traces]:
         """Add all entries of another dictionary; return its traces with the numbers of this one."""
-        headers = self._headers.of(other._headers).astype(np.int32)
-        numbers = self._tables.absorb(other._tables)
+        headers = np.array(self._batch.headers.of(other._batch.headers), np.int32)
+        numbers = self.tables.absorb(other.tables)
         counts = other.counts
         texts = view64(numbers.texts, counts.strings)
         mappings = view64(numbers.mappings, counts.mappings)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pprof_merge.errors import IncompatibleProfiles
-from pprof_merge.profile import Header, Int64s, ValueType
+from pprof_merge.profile import Header, ValueType
 
 # Go's compiler uses the first sample type that is one of these (`cmd/internal/pgo/pprof.go`).
 PGO_SAMPLE_TYPES = (ValueType(b"samples", b"count"), ValueType(b"cpu", b"nanoseconds"))
+_HALF = 1 << 63
 
 
-def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s) -> Header:
+def combine_headers(headers: Sequence[Header], times: Sequence[int], durations: Sequence[int]) -> Header:
     """Return the header of the merge of profiles, which are given in the order of merging.
 
     `headers` are without times; consecutive profiles with equal headers may share one. `times` and
-    `durations` (n_profiles,) are in ns. Sample types are in the order of the first header.
+    `durations` of all profiles are in ns. Sample types are in the order of the first header.
 
     Raises IncompatibleProfiles if the period types or the sets of sample types differ.
     """
@@ -30,26 +31,19 @@ def combine_headers(headers: Sequence[Header], times: Int64s, durations: Int64s)
         comments.update(dict.fromkeys(header.comments))
         default_sample_type = default_sample_type or header.default_sample_type
         doc_url = doc_url or header.doc_url
-    known = times[times != 0][:1]  # as in Go, 0 is no time; times ascend, so the first is the earliest
     return Header(
         sample_types=first.sample_types,
         period_type=first.period_type,
         period=period,
-        time_nanos=int(known.sum()),
-        duration_nanos=int(durations.sum()),  # wraps at 64 bits, as in Go
+        # As in Go, 0 is no time; times ascend, so the first is the earliest.
+        time_nanos=next(filter(None, times), 0),
+        duration_nanos=(sum(durations) + _HALF) % (2 * _HALF) - _HALF,  # wraps at 64 bits, as in Go
         comments=tuple(comments),
         default_sample_type=default_sample_type,
         doc_url=doc_url,
         drop_frames=first.drop_frames,
         keep_frames=first.keep_frames,
     )
-
-
-def reorder_columns(
-    values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]
-) -> Int64s:
-    """Return values (n, n_types) of these sample types with the columns in the order `wanted`."""
-    return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
 
 
 def column_order(sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]) -> list[int]:

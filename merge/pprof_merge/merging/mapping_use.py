@@ -9,24 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pprof_merge.profile import Int64s, Mappings
+from pprof_merge.arrays import Int64s
 
 # The columns of these rows.
-NUMBER, _, _, _, FILENAME, BUILD_ID, _ = COLUMNS = range(7)
-_FLAGS = np.arange(4)
-
-
-def mappings_from_rows(rows: Int64s) -> Mappings:
-    """Return the mappings of rows (n, 7)."""
-    _, start, limit, offset, filename, build_id, flags = rows.T.copy()
-    return Mappings(
-        start=start.view(np.uint64),
-        limit=limit.view(np.uint64),
-        offset=offset.view(np.uint64),
-        filename=filename,
-        build_id=build_id,
-        flags=flags[:, None] >> _FLAGS & 1 != 0,
-    )
+NUMBER, _, _, _, FILENAME, BUILD_ID, _ = range(7)
 
 
 def renumbered(rows: Int64s, numbers: Int64s, string_numbers: Int64s) -> Int64s:

@@ -1,4 +1,4 @@
-"""Merging many profiles into one, as google/pprof's `profile.Merge`: add up their traces, build the tables.
+"""Merging any selection of a collection's profiles, and adding profiles to a merge: sums over rows in NumPy.
 
 Go's result depends on the order of its inputs: samples, and all that they refer to, are in the order of first
 appearance, and parts of the header are those of the first profile. Here profiles are always merged in the
@@ -8,57 +8,23 @@ order of `time_nanos`, then `digest`, so that the same set of profiles gives the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from pprof_merge.codec.decode import read
-from pprof_merge.codec.encode import encode
-from pprof_merge.columns.ragged import (
-    first_appearance,
-    first_positions,
-    offsets_of,
-    renumber,
-    rows_of_indexes,
-    take_rows,
-)
+from pprof_merge.arrays import Bools, Int32s, Int64s
+from pprof_merge.columns.ragged import first_positions, rows_of_indexes
+from pprof_merge.columns.vectors import column32_of, column_of
 from pprof_merge.errors import ProfileError
-from pprof_merge.limits import Limits
+from pprof_merge.merging.assembly import WHOLE, Uses, assemble
 from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.headers import combine_headers, reorder_columns
-from pprof_merge.merging.mapping_use import COLUMNS, NUMBER, mappings_from_rows
-from pprof_merge.merging.selection import Part, SelectedTraces, SortKey
+from pprof_merge.merging.headers import combine_headers
+from pprof_merge.merging.mapping_use import NUMBER
+from pprof_merge.merging.selection import Part, SelectedTraces, SortKey, reorder_columns
 from pprof_merge.merging.sums import PlainSums, Sums, nonzero_rows
-from pprof_merge.profile import (
-    Bools,
-    Header,
-    Int32s,
-    Int64s,
-    Ints,
-    Labels,
-    Locations,
-    Mappings,
-    Profile,
-    Samples,
-    ValueType,
-)
-
-
-def merge(profiles: Iterable[Profile]) -> Profile:
-    """Return the merge of all profiles. They are read one at a time and not kept.
-
-    Raises IncompatibleProfiles if their types differ, and ProfileError if there is no profile.
-    """
-    dictionary = Dictionary()
-    merged = Merge(dictionary)
-    for profile in profiles:
-        dictionary.add(read(encode(profile), Limits.none()), profile.digest)
-    traces = dictionary.take_traces()
-    merged.add(SelectedTraces([traces], np.arange(len(traces)), dictionary.headers).in_merge_order())
-    return merged.profile()
+from pprof_merge.profile import Header, Profile, ValueType
 
 
 class Contribution(NamedTuple):
@@ -104,7 +70,8 @@ class Merge:
         """
         if not len(profiles):
             return
-        self._header = combine_headers(profiles.headers(), profiles.times, profiles.durations)
+        times, durations = profiles.times.tolist(), profiles.durations.tolist()
+        self._header = combine_headers(profiles.headers(), times, durations)
         self._sum_types = self._sum_types or self._header.sample_types
         self._digest = hashlib.sha256(profiles.digests.tobytes()).digest()
         if is_new is None:
@@ -180,38 +147,21 @@ class Merge:
         """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
-        dictionary = self._dictionary
         stacks, values = self._merged_samples(self._header)
-        label_sets, frames, frame_offsets = dictionary.stacks(stacks, depth)
-        location_numbers, location_rows = first_appearance(frames)
-        renumber(frames, location_rows)
-        locations = dictionary.locations(location_numbers)
-        for number, columns in self._inner_columns.items():
-            if number < len(location_rows) and (row := location_rows[number]) >= 0:
-                lines = slice(*locations.lines.offsets[row : row + 2])
-                locations.lines.column[lines] = columns
-        mappings, mapping_rows = self._used_mappings(locations.mapping)
-        mapping = mapping_rows[locations.mapping]
-        function_numbers, function_rows = first_appearance(locations.lines.function)
-        return Profile(
-            header=self._header,
-            samples=Samples(
-                values,
-                frames,
-                frame_offsets,
-                _labels(dictionary, label_sets),
-            ),
-            mappings=mappings,
-            locations=Locations(
-                mapping=mapping,
-                address=locations.address.view(np.uint64) + np.append(mappings.start, np.uint64(0))[mapping],
-                folded=locations.folded,
-                lines=replace(locations.lines, function=function_rows[locations.lines.function]),
-            ),
-            functions=dictionary.functions(function_numbers),
-            strings=list(dictionary.strings),
-            digest=self._digest,
+        uses = Uses()
+        uses.mappings = {number: use.mapping for number, use in self._mappings.items()}
+        uses.main = [] if self._main is None else self._main.mapping
+        uses.inner_columns = {location: [*columns] for location, columns in self._inner_columns.items()}
+        columns = assemble(
+            self._dictionary.tables,
+            uses,
+            column32_of(stacks.tobytes()),
+            column_of(values.tobytes()),
+            len(stacks),
+            values.shape[1],
+            WHOLE if depth is None else depth,
         )
+        return Profile(self._header, columns, self._digest)
 
     def contributions(self, profiles: SelectedTraces) -> Iterator[Contribution]:
         """Yield what each of these profiles contributes to `profile()`. All of them must have been added."""
@@ -231,26 +181,3 @@ class Merge:
         values = reorder_columns(self._sums.take(stacks), self._sum_types, header.sample_types)
         is_nonzero = nonzero_rows(values)
         return (stacks, values) if is_nonzero.all() else (stacks[is_nonzero], values[is_nonzero])
-
-    def _used_mappings(self, used: Ints) -> tuple[Mappings, Int64s]:
-        """Return the main binary's mapping and then those in `used`, and the row of each mapping by number.
-
-        The last entry of the rows, for number -1, is -1. The attributes are those of the first use.
-        """
-        attributes = {number: use.mapping for number, use in self._mappings.items()}
-        main = [] if self._main is None else [self._main.mapping]
-        attributes.update((mapping[NUMBER], mapping) for mapping in main)
-        of_main = np.array([mapping[NUMBER] for mapping in main], np.int64)
-        numbers, row_of = first_appearance(np.concatenate((of_main, used[used >= 0])))
-        rows = np.array([attributes[number] for number in numbers.tolist()], np.int64)
-        return mappings_from_rows(rows.reshape(-1, len(COLUMNS))), np.append(row_of, -1)
-
-
-def _labels(dictionary: Dictionary, label_sets: Ints) -> Labels:
-    numbers, row_of = first_appearance(label_sets)
-    sets = dictionary.label_sets(numbers)
-    columns = np.array([label for labels in sets for label in labels], np.int64).reshape(-1, 4)
-    set_offsets = offsets_of(np.array([len(labels) for labels in sets], np.int64))
-    index, offsets = take_rows(set_offsets, row_of[label_sets])
-    key, text, number, unit = columns[index].T
-    return Labels(key, text, number, unit, offsets)

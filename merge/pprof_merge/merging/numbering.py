@@ -16,9 +16,9 @@ from typing import Final, final
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
-from pprof_merge.codec.reader import Reader
 from pprof_merge.columns.tables import IntTable, Table
 from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
+from pprof_merge.profile.columns import ProfileColumns
 
 _PAGE: Final[i64] = 0x1000
 
@@ -53,7 +53,7 @@ class Numbering:
         self.set_of_unsorted: vec[i64] = zeros(1)
         self.traces: TraceColumns = TraceColumns()
 
-    def add(self, profile: Reader) -> None:
+    def add(self, profile: ProfileColumns) -> None:
         """Number what a profile refers to; append its traces."""
         texts = self.number_strings(profile.strings)
         mappings = self.number_mappings(profile, texts)
@@ -75,7 +75,7 @@ class Numbering:
             row += 1
         return texts
 
-    def number_mappings(self, profile: Reader, texts: vec[i64]) -> vec[i64]:
+    def number_mappings(self, profile: ProfileColumns, texts: vec[i64]) -> vec[i64]:
         """Return the number of each mapping."""
         mappings, n = profile.mappings, profile.n_mappings
         numbers, words = zeros(n), zeros(3)
@@ -89,7 +89,7 @@ class Numbering:
             numbers[row] = self.mappings.known(words, 0, 3)
         return numbers
 
-    def number_functions(self, profile: Reader, texts: vec[i64]) -> vec[i64]:
+    def number_functions(self, profile: ProfileColumns, texts: vec[i64]) -> vec[i64]:
         """Return the number of each function."""
         functions, n = profile.functions, profile.n_functions
         numbers, words, bounds = zeros(n), zeros(4 * n), zeros(n + 1)
@@ -102,7 +102,9 @@ class Numbering:
         self.functions.numbers_of(words, bounds, n, numbers)
         return numbers
 
-    def number_locations(self, profile: Reader, mapping_of: vec[i64], function_of: vec[i64]) -> vec[i64]:
+    def number_locations(
+        self, profile: ProfileColumns, mapping_of: vec[i64], function_of: vec[i64]
+    ) -> vec[i64]:
         """Return the number of each location; append the inner columns to the traces."""
         locations, lines, mappings, n = (
             profile.locations,
@@ -141,7 +143,7 @@ class Numbering:
             self.add_inner_columns(profile, numbers)
         return numbers
 
-    def add_inner_columns(self, profile: Reader, location_of: vec[i64]) -> None:
+    def add_inner_columns(self, profile: ProfileColumns, location_of: vec[i64]) -> None:
         """Append the inner columns of a profile to its traces."""
         locations, lines, words = profile.locations, profile.lines, zeros(1)
         begin: i64 = 0
@@ -162,7 +164,7 @@ class Numbering:
             begin = end
 
     def add_samples(
-        self, profile: Reader, texts: vec[i64], mapping_of: vec[i64], location_of: vec[i64]
+        self, profile: ProfileColumns, texts: vec[i64], mapping_of: vec[i64], location_of: vec[i64]
     ) -> None:
         """Append the traces of the samples that have a value other than 0, and the mappings that they use."""
         n, n_types, values, frames = profile.n_samples, profile.n_types, profile.values, profile.frames
@@ -214,7 +216,7 @@ class Numbering:
         traces.n_values = n_values
         traces.end_profile(numbers, kept)
 
-    def label_set_of(self, profile: Reader, texts: vec[i64], begin: i64, end: i64) -> i64:
+    def label_set_of(self, profile: ProfileColumns, texts: vec[i64], begin: i64, end: i64) -> i64:
         """Return the number of the set of the labels from `begin` to `end` - 1 of a profile."""
         size: i64 = 4 * (end - begin)
         words, labels = zeros(size), profile.labels
@@ -235,7 +237,9 @@ class Numbering:
             self.set_of_unsorted[number] = self.label_sets.known(words, 0, size)
         return self.set_of_unsorted[number]
 
-    def sort_labels(self, profile: Reader, labels: vec[i64], words: vec[i64], begin: i64, end: i64) -> None:
+    def sort_labels(
+        self, profile: ProfileColumns, labels: vec[i64], words: vec[i64], begin: i64, end: i64
+    ) -> None:
         """Bring the words of labels into Go's order: those with text by key, then those with a number."""
         order: list[tuple[bool, bytes, int]] = []
         for i in range(begin, end):
@@ -348,6 +352,17 @@ class TraceColumns:
         self.n_inner_columns: i64 = 0
         self.ends: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
 
+    def span(self, profile: i64) -> tuple[i64, i64, i64]:
+        """Return the first stack and the first value of a profile, and the end of its stacks."""
+        stacks, values, _, _ = self.ends[profile]
+        return stacks, values, self.ends[profile + 1][0]
+
+    def uses(self, profile: i64) -> tuple[i64, i64, i64, i64]:
+        """Return where the mappings of a profile begin and end, and where its inner columns do."""
+        _, _, first, first_inner = self.ends[profile]
+        _, _, last, last_inner = self.ends[profile + 1]
+        return first, last, first_inner, last_inner
+
     def room_for_values(self, more: i64) -> vec[i64]:
         """Return the column of values with room for so many more."""
         self.values = room(self.values, self.n_values + more)
@@ -393,6 +408,32 @@ class TraceColumns:
         self.ends.append(
             (int(self.n_stacks), int(self.n_values), int(self.n_mappings), int(self.n_inner_columns))
         )
+
+    def absorb(self, other: TraceColumns, numbers: Renumbering) -> None:
+        """Append the traces of other tables, which were absorbed with these numbers."""
+        first: i64 = self.n_stacks
+        self.stacks = stacks = room32(self.stacks, first + other.n_stacks)
+        for i in range(other.n_stacks):
+            stacks[first + i] = i32(numbers.stacks[i64(other.stacks[i])])
+        self.values = values = room(self.values, self.n_values + other.n_values)
+        for i in range(other.n_values):
+            values[self.n_values + i] = other.values[i]
+        self.mappings = cells = room(self.mappings, 7 * (self.n_mappings + other.n_mappings))
+        for row in range(other.n_mappings):
+            out: i64 = 7 * (self.n_mappings + row)
+            for k in range(7):
+                cells[out + k] = other.mappings[7 * row + k]
+            cells[out] = numbers.mappings[cells[out]]
+            cells[out + 4] = numbers.texts[cells[out + 4]]
+            cells[out + 5] = numbers.texts[cells[out + 5]]
+        before = (int(first), int(self.n_values), int(self.n_mappings), int(self.n_inner_columns))
+        for i in range(other.n_inner_columns):
+            self.add_inner_column(numbers.inner_columns[other.inner_columns[i]])
+        self.n_stacks += other.n_stacks
+        self.n_values += other.n_values
+        self.n_mappings += other.n_mappings
+        for end in other.ends[1:]:
+            self.ends.append((before[0] + end[0], before[1] + end[1], before[2] + end[2], before[3] + end[3]))
 
     def clear(self) -> None:
         """Drop all traces; new columns take their place."""

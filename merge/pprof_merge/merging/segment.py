@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.merging.traces import Traces
-from pprof_merge.profile import Header, Int64s, Ints
+from pprof_merge.profile import Header
 
 
 class Rows(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 from pprof_merge.columns.ragged import offsets_of, rows_of_indexes
-from pprof_merge.merging.headers import reorder_columns
+from pprof_merge.merging.headers import column_order
 from pprof_merge.merging.traces import RAGGED, Traces
-from pprof_merge.profile import Bytes, Header, Int32s, Int64s, Ints, ValueType
+from pprof_merge.profile import Header, ValueType
 
 # A part has about so many samples, which bounds the memory of a merge besides the sums.
 _PART_TRACES = 1 << 16
@@ -178,6 +179,13 @@ class SelectedTraces:
         """Return the entries (n,) of the selected profiles in a column with one row a profile."""
         columns = [getattr(traces, name) for traces in self._traces]
         return np.concatenate(columns)[self._numbers]
+
+
+def reorder_columns(
+    values: Int64s, sample_types: tuple[ValueType, ...], wanted: tuple[ValueType, ...]
+) -> Int64s:
+    """Return values (n, n_types) of these sample types with the columns in the order `wanted`."""
+    return values if sample_types == wanted else values[:, column_order(sample_types, wanted)]
 
 
 def _rows(values: Int64s, header: Header) -> Int64s:

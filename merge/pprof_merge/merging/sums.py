@@ -7,11 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.merging.selection import Chunk
-from pprof_merge.profile import Bools, Int64s, Ints
+from pprof_merge.merging.weights import FACTOR_BITS
 
-# Factors are integers, in units of 2^-32.
-FACTOR_BITS = 32
 _ROUGH_BITS = 30
 # How many values are multiplied at a time, so that they stay in the processor's cache.
 _CACHED_ROWS = 1 << 14

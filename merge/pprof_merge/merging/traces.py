@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from pprof_merge.profile import Bytes, Int32s, Int64s
+from pprof_merge.arrays import Bytes, Int32s, Int64s
 
 # The ragged columns, with the columns that say how many rows of them each profile has.
 RAGGED = {

@@ -13,22 +13,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from math import isqrt
-from operator import mul
 from typing import NamedTuple
 
-import numpy as np
+from pprof_merge.errors import WeightingInvalid
 
-from pprof_merge.errors import UnfitForWeight, WeightingInvalid
-from pprof_merge.merging.dictionary import Dictionary
-from pprof_merge.merging.headers import PGO_SAMPLE_TYPES, check_compatible
-from pprof_merge.merging.origins import GivenLabels, origins_of
-from pprof_merge.merging.selection import SelectedTraces
-from pprof_merge.merging.sums import FACTOR_BITS, WeightedSums
-from pprof_merge.profile import Header, Int64s, UInt64s
-
+# Factors are integers, in units of 2^-32.
+FACTOR_BITS = 32
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 # The factor 1 for an age, in units of 2^-64.
 _ONE = 1 << 64
@@ -183,90 +176,3 @@ def _powers() -> list[list[int]]:
             table = [power for shorter in table for power in (shorter, shorter * root >> 64)]
         tables.append(table)
     return tables
-
-
-# Most stacks are sampled once or twice: counts are multiplied by 1,000, so that rounding loses little.
-_SCALES = {b"count": 1000}
-_HALF = np.uint64(32)
-_LOWER_HALF = np.uint64((1 << 32) - 1)
-
-
-def weighted_sums(
-    weighting: Weighting, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
-) -> WeightedSums:
-    """Return empty sums for the merge of these profiles, which are in the order of merging.
-
-    `given` are the labels known of each profile. Raises UnfitForWeight if a profile can't be weighed, and
-    IncompatibleProfiles if the types of the profiles differ.
-    """
-    if not len(profiles):
-        return WeightedSums([], [])
-    times, durations = profiles.times.tolist(), profiles.durations.tolist()
-    for duration_nanos in durations:
-        if refusal := weighting.refusal(duration_nanos):
-            raise UnfitForWeight(refusal)
-    header, *others = profiles.headers()
-    for other in others:
-        check_compatible(header, other)
-    column = _column(header)
-    scales = [_SCALES.get(sample_type.unit, 1) for sample_type in header.sample_types]
-    inputs = [
-        WeightInput(
-            total=magnitudes[column] if magnitudes else 0,
-            largest=max(map(mul, magnitudes, scales), default=0),
-            time_nanos=time_nanos,
-            duration_nanos=duration_nanos,
-            group=group,
-        )
-        for time_nanos, duration_nanos, magnitudes, group in zip(
-            times,
-            durations,
-            _magnitudes(profiles, header),
-            _groups(weighting.label, dictionary, profiles, given),
-            strict=True,
-        )
-    ]
-    return WeightedSums(factors(weighting, inputs), scales)
-
-
-def _column(header: Header) -> int:
-    """Return the column that Go's compiler reads; the first column if it would find none."""
-    types = header.sample_types
-    return next((column for column, each in enumerate(types) if each in PGO_SAMPLE_TYPES), 0)
-
-
-def _magnitudes(profiles: SelectedTraces, header: Header) -> Iterator[list[int]]:
-    """Yield, for each profile, the sum of its values' magnitudes in each sample type.
-
-    The upper and lower 32 bits are added up separately, so that no sum overflows.
-    """
-    for part in profiles.parts(header.sample_types):
-        # As uint64, the magnitude of -2^63 is correct too.
-        sizes = np.abs(part.chunk.values).view(np.uint64)
-        upper, lower = (
-            _sums(sizes >> _HALF, part.chunk.offsets),
-            _sums(sizes & _LOWER_HALF, part.chunk.offsets),
-        )
-        for uppers, lowers in zip(upper.tolist(), lower.tolist(), strict=True):
-            yield [(high << 32) + low for high, low in zip(uppers, lowers, strict=True)]
-
-
-def _sums(rows: UInt64s, offsets: Int64s) -> UInt64s:
-    """Return the sums (n, n_types) of the rows from each offset (n + 1) to the next."""
-    sums = np.zeros((len(offsets) - 1, rows.shape[1]), np.uint64)
-    filled = np.flatnonzero(np.diff(offsets))
-    for column in range(rows.shape[1]):
-        sums[filled, column] = np.add.reduceat(rows[:, column], offsets[filled])
-    return sums
-
-
-def _groups(
-    label: str, dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
-) -> list[Hashable]:
-    """Return the instances or versions of each profile. A profile without an instance is one of its own."""
-    if not label:
-        return [None] * len(profiles)
-    origins = origins_of(dictionary, profiles, given)
-    if label == "version":
-        return [origin.versions for origin in origins]
-    return [origin.instances or number for number, origin in enumerate(origins)]

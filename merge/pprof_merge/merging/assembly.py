@@ -1,0 +1,263 @@
+"""Assembly: stacks and their sums → the columns of the merged profile.
+
+`Totals` adds up the traces of profiles that were just read, in the order of merging. `assemble` then writes
+out all that the stacks refer to. As in google/pprof's `profile.Merge`, everything is in the order in which it
+first appears. mypyc compiles this module.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from librt.vecs import vec
+from mypy_extensions import i32, i64
+
+from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
+from pprof_merge.merging.numbering import Numbering, TraceColumns
+from pprof_merge.profile.columns import ProfileColumns
+
+# The depth of stacks that are kept as they are.
+WHOLE: Final = 0x7FFFFFFF
+
+
+@final
+class Totals:
+    """The distinct stacks of the profiles added so far, in order of first appearance, and their sums.
+
+    `stacks` has n numbers, and `sums` is (n, n_types).
+    """
+
+    def __init__(self, n_types: i64) -> None:
+        self.n_types: i64 = n_types
+        self.stacks: vec[i32] = zeros32(0)
+        self.sums: vec[i64] = zeros(0)
+        self.n: i64 = 0
+        # For each stack 1 + its row in `stacks`, or 0.
+        self.row_of: vec[i32] = zeros32(0)
+
+    def add(self, traces: TraceColumns, number: i64, columns: list[int], n_stacks: i64) -> None:
+        """Add the traces of a profile, given its number there.
+
+        `columns` has the column of its values for each type of the sums. There are `n_stacks` stacks.
+        """
+        n_types: i64 = self.n_types
+        first, first_value, last = traces.span(number)
+        self.row_of = row_of = room32(self.row_of, n_stacks)
+        self.stacks = stacks = room32(self.stacks, min(n_stacks, self.n + last - first))
+        self.sums = sums = room(self.sums, n_types * min(n_stacks, self.n + last - first))
+        order = vec[i64](columns)
+        numbers, values = traces.stacks, traces.values
+        for i in range(first, last):
+            stack: i64 = i64(numbers[i])
+            row: i64 = i64(row_of[stack])
+            if row == 0:
+                stacks[self.n] = i32(stack)
+                self.n += 1
+                row = self.n
+                row_of[stack] = i32(row)
+            cell: i64 = (row - 1) * n_types
+            for k in range(n_types):
+                sums[cell + k] = wrapped(sums[cell + k] + values[first_value + order[k]])
+            first_value += n_types
+
+
+@final
+class Uses:
+    """What a merge has of mappings and lines besides the tables.
+
+    `main` (7 cells, or none) is the mapping of the main binary, and `mappings` has 7 cells for each mapping
+    that is used, by its number; the cells are those of `TraceColumns`. `inner_columns` has, by the number of
+    a location, the columns of its lines, for locations whose key lacks some of them.
+    """
+
+    def __init__(self) -> None:
+        self.main: list[int] = []
+        self.mappings: dict[int, list[int]] = {}
+        self.inner_columns: dict[int, list[int]] = {}
+
+    def add(self, tables: Numbering, number: i64) -> None:
+        """Add what a profile of `tables.traces` uses, given its number there, in the order of merging.
+
+        A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
+        this keeps the largest, which do not depend on the order.
+        """
+        traces = tables.traces
+        first, last, first_inner, last_inner = traces.uses(number)
+        for row in range(first, last):
+            cells = [int(traces.mappings[7 * row + k]) for k in range(7)]
+            if row > first:
+                self.mappings.setdefault(cells[0], cells)
+            elif not self.main:
+                self.main = cells
+        for i in range(first_inner, last_inner):
+            self.add_inner_columns(tables, traces.inner_columns[i])
+
+    def add_inner_columns(self, tables: Numbering, number: i64) -> None:
+        """Add inner columns, given their number."""
+        table = tables.inner_columns
+        begin: i64 = table.ends[number]
+        columns = [int(table.words[i]) for i in range(begin + 1, table.ends[number + 1])]
+        location = int(table.words[begin])
+        self.inner_columns[location] = max(columns, self.inner_columns.get(location, columns))
+
+
+def assemble(
+    tables: Numbering, uses: Uses, stacks: vec[i32], sums: vec[i64], n: i64, n_types: i64, depth: i64
+) -> ProfileColumns:
+    """Return the merged profile of n stacks and their sums (n, n_types).
+
+    Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
+    """
+    merged = ProfileColumns()
+    merged.strings = list(tables.strings)
+    merged.n_types = n_types
+    locations = add_samples(merged, tables, stacks, sums, n, depth)
+    functions = add_locations(merged, tables, uses, locations)
+    add_functions(merged, tables, functions)
+    return merged
+
+
+def add_samples(
+    merged: ProfileColumns, tables: Numbering, stacks: vec[i32], sums: vec[i64], n: i64, depth: i64
+) -> vec[i64]:
+    """Set the samples; return the numbers of the locations, in the order of first appearance."""
+    n_types: i64 = merged.n_types
+    words, ends = tables.stacks.words, tables.stacks.ends
+    n_frames: i64 = 0
+    n_samples: i64 = 0
+    for i in range(n):
+        stack: i64 = i64(stacks[i])
+        n_frames += min(depth, ends[stack + 1] - ends[stack] - 1)
+    frames, frame_ends, label_ends = zeros32(n_frames), zeros(n + 1), zeros(n + 1)
+    values = zeros(n * n_types)
+    row_of, numbers = zeros32(tables.locations.count), zeros(tables.locations.count)
+    n_locations: i64 = 0
+    n_frames = 0
+    for i in range(n):
+        any_value: i64 = 0
+        for k in range(n_types):
+            values[n_samples * n_types + k] = sums[i * n_types + k]
+            any_value |= sums[i * n_types + k]
+        if any_value == 0:
+            continue
+        first: i64 = ends[i64(stacks[i])]
+        last: i64 = min(ends[i64(stacks[i]) + 1], first + 1 + depth)
+        label_set: i64 = i64(words[first])
+        if label_set != 0:
+            add_labels(merged, tables, label_set)
+        for at in range(first + 1, last):
+            location: i64 = i64(words[at])
+            row: i64 = i64(row_of[location])
+            if row == 0:
+                numbers[n_locations] = location
+                n_locations += 1
+                row = n_locations
+                row_of[location] = i32(row)
+            frames[n_frames] = i32(row - 1)
+            n_frames += 1
+        n_samples += 1
+        frame_ends[n_samples] = n_frames
+        label_ends[n_samples] = merged.n_labels
+    merged.values, merged.frames, merged.frame_ends, merged.label_ends = (
+        values,
+        frames,
+        frame_ends,
+        label_ends,
+    )
+    merged.n_samples, merged.n_frames, merged.n_locations = n_samples, n_frames, n_locations
+    return numbers
+
+
+def add_labels(merged: ProfileColumns, tables: Numbering, label_set: i64) -> None:
+    """Append the labels of a label set."""
+    words, ends = tables.label_sets.words, tables.label_sets.ends
+    begin: i64 = ends[label_set]
+    size: i64 = ends[label_set + 1] - begin
+    at: i64 = 4 * merged.n_labels
+    merged.labels = labels = room(merged.labels, at + size)
+    for i in range(size):
+        labels[at + i] = words[begin + i]
+    merged.n_labels += size >> 2
+
+
+def add_locations(merged: ProfileColumns, tables: Numbering, uses: Uses, numbers: vec[i64]) -> vec[i64]:
+    """Set locations, lines and mappings; return the numbers of the functions, by first appearance."""
+    table = tables.locations
+    words, ends = table.words, table.ends
+    n_locations: i64 = merged.n_locations
+    n_lines: i64 = 0
+    for row in range(n_locations):
+        n_lines += (ends[numbers[row] + 1] - ends[numbers[row]] - 4) >> 1
+    locations, lines = zeros(5 * n_locations), zeros(3 * n_lines)
+    function_rows, functions = zeros32(tables.functions.count), zeros(tables.functions.count)
+    mapping_rows = zeros(tables.mappings.count)
+    n_functions: i64 = 0
+    if uses.main:
+        add_mapping(merged, uses.main, mapping_rows)
+    n_lines = 0
+    for row in range(n_locations):
+        first: i64 = ends[numbers[row]]
+        mapping: i64 = words[first]
+        address: i64 = words[first + 1]
+        locations[5 * row + 1] = -1
+        if mapping >= 0:
+            if mapping_rows[mapping] == 0:
+                add_mapping(merged, uses.mappings[int(mapping)], mapping_rows)
+            mapping = mapping_rows[mapping] - 1
+            locations[5 * row + 1] = mapping
+            address = wrapped(address + merged.mappings[10 * mapping + 1])
+        locations[5 * row + 2] = address
+        locations[5 * row + 4] = words[first + 2]
+        for at in range(first + 4, ends[numbers[row] + 1], 2):
+            function: i64 = i64(function_rows[words[at]])
+            if function == 0:
+                functions[n_functions] = words[at]
+                n_functions += 1
+                function = n_functions
+                function_rows[words[at]] = i32(function)
+            lines[3 * n_lines] = function - 1
+            lines[3 * n_lines + 1] = words[at + 1]
+            n_lines += 1
+        if ends[numbers[row] + 1] > first + 4:
+            lines[3 * n_lines - 1] = words[first + 3]
+        locations[5 * row + 3] = n_lines
+    merged.locations, merged.lines = locations, lines
+    merged.n_lines, merged.n_functions = n_lines, n_functions
+    if uses.inner_columns:
+        add_inner_columns(merged, uses, numbers)
+    return functions
+
+
+def add_mapping(merged: ProfileColumns, cells: list[int], rows: vec[i64]) -> None:
+    """Append a mapping, given its 7 cells; set `rows` at its number to 1 + its row."""
+    first: i64 = 10 * merged.n_mappings
+    merged.mappings = mappings = room(merged.mappings, first + 10)
+    for k in range(1, 6):
+        mappings[first + k] = cells[k]
+    flags: i64 = cells[6]
+    for k in range(4):
+        mappings[first + 6 + k] = flags >> k & 1
+    merged.n_mappings += 1
+    rows[cells[0]] = merged.n_mappings
+
+
+def add_inner_columns(merged: ProfileColumns, uses: Uses, numbers: vec[i64]) -> None:
+    """Set the columns of lines that aren't in the keys of their locations."""
+    lines, locations = merged.lines, merged.locations
+    begin: i64 = 0
+    for row in range(merged.n_locations):
+        end: i64 = locations[5 * row + 3]
+        columns = uses.inner_columns.get(int(numbers[row]))
+        if columns is not None:
+            for k in range(begin, end):
+                lines[3 * k + 2] = columns[k - begin]
+        begin = end
+
+
+def add_functions(merged: ProfileColumns, tables: Numbering, numbers: vec[i64]) -> None:
+    """Set the functions with these numbers."""
+    words = tables.functions.words
+    merged.functions = functions = zeros(5 * merged.n_functions)
+    for row in range(merged.n_functions):
+        for k in range(4):
+            functions[5 * row + 1 + k] = words[4 * numbers[row] + k]

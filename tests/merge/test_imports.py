@@ -1,0 +1,44 @@
+"""What the command and the package import: NumPy only where arrays are wanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_COMMAND = "import pprof_merge.command.cli as cli; status = cli.main(sys.argv[1:])"
+
+
+def imported(code: str, *arguments: str | Path) -> set[str]:
+    """Return the modules that a new process has imported after it ran some code."""
+    shown = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules, file=sys.stderr)", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {*shown.stderr.split()}
+
+
+def test_the_package_is_imported_without_numpy() -> None:
+    modules = imported("import pprof_merge")
+    assert "pprof_merge.merging.batch" in modules
+    # They take as long to import as all of the engine.
+    assert not modules & {"numpy", "dataclasses", "inspect", "ctypes"}
+
+
+@pytest.mark.parametrize("wanted", ["pprof", "go"])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_merge_is_written_without_numpy(wanted: str, jobs: str, profiles: Path, tmp_path: Path) -> None:
+    files = sorted(profiles.glob("lintd-*"))
+    out = tmp_path / "out"
+    modules = imported(_COMMAND, "-j", jobs, "--format", wanted, "-o", out, *files)
+    assert out.stat().st_size
+    assert "numpy" not in modules
+
+
+def test_weights_are_summed_with_numpy(profiles: Path, tmp_path: Path) -> None:
+    files = sorted(profiles.glob("lintd-*"))
+    assert "numpy" in imported(_COMMAND, "--weight", "duration", "-o", tmp_path / "out", *files)
