@@ -100,7 +100,7 @@ def _build_here() -> None:
     files = [f"pprof_merge/{name.replace('.', '/')}.py" for name in named.MODULES]
     extensions = mypycify(
         ["--strict", "--explicit-package-bases", *files],
-        opt_level=os.environ.get("PPROF_MERGE_OPTIMIZE", "2"),
+        opt_level=os.environ.get("PPROF_MERGE_OPTIMIZE", "3"),
         debug_level="0",
         group_name=named.GROUP,
     )

@@ -149,7 +149,8 @@ class Reader(ProfileColumns):
         self.scalars: vec[i64] = zeros(16)
         self.period_type: vec[i64] = zeros(2)
         # Two cells a record: its first byte and, in the lowest three bits, its field; and its end.
-        self.records: vec[i64] = zeros(512)
+        # Most have sixteen bytes or more.
+        self.records: vec[i64] = zeros(64 + i64(len(data)) // 8)
         self.n_records: i64 = 0
         self.n_irregular: i64 = 0
         self.most_irregular: i64 = limits.irregular_fields

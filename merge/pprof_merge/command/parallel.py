@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pprof_merge.command.files import BadInputError, read
 from pprof_merge.errors import ProfileError
@@ -16,10 +17,10 @@ from pprof_merge.merging.headers import check_compatible
 def collect(names: Sequence[str], jobs: int) -> Batch:
     """Return the profiles of all files; there must be at least one. Raises BadInputError."""
     own, *others = _shares(names, jobs)
-    pipes = [_in_new_process(share) for share in others]
+    readers = [_in_new_process(share) for share in others]
     batch = _read_share(own)
-    for share, pipe in zip(others, pipes, strict=True):
-        other = _received(pipe, share)
+    for share, reader in zip(others, readers, strict=True):
+        other = _received(reader, share)
         try:
             check_compatible(batch.header(0), other.header(0))
         except ProfileError as error:
@@ -46,15 +47,22 @@ def _read_share(names: Sequence[str]) -> Batch:
     return batch
 
 
-def _in_new_process(names: Sequence[str]) -> int:
-    """Read files in a process of their own; return the pipe from which `_received` takes them.
+class _Reader(NamedTuple):
+    """A process that reads files, and the pipe through which it hands on what it has read."""
+
+    process: int
+    pipe: int
+
+
+def _in_new_process(names: Sequence[str]) -> _Reader:
+    """Read files in a process of their own, for `_received`.
 
     The process ends when it has written all, or when nobody reads it any more.
     """
     reader, writer = os.pipe()
-    if os.fork():
+    if process := os.fork():
         os.close(writer)
-        return reader
+        return _Reader(process, reader)
     os.close(reader)
     status = 1
     try:
@@ -71,13 +79,14 @@ def _in_new_process(names: Sequence[str]) -> int:
         os._exit(status)
 
 
-def _received(pipe: int, names: Sequence[str]) -> Batch:
+def _received(reader: _Reader, names: Sequence[str]) -> Batch:
     """Return the profiles that another process has read. Raises BadInputError."""
     from pickle import loads  # noqa: PLC0415 - for many files only
 
-    with os.fdopen(pipe, "rb") as file:
-        packed = file.read()
-    if not packed:
+    with os.fdopen(reader.pipe, "rb") as pipe:
+        packed = pipe.read()
+    _, status = os.waitpid(reader.process, 0)
+    if status:
         raise BadInputError(f"{names[0]} to {names[-1]}: the process that read them has died")
     taken = loads(packed)  # noqa: S301 - our own bytes
     if isinstance(taken, str):

@@ -1,0 +1,91 @@
+"""The wheel of the merge engine: built with mypyc by each Python that is here, and installed by itself."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pprof_merge import compress, decode, encode, merge
+
+ROOT = Path(__file__).parents[2]
+# Prints whether an interpreter works, and has the headers that a build needs.
+_HAS_HEADERS = (
+    "import sysconfig, pathlib; print((pathlib.Path(sysconfig.get_path('include')) / 'Python.h').exists())"
+)
+
+# Each builds the engine, which takes half a minute.
+pytestmark = pytest.mark.exhaustive
+
+
+def interpreters() -> list[str]:
+    """Return the Pythons from 3.11 to 3.14 on PATH that can build, and the one that runs the tests."""
+    found = [sys.executable]
+    for minor in range(11, 15):
+        path = shutil.which(f"python3.{minor}")
+        if path is None or minor == sys.version_info.minor:
+            continue
+        asked = subprocess.run([path, "-c", _HAS_HEADERS], capture_output=True, text=True, check=False)
+        if asked.stdout.strip() == "True":
+            found.append(path)
+    return found
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    finished = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def environment(python: str, folder: Path) -> Path:
+    """Make an environment without packages; return the folder of its programs."""
+    run(python, "-m", "venv", folder, cwd=folder.parent)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_the_wheel_is_compiled_and_merges(python: str, profiles: Path, tmp_path: Path) -> None:
+    """Build, install and run the wheel: two environments and a compilation take minutes on a busy machine."""
+    source = tmp_path / "merge"
+    shutil.copytree(ROOT / "merge", source, ignore=shutil.ignore_patterns("_compiled", "__pycache__"))
+    builder = environment(python, tmp_path / "builder")
+    pip = "-m", "pip", "--quiet", "--disable-pip-version-check"
+    locked = ROOT / "deploy" / "requirements-build.txt"
+    run(builder / "python", *pip, "install", "--require-hashes", "--no-deps", "-r", locked, cwd=tmp_path)
+    built = tmp_path / "built"
+    run(
+        builder / "python",
+        *pip,
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        built,
+        source,
+        cwd=tmp_path,
+    )
+    (wheel,) = built.iterdir()
+    assert not wheel.name.endswith("none-any.whl")
+
+    clean = environment(python, tmp_path / "clean")
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-serve.txt").read_text(), re.MULTILINE)
+    (tmp_path / "constraints.txt").write_text("\n".join(pins))
+    run(
+        clean / "python",
+        *pip,
+        "install",
+        "--only-binary",
+        ":all:",
+        "-c",
+        "constraints.txt",
+        wheel,
+        cwd=tmp_path,
+    )
+    assert run(clean / "pprof-merge", "--version", cwd=tmp_path).endswith("engine compiled\n")
+    files = sorted(profiles.glob("lintd-*"))
+    run(clean / "pprof-merge", "-j", "2", "-o", "merged", *files, cwd=tmp_path)
+    merged = merge(decode(file.read_bytes()) for file in files)
+    assert (tmp_path / "merged").read_bytes() == compress(encode(merged))
