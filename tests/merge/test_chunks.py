@@ -16,7 +16,7 @@ from pprof_merge import Collection, ProfileError, encode
 from pprof_merge.analysis.call_edges import traced_edges
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
-from pprof_merge.columns.ragged import first_positions, renumber, span_chunks, spans
+from pprof_merge.columns.ragged import first_positions
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.merging.weights import Weighting
 from pprof_proto.profile_pb2 import Profile
@@ -29,7 +29,6 @@ CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
     "pprof_merge.columns.ragged:_CHUNK",
-    "pprof_merge.columns.ragged:_CHUNK_ROWS",
     "pprof_merge.merging.collection:_BATCH_BYTES",
     "pprof_merge.merging.selection:_PART_TRACES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
@@ -132,16 +131,7 @@ def test_outliers_of_so_many_profiles(count: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("count", range(9))
 def test_ragged_columns_of_so_many_rows(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.array([3, 1, 3, 0, 2, 2, 5, 1][:count], np.int64)
-    words = np.arange(30)
     for size in range(1, count + 3):
         patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK", size)
-        patch_size(monkeypatch, "pprof_merge.columns.ragged:_CHUNK_ROWS", size)
-        renumbered = numbers.copy()
-        renumber(renumbered, 10 - np.arange(6))
-        assert renumbered.tolist() == (10 - numbers).tolist()
         first = [numbers.tolist().index(number) for number in dict.fromkeys(numbers.tolist())]
         assert first_positions(numbers, np.zeros(6, np.bool_)).tolist() == first
-        parts = [*span_chunks(words[:count], numbers)]
-        joined = [index for _, part in parts for index in part.tolist()]
-        assert joined == spans(words[:count], numbers).tolist()
-        assert [part.stop - part.start for part, _ in parts] == [len(part) for _, part in parts]

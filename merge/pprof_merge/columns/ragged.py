@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pprof_merge.arrays import Bools, Int64s, Integers, Ints
 
-# Loops work on so many numbers, or rows, at a time, so that a chunk stays in the processor's cache.
+# Loops work on so many numbers at a time, so that a chunk stays in the processor's cache.
 _CHUNK = 1 << 16
-_CHUNK_ROWS = 1 << 12
 
 
 def offsets_of(counts: Integers | Bools) -> Int64s:
@@ -30,16 +27,6 @@ def spans(starts: Int64s, counts: Int64s) -> Int64s:
     return np.repeat(starts - (ends - counts), counts) + np.arange(total)
 
 
-def span_chunks(starts: Int64s, counts: Int64s) -> Iterator[tuple[slice, Int64s]]:
-    """Yield the indexes that `spans` returns in chunks: the chunk's slice of the whole, and the chunk."""
-    begin = 0
-    for first in range(0, len(counts), _CHUNK_ROWS):
-        rows = slice(first, first + _CHUNK_ROWS)
-        part = spans(starts[rows], counts[rows])
-        yield slice(begin, begin + len(part)), part
-        begin += len(part)
-
-
 def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     """Return the flat indexes of the given rows, in the given order, and the offsets of the rows taken."""
     counts = (offsets[1:] - offsets[:-1])[rows]
@@ -49,13 +36,6 @@ def take_rows(offsets: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
 def rows_of_indexes(offsets: Int64s, indexes: Int64s) -> Int64s:
     """Return the row that each flat index belongs to."""
     return np.searchsorted(offsets, indexes, side="right") - 1
-
-
-def renumber(sequence: Ints, numbers: Int64s) -> None:
-    """Replace each entry of `sequence` by numbers[entry], in place, without a copy of the sequence."""
-    for begin in range(0, len(sequence), _CHUNK):
-        chunk = sequence[begin : begin + _CHUNK]
-        chunk[:] = numbers.take(chunk)
 
 
 def first_appearance(sequence: Ints) -> tuple[Int64s, Int64s]:
