@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgo_agent.errors import TargetInvalid
-from pgo_agent.scrape.target import BASE_PATH, Profile, Target, TargetDefaults, profile_at_url, profile_under
+from pgo_agent.scrape.target import (
+    BASE_PATH,
+    Profile,
+    Target,
+    TargetDefaults,
+    checked_scheme,
+    profile_at_url,
+    profile_under,
+)
 
 Pod = Mapping[str, Any]
 
@@ -102,7 +110,8 @@ def _grafana_profiles(pod: Pod, name: str, host: str, seconds: int) -> Iterator[
             port = _port_named(pod, name, named)
         else:
             port = _port(name, annotations.get(f"{prefix}.port", ""))
-        root = f"{annotations.get(f'{prefix}.scheme', 'http')}://{host}:{port}"
+        scheme = checked_scheme(name, annotations.get(f"{prefix}.scheme", "http"))
+        root = f"{scheme}://{host}:{port}"
         if path := annotations.get(f"{prefix}.path"):
             yield profile_at_url(name, type_, root + _path(path), seconds)
         else:

@@ -10,6 +10,7 @@ import httpx
 from pgo_agent.errors import TargetInvalid
 
 BASE_PATH = "/debug/pprof"
+_SCHEMES = frozenset({"http", "https"})
 # The names in net/http/pprof's URLs, where they differ from the type.
 _URL_NAMES = {"cpu": "profile"}
 TYPES = ("cpu", "heap", "allocs", "block", "mutex", "goroutine", "threadcreate")
@@ -52,13 +53,20 @@ class Target:
     ca_file: Path | None = None
 
 
+def checked_scheme(name: str, scheme: str) -> str:
+    """Return the scheme of a URL; a longer text could name another host. Raises TargetInvalid."""
+    if scheme not in _SCHEMES:
+        raise TargetInvalid(name, f"not http or https: {scheme!r}")
+    return scheme
+
+
 def profile_at_url(name: str, type_: str, url: str, seconds: int) -> Profile:
     """Return the profile of a type at exactly this URL. Raises TargetInvalid, with the target's name."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise TargetInvalid(name, f"not a URL ({error}): {url!r}") from None
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    if parsed.scheme not in _SCHEMES or not parsed.host:
         raise TargetInvalid(name, f"not an http or https URL: {url!r}")
     if type_ in _WINDOWED:
         parsed = parsed.copy_set_param("seconds", seconds)

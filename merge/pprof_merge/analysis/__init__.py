@@ -4,5 +4,5 @@
 `diff`, `flame_graph` and `timeline` build on both. `latency` reads the histograms in the profiles of latency
 trackers. `edges` and `compiler` find the weighted calls that Go's compiler reads, and `call_edges` has them
 as arrays; `overlap`, `coverage`, `outliers` and `report` build on it. `rules` removes functions from a
-profile.
+profile, and `focus` keeps some of its samples.
 """

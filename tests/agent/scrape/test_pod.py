@@ -128,6 +128,11 @@ def test_a_pod_that_is_about_to_end_is_not() -> None:
             "profiles.grafana.com/cpu.port": "80",
             "profiles.grafana.com/cpu.scheme": "file",
         },
+        {
+            "profiles.grafana.com/cpu.scrape": "true",
+            "profiles.grafana.com/cpu.port": "80",
+            "profiles.grafana.com/cpu.scheme": "http://elsewhere.example/?",
+        },
     ],
 )
 def test_what_cannot_be_followed_is_said_of_the_pod(annotations: dict[str, str]) -> None:
