@@ -18,7 +18,9 @@ CLIENTS := tests/interop/clients/pyroscope
 PYROSCOPE_IO := 0.8.7 1.4.0
 # They write OTLP 1.9 and 1.10.
 OPENTELEMETRY_PROTO := 1.42.1 1.45.2
-CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%)
+DATADOG_CLIENTS := tests/interop/clients/datadog
+CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
+	ddtrace-4.16.0 dd-trace
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
@@ -64,7 +66,7 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 	@touch $@
 
 .PHONY: clients
-clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope and OTLP in .dev, for the tests that push with them; needs npm
+clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope, OTLP and Datadog in .dev, for the tests that push with them; needs npm
 
 .dev/pyroscope-io-%/.complete: $(CLIENTS)/pyroscope-io-%.txt | .venv/.complete
 	rm -rf $(@D)
@@ -74,6 +76,18 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope an
 .dev/opentelemetry-proto-%/.complete: tests/interop/clients/otlp/opentelemetry-proto-%.txt | .venv/.complete
 	rm -rf $(@D)
 	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
+.dev/ddtrace-%/.complete: $(DATADOG_CLIENTS)/ddtrace-%.txt | .venv/.complete
+	rm -rf $(@D)
+	$(PIP) --require-hashes --no-deps --target $(@D) -r $<
+	@touch $@
+
+.dev/dd-trace/.complete: $(DATADOG_CLIENTS)/package.json $(DATADOG_CLIENTS)/package-lock.json $(DATADOG_CLIENTS)/.npmrc
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 .dev/pyroscope-nodejs/.complete: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(CLIENTS)/.npmrc

@@ -124,6 +124,12 @@ class Settings(BaseSettings):
             "Whether profefe's API, /api/0, accepts requests without a key. Only for trusted networks."
         ),
     )
+    datadog_open: bool = Field(
+        default=False,
+        description=(
+            "Whether uploads of Datadog's tracers are accepted without a key. Only for trusted networks."
+        ),
+    )
     metrics_auth_keys_file: Path | None = Field(
         default=None,
         description=(
@@ -206,8 +212,8 @@ class Settings(BaseSettings):
         gt=0,
         le=10_000,
         description=(
-            "How many profiles one request of Pyroscope's clients may have. Together they have the limits of"
-            " one submit. Beyond it, the answer is 400."
+            "How many profiles one request of Pyroscope's or Datadog's clients may have. Together they have"
+            " the limits of one submit. Beyond it, the answer is 400."
         ),
     )
     query_labels: int = Field(

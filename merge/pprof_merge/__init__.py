@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.overlap import overlap
     from pprof_merge.analysis.report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
+    from pprof_merge.analysis.sample_types import focus_types
     from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
@@ -102,6 +103,7 @@ _WITH_NUMPY = {
     "first_appearance": "columns.ragged",
     "focus_calls": "analysis.focus",
     "focus_latency": "analysis.latency",
+    "focus_types": "analysis.sample_types",
     "overlap": "analysis.overlap",
     "package_of": "analysis.grouping",
     "parse_rules": "analysis.rules",
@@ -172,6 +174,7 @@ __all__ = [
     "first_appearance",
     "focus_calls",
     "focus_latency",
+    "focus_types",
     "inflate",
     "keep_heap",
     "merge",

@@ -61,6 +61,7 @@ def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -
             f"tests/interop/clients/otlp/opentelemetry-proto-{version}.txt"
             for version in ("1.42.1", "1.45.2")
         ),
+        "tests/interop/clients/datadog/ddtrace-4.16.0.txt",
     ],
 )
 def test_every_package_has_hashes_and_no_registry(file: str) -> None:
@@ -69,7 +70,10 @@ def test_every_package_has_hashes_and_no_registry(file: str) -> None:
     assert "://" not in (ROOT / file).read_text()
 
 
-@pytest.mark.parametrize("folder", ["collector/speedscope", "tests/interop/clients/pyroscope"])
+@pytest.mark.parametrize(
+    "folder",
+    ["collector/speedscope", "tests/interop/clients/pyroscope", "tests/interop/clients/datadog"],
+)
 def test_every_npm_package_has_a_hash_and_no_registry(folder: str) -> None:
     packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
     _own, *installed = packages.values()

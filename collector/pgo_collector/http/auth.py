@@ -22,16 +22,18 @@ async def allow_anyone(request: Request) -> None:
     context_of(request).key = NO_KEY
 
 
-def require_key(key_file: KeyFile) -> Dependency:
+def require_key(key_file: KeyFile, header: str = "") -> Dependency:
     """Return a dependency that puts the key of a request into its context.
 
     The route then finds which service the request is about, and calls `check_scope`. The dependency raises
-    KeyRefused unless the request's bearer token, or its password (Basic), is one of the file's keys.
+    KeyRefused unless the request's bearer token, or its password (Basic), is one of the file's keys. Where
+    clients can send a key in a `header` of their own, it goes before both.
     """
 
     async def check(request: Request) -> None:
         with span("http", "key check"):
-            text = _text_of_key(request.headers.get("Authorization", ""))
+            text = request.headers.get(header, "").strip().encode("latin-1") if header else b""
+            text = text or _text_of_key(request.headers.get("Authorization", ""))
             key = key_file.keys.match(text) if text else None
         if key is None:
             raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")

@@ -19,6 +19,7 @@ from starlette.routing import compile_path
 from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import PushRefused, Refusal
 from pgo_collector.http.context import context_of
+from pgo_collector.http.datadog import DatadogError, is_datadog
 from pgo_collector.http.otlp import ExportError, is_otlp
 from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
 from pgo_collector.http.pyroscope import ConnectError, IngestError, is_connect, is_ingest
@@ -77,6 +78,8 @@ def error_answer(request: Request, error: Exception) -> Response:
         return IngestError(error, status, detail, headers)
     if is_otlp(request.url.path):
         return ExportError(request, error, status, detail, headers)
+    if is_datadog(request.url.path):
+        return DatadogError(error, status, detail, headers)
     return Problem(status, detail, headers)
 
 

@@ -25,6 +25,7 @@ from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
+from pgo_collector.routes.datadog.api import datadog_routes
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
@@ -99,6 +100,9 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
     app.include_router(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
+    app.include_router(
+        datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open)
+    )
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))

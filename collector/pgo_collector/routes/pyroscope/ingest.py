@@ -6,9 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.errors import HeaderParseError
-from email.message import Message
-from email.parser import BytesHeaderParser
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,6 +14,7 @@ from starlette.datastructures import QueryParams
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
+from pgo_collector.http.forms import form_boundary, form_parts, is_form
 from pgo_collector.model.series import Series
 from pgo_collector.routes.pyroscope.naming import Sender, Target
 
@@ -29,9 +27,7 @@ _TIME = re.compile(r"(\d{10,19})(?:\.\d*)?")
 # The formats that aren't read, as `format` and parts of content types name them.
 _OTHER_FORMATS = ("jfr", "trie", "tree", "lines", "speedscope")
 _PPROF = "pprof"
-_FORM = "multipart/form-data"
 _MOST_PARTS = 16
-_LONGEST_PART_HEAD = 8 << 10
 
 # What Pyroscope calls sample types, unless a form says otherwise.
 _DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
@@ -131,9 +127,8 @@ def profile_name(header: Header, display_names: Mapping[str, str]) -> str:
 
 
 def _form_of(options: IngestOptions, content: bytes, limits: Limits) -> _Form:
-    is_form = _FORM in options.content_type.lower()
-    if is_form and (boundary := _boundary(options.content_type)):
-        parts = _parts(inflate(content, limits), boundary)
+    if is_form(options.content_type) and (boundary := form_boundary(options.content_type)):
+        parts = form_parts(inflate(content, limits), boundary, _MOST_PARTS)
         if parts or options.format != _PPROF:
             return _form(parts)
     elif options.format != _PPROF and not content.startswith((GZIP_MAGIC, b"\x0a")):
@@ -158,30 +153,3 @@ def _display_names(config: bytes) -> dict[str, str]:
         return {name: str(of.get("display-name") or "") for name, of in types.items()}
     except (ValueError, AttributeError, RecursionError) as error:
         raise PushInvalid("sample_type_config: this isn't JSON of sample types and their settings") from error
-
-
-def _boundary(content_type: str) -> str:
-    message = Message()
-    message["Content-Type"] = content_type
-    return message.get_boundary("")
-
-
-def _parts(content: bytes, boundary: str) -> dict[str, bytes]:
-    """Return the parts of a form by name. Raises PushInvalid."""
-    delimiter = b"\r\n--" + boundary.encode(errors="replace")
-    _, *chunks = (b"\r\n" + content).split(delimiter, _MOST_PARTS + 1)
-    if len(chunks) > _MOST_PARTS:
-        raise PushInvalid(f"the form has more than {_MOST_PARTS} parts")
-    parts = {}
-    for chunk in chunks:
-        head, blank_line, body = chunk.partition(b"\r\n\r\n")
-        if not blank_line or len(head) > _LONGEST_PART_HEAD:
-            continue  # the end of the form, or what isn't a part
-        try:
-            headers = BytesHeaderParser().parsebytes(head.lstrip())
-            name = headers.get_param("name", header="Content-Disposition")
-        except (HeaderParseError, ValueError) as error:
-            raise PushInvalid("a part of the form has no header that can be read") from error
-        if isinstance(name, str):
-            parts[name] = body
-    return parts

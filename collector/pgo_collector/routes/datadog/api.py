@@ -1,0 +1,69 @@
+"""The routes that Datadog's tracers and agents upload profiles to, and ask what is supported."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import version
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pgo_collector.errors import PushInvalid
+from pgo_collector.http.auth import allow_anyone, require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.datadog import INFO, KEY_HEADER, UPLOAD
+from pgo_collector.http.forms import FORM, form_boundary, is_form
+from pgo_collector.http.ingest import Ingest
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
+from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
+from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
+
+# Tags that an agent adds when it forwards an upload.
+_AGENT_TAGS = "X-Datadog-Additional-Tags"
+# Of an agent's answer: what tracers ask for before they upload. There is no endpoint for traces or metrics.
+_INFO = {
+    "version": f"pgo-collector {version('pgo-collector')}",
+    "endpoints": [UPLOAD, INFO],
+    "client_drop_p0s": True,
+    "config": {},
+}
+
+
+def datadog_routes(ingest: Ingest, keys: KeyFile, most_profiles: int, *, is_open: bool) -> APIRouter:
+    """Return the routes; an upload needs one of the keys, or none if they are open.
+
+    One upload may have `most_profiles` profiles, also after those of many sample types are split.
+    """
+    router = APIRouter()
+
+    @router.post(
+        UPLOAD,
+        summary="Store profiles, as Datadog's tracers and agents upload them",
+        response_description="The profiles are stored durably, or already were",
+        openapi_extra=parameters(body=FORM),
+        dependencies=[Depends(allow_anyone if is_open else require_key(keys, KEY_HEADER))],
+    )
+    async def upload(request: Request) -> Response:
+        content_type = request.headers.get("Content-Type", "")
+        boundary = form_boundary(content_type) if is_form(content_type) else ""
+        if not boundary:
+            raise PushInvalid(f"send the profiles as {FORM} with a boundary")
+        service = context_of(request).caller.scope.only_service or UNKNOWN_SERVICE
+        agent_tags = request.headers.get(_AGENT_TAGS, "")
+        options = UploadOptions(boundary, most_profiles, agent_tags, Sender(service))
+        await ingest.push(request, partial(unpack_upload, options))
+        return JSONResponse({})
+
+    @router.api_route(
+        INFO,
+        methods=METHODS,
+        summary="Say that profiles are taken, as Datadog's agent does",
+        response_description="The paths that tracers can send to",
+        openapi_extra=NO_KEY_NEEDED,
+    )
+    async def info() -> Response:
+        return JSONResponse(_INFO)
+
+    return router

@@ -1,0 +1,143 @@
+"""The body of an upload: a form with an event and pprof profiles, taken apart in a worker.
+
+Go's profiles are stored as they came. Those of other languages have up to twenty sample types: each becomes
+several profiles, of one type each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+from pprof_merge import (
+    Header,
+    LimitExceeded,
+    Limits,
+    ProfileError,
+    decode,
+    encode,
+    focus_types,
+    inflate,
+)
+
+from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.errors import NotPprof, ParameterInvalid, PushInvalid
+from pgo_collector.http.forms import form_parts
+from pgo_collector.http.selections import parse_time
+from pgo_collector.model.series import Series
+from pgo_collector.routes.datadog.compression import unframed
+from pgo_collector.routes.datadog.naming import ProfileName, go_profile, labels_of, profiles_in
+from pgo_collector.routes.pyroscope.naming import Sender, Target
+
+_MOST_PROFILES = "PGOF_PUSH_PROFILES"
+_EVENT = "event"
+_PPROF = "pprof"
+_JFR = "jfr"
+# Labels of samples that number events, threads and tasks: with them hardly any two samples could be merged.
+_NUMBERING = frozenset(
+    {
+        b"end_timestamp_ns",
+        b"local root span id",
+        b"os thread id",
+        b"span id",
+        b"task id",
+        b"thread id",
+        b"thread native id",
+    }
+)
+
+
+class UploadOptions(NamedTuple):
+    """What a request says of its body: the form's boundary, the tags that an agent added, and who sent it.
+
+    There may be `most_profiles` profiles, also after those of many sample types are split.
+    """
+
+    boundary: str
+    most_profiles: int
+    agent_tags: str
+    sender: Sender
+
+
+class _Event(NamedTuple):
+    """The event of an upload: the labels of its profiles, and when they begin, in ns since 1970."""
+
+    labels: dict[str, str]
+    start_nanos: int | None
+
+
+def unpack_upload(options: UploadOptions, content: bytes, limits: Limits) -> list[Unpacked]:
+    """Return the profiles of an upload. Parts that are neither pprof nor JFR are ignored.
+
+    Raises PushInvalid if there is no form with an event, or too much in it, and LimitExceeded.
+    """
+    most = options.most_profiles
+    # The event, a file that describes it, and the end of the form are counted, too.
+    parts = form_parts(inflate(content, limits), options.boundary, most + 3, _MOST_PROFILES)
+    profiles = [*islice(_profiles(parts, _event(parts, options), options.sender, limits), most + 1)]
+    if len(profiles) > most:
+        raise PushInvalid(f"the form has more than {most} profiles ({_MOST_PROFILES})")
+    return profiles
+
+
+def _profiles(parts: dict[str, bytes], event: _Event, sender: Sender, limits: Limits) -> Iterator[Unpacked]:
+    """Yield the profiles in the parts of a form. Raises LimitExceeded if all together are too large."""
+    room = limits.inflated_bytes
+    for name, part in parts.items():
+        stem, _, kind = name.rpartition(".")
+        if kind == _JFR:
+            yield NotPprof("the profile is in the format jfr; only pprof can be read")
+        if kind != _PPROF or not part:
+            continue
+        try:
+            bare = unframed(part, limits._replace(inflated_bytes=room))
+            named = go_profile(stem)
+            if named is not None:
+                yield _pushed(bare, named, event, sender)
+            else:
+                bare = inflate(bare, limits._replace(inflated_bytes=room))
+                yield from _split(bare, event, sender, limits)
+        except LimitExceeded as error:
+            # All together are too large, or this one is.
+            raise LimitExceeded(error.limit, getattr(limits, error.limit), error.where) from error
+        except ProfileError as error:
+            yield error.with_traceback(None)
+        else:
+            room -= len(bare)
+
+
+def _event(parts: dict[str, bytes], options: UploadOptions) -> _Event:
+    """Return what the part `event` says. Raises PushInvalid."""
+    if _EVENT not in parts:
+        raise PushInvalid("the form has no part named event")
+    try:
+        event = json.loads(parts[_EVENT])
+        tags, start = (event.get(key) or "" for key in ("tags_profiler", "start"))
+        tags.encode(), start.encode()  # JSON may have half a surrogate pair
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise PushInvalid("event: this isn't JSON with the strings tags_profiler and start") from error
+    labels = labels_of(tags, options.agent_tags)
+    with suppress(ParameterInvalid):
+        return _Event(labels, parse_time(start, "start"))
+    return _Event(labels, None)
+
+
+def _split(bare: bytes, event: _Event, sender: Sender, limits: Limits) -> Iterator[PushedProfile]:
+    """Yield the profiles of one type each that a profile holds. Raises ProfileError."""
+    profile = decode(bare, limits)
+    for named, columns in profiles_in(profile.header).items():
+        yield _pushed(encode(focus_types(profile, columns, _NUMBERING)), named, event, sender)
+
+
+def _pushed(content: bytes, named: ProfileName, event: _Event, sender: Sender) -> PushedProfile:
+    own = {"__name__": named.name} | ({"__delta__": "false"} if named.is_delta else {})
+
+    def place(header: Header, has_start_lines: bool) -> Series:
+        # What the tags say must not pass for what the profile is.
+        labels = {key: value for key, value in event.labels.items() if not key.startswith("__")}
+        return Target.of((labels | own).items(), sender).series(header, has_start_lines)
+
+    return PushedProfile(content, place, event.start_nanos)
