@@ -151,7 +151,13 @@ def test_an_upload_without_a_service_is_the_keys(stopped: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"DD-API-KEY": Server.submit_key}, bearer(Server.submit_key), basic("x", Server.submit_key)]
+    "headers",
+    [
+        {"DD-API-KEY": Server.submit_key},
+        bearer(Server.submit_key),
+        basic("x", Server.submit_key),
+        bearer(Server.submit_key) | {"DD-API-KEY": "the key of an agent, behind a proxy that adds ours"},
+    ],
 )
 def test_keys_come_in_any_header(shared: Server, headers: dict[str, str]) -> None:
     body, content_type = form(event=event("keyed"), **{"cpu.pprof": profile_of("a")})
@@ -306,3 +312,16 @@ def test_a_quota_is_exhausted(stopped: Server) -> None:
     answer = upload(stopped, {"event": event("busy"), "cpu.pprof": now})
     assert "PGOF_QUOTA_PROFILES" in refused(answer, 429)
     assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_submits_are_counted(stopped: Server) -> None:
+    stopped.environment["PGOF_METRICS_OPEN"] = "true"
+    stopped.start()
+    parts = {"event": event("counted"), "profile.pprof": _PYTHON}
+    for _ in range(2):
+        assert_uploaded(upload(stopped, parts))
+    refused(upload(stopped, {"event": event("counted"), "cpu.pprof": b"hello"}), 400)
+    lines = stopped.client.get("/metrics").text.splitlines()
+    assert 'pgo_collector_submits_total{outcome="stored",reason=""} 5.0' in lines
+    assert 'pgo_collector_submits_total{outcome="duplicate",reason=""} 5.0' in lines
+    assert any('outcome="refused"' in line for line in lines)

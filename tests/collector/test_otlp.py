@@ -492,3 +492,15 @@ def test_what_is_stored_outlives_a_reindex(tmp_path: Path) -> None:
         server.reindex()
         server.start()
         assert stored(server, "kept") == [("process_cpu", {})]
+
+
+def test_exports_are_counted_as_submits(stopped: Server) -> None:
+    stopped.environment["PGOF_METRICS_OPEN"] = "true"
+    stopped.start()
+    for _ in range(2):
+        assert_exported(export(stopped, of_stack("a", "counted")))
+    assert export(stopped, b"hello").status_code == 400
+    lines = stopped.client.get("/metrics").text.splitlines()
+    assert 'pgo_collector_submits_total{outcome="stored",reason=""} 1.0' in lines
+    assert 'pgo_collector_submits_total{outcome="duplicate",reason=""} 1.0' in lines
+    assert any('outcome="refused"' in line for line in lines)

@@ -27,16 +27,19 @@ def require_key(key_file: KeyFile, header: str = "") -> Dependency:
 
     The route then finds which service the request is about, and calls `check_scope`. The dependency raises
     KeyRefused unless the request's bearer token, or its password (Basic), is one of the file's keys. Where
-    clients can send a key in a `header` of their own, it goes before both.
+    clients can send a key in a `header` of their own, that counts, too.
     """
+    how = f"{header}: KEY, or as Authorization: Bearer KEY" if header else "Authorization: Bearer KEY"
 
     async def check(request: Request) -> None:
         with span("http", "key check"):
-            text = request.headers.get(header, "").strip().encode("latin-1") if header else b""
-            text = text or _text_of_key(request.headers.get("Authorization", ""))
-            key = key_file.keys.match(text) if text else None
+            texts = [_text_of_key(request.headers.get("Authorization", ""))]
+            if header:
+                texts.append(request.headers.get(header, "").strip().encode("latin-1"))
+            matches = (key_file.keys.match(text) for text in texts if text)
+            key = next((match for match in matches if match is not None), None)
         if key is None:
-            raise KeyRefused("no key that this route takes; send one as Authorization: Bearer KEY")
+            raise KeyRefused(f"no key that this route takes; send one as {how}")
         context_of(request).key = key
 
     return check

@@ -21,6 +21,8 @@ from starlette.types import ASGIApp
 
 from pgo_collector.http.connection_pool import REFUSALS
 from pgo_collector.http.context import NO_KEY
+from pgo_collector.http.datadog import UPLOAD
+from pgo_collector.http.otlp import EXPORT
 from pgo_collector.http.pyroscope import INGEST, PUSH
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import EndedRequest, Metering
@@ -30,7 +32,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "pgo_collector"
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_SUBMITS = {"/v1/submit", "/api/0/profiles", PUSH, *INGEST}
+_SUBMITS = {"/v1/submit", "/api/0/profiles", PUSH, *INGEST, EXPORT, UPLOAD}
 
 
 class PrometheusMetrics:
