@@ -22,6 +22,7 @@ A refusal carries the HTTP status that the client gets:
     │   │   └── NothingSelected
     │   ├── NoSuchProfile       404
     │   ├── NoSuchRelease       404
+    │   ├── NoSuchTrace         404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
@@ -37,6 +38,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── ReleaseDamaged      500
     │   ├── NotOffered          501
     │   ├── CatalogFails        503
+    │   ├── TracesFail          503
     │   ├── IncomingFull        503
     │   ├── NotReady            503
     │   └── WorkerUnavailable   503
@@ -203,6 +205,12 @@ class NoSuchRelease(Refusal):
     status = HTTPStatus.NOT_FOUND
 
 
+class NoSuchTrace(Refusal):
+    """No trace has this id, it was deleted, or it is of services that the key isn't for."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
 class CombineNeedsPost(Refusal):
     """A combine changes what is stored, which GET and HEAD must not do."""
 
@@ -317,6 +325,13 @@ class NotOffered(Refusal):
 
 class CatalogFails(Refusal):
     """The catalog can't be read or written. The message says why, and what to do if it is damaged."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "30"}
+
+
+class TracesFail(Refusal):
+    """The trace store is damaged, or another program's or version's."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "30"}

@@ -80,7 +80,9 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
     command.add_argument("--slowest", action="store_true", help="the slowest first")
     command.add_argument("--errors", action="store_true", help="only those that ended with an error")
     command.add_argument(
-        "--service", metavar="NAMES", help="only those about these services, comma-separated"
+        "--service",
+        metavar="NAMES",
+        help="only those about these services, comma-separated; * matches any text",
     )
     command.add_argument("--limit", type=int, default=50, help="how many to list; by default 50")
     command.set_defaults(run=partial(_trace, "list_traces"))
@@ -106,7 +108,9 @@ def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentPa
     )
     command.add_argument("--errors", action="store_true", help="only requests that ended with an error")
     command.add_argument(
-        "--service", metavar="NAMES", help="only those about these services, comma-separated"
+        "--service",
+        metavar="NAMES",
+        help="only those about these services, comma-separated; * matches any text",
     )
     command.add_argument(
         "--limit", type=int, default=10_000, help="at most so many; by default the last 10000"

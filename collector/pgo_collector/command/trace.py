@@ -6,27 +6,18 @@ import argparse
 import gzip
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgo_collector.errors import SettingsInvalid, TracesUnreadable
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings, read_settings
+from pgo_collector.traces.forms import FORMS
 from pgo_collector.traces.keys import TraceKeys
-from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.profiles import profile_of_traces
 from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
-from pgo_collector.traces.texts import chrome_of, dot_of, json_of, printable, text_of
-from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
-from pgo_collector.traces.waterfall import page_of
-
-FORMS: dict[str, Callable[[str, Sequence[RequestTrace]], str]] = {
-    "text": lambda _, requests: text_of(requests),
-    "json": lambda _, requests: json_of(requests),
-    "html": page_of,
-    "dot": lambda _, requests: dot_of(requests),
-    "chrome": lambda _, requests: chrome_of(requests),
-}
+from pgo_collector.traces.texts import printable
+from pgo_collector.traces.trace_store import ALL_SERVICES, FILE, TraceQuery, TraceReader
 
 
 def list_traces(arguments: argparse.Namespace) -> None:
@@ -45,12 +36,12 @@ def list_traces(arguments: argparse.Namespace) -> None:
 
 def show_trace(arguments: argparse.Namespace) -> None:
     """Print a trace. Raises TracesUnreadable if it isn't kept."""
-    requests = _reader(read_settings()).requests(arguments.trace)
+    requests = [*_reader(read_settings()).requests(arguments.trace)]
     if not requests:
         raise TracesUnreadable(
             f"no trace {printable(arguments.trace)} is kept; `pgo-collector trace list` has all"
         )
-    print(FORMS[arguments.form](arguments.trace.lower(), requests), end="")
+    print(FORMS[arguments.form].write(arguments.trace.lower(), requests), end="")
 
 
 def profile_traces(arguments: argparse.Namespace) -> None:
@@ -87,8 +78,8 @@ def sign_request(arguments: argparse.Namespace) -> None:
     print(f"pgo-collector trace show {origin.trace}", file=sys.stderr)
 
 
-def _services(arguments: argparse.Namespace) -> frozenset[str] | None:
-    return None if arguments.service is None else frozenset(arguments.service.split(","))
+def _services(arguments: argparse.Namespace) -> Sequence[str]:
+    return ALL_SERVICES if arguments.service is None else arguments.service.split(",")
 
 
 def _reader(settings: Settings) -> TraceReader:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
 from pgo_collector.http.selections import first_value
 from pgo_collector.model.profile_types import CPU, TYPES
+from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
 _TEXT = {"type": "string"}
 # A parameter that may be given several times; all values count.
@@ -37,8 +38,9 @@ def _number(default: int, most: int) -> dict[str, Any]:
 PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
     {
         "service": (_TEXT, (
-            "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`. Routes"
-            " that answer questions about the fleet take `*` for all services."
+            "The service. Default: the key's, if the key is for just one, else `PGOF_DEFAULT_SERVICE`; for"
+            " traces, all services that the key is for. Routes that answer questions about the fleet take `*`"
+            " for all services."
         )),
         "type": (_choice(CPU, *(name for name in TYPES if name != CPU)), "The type of profile."),
         "labels": (_TEXTS, "`version=1.4,region!=eu|us`: labels to select; for a submit, the profile's own."),
@@ -64,6 +66,9 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "limit": (_number(100, 1000), "The number of entries on a page."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
+        "form": (_choice(*FORMS_OF_TRACES), "The form of the answer, as in `pgo-collector trace show`."),
+        "order": (_choice("newest", "slowest"), "Which requests come first."),
+        "errors": (_choice("false", "true"), "`true`: only requests that ended with an error."),
         "weight": (_choice(*WEIGHTS), "What gives each profile its weight in the merge."),
         "half_life": (_TEXT, "`7d`: halve a profile's weight for each 7 days it is older than the newest."),
         "and_combine": (_TEXT, "`true`, only with POST: replace the stored profiles by their merge."),

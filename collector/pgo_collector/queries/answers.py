@@ -55,6 +55,25 @@ class Services(_Answer):
     next: str | None = Field(description="The `cursor` of the next page; null on the last page.")
 
 
+class Trace(_Answer):
+    """A traced request."""
+
+    trace: str = Field(description="The id of its trace, 32 hex digits.")
+    name: str = Field(description="Its method and route.", examples=["POST /v1/submit"])
+    service: str = Field(description="The service that it was about; empty for none.")
+    time: str = Field(description="When it began: RFC 3339 with nanoseconds, in UTC.")
+    duration_nanos: int = Field(description="How long it took, in ns.")
+    status: int = Field(description="The status of its answer; 0 for work of the server's own.")
+    error: bool = Field(description="Whether the status is 400 or above, or a step failed.")
+    steps: int = Field(description="The number of its steps.")
+
+
+class Traces(_Answer):
+    """A list of traced requests."""
+
+    traces: list[Trace]
+
+
 class StoredProfile(_Answer):
     """A stored profile."""
 

@@ -23,6 +23,7 @@ from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.datadog.api import datadog_routes
@@ -43,6 +44,7 @@ from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
+from pgo_collector.routes.traces import traces_routes
 from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.quotas import Quotas
@@ -111,6 +113,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     reading = Reading(profiles, fleet, merges, rules)
     app.include_router(querier_routes(profiles, reading, Messages(store, bodies), merge_keys))
     app.include_router(render_routes(reading, merge_keys))
+    traces = KeptTraces(store.folder.path, budget)
+    app.include_router(traces_routes(traces, merge_keys))
     app.include_router(openapi_routes())
     sources = Sources(
         sessions=Sessions(

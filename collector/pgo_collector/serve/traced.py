@@ -20,6 +20,8 @@ from pgo_collector.traces.trace_store import FILE, TraceStore
 from pgo_collector.traces.tracing import NO_TRACING, Choice, Describe, SignedTracing, Tracing
 
 _LONGEST_QUERY = 1000
+# No service has a longer name; what a refused request names may be longer.
+_LONGEST_SERVICE = 200
 
 
 def open_tracing(settings: Settings, folder: Path) -> Tracing:
@@ -63,7 +65,8 @@ def describer(app: FastAPI, *, has_values: bool) -> Describe:
             attributes["http.request.body.size"] = context.body_bytes
         if has_values:
             attributes["url.query"] = scope["query_string"][:_LONGEST_QUERY].decode("latin-1")
-        return Description(f"{_method(scope)} {route}", context.service, attributes)
+        service = context.service[:_LONGEST_SERVICE]
+        return Description(f"{_method(scope)} {route}", service, attributes)
 
     return describe
 

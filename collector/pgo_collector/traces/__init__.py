@@ -3,5 +3,6 @@
 `gate` is the outermost layer: it lets a signed request be traced (`signing`, `keys`), and passes all others
 on. Inside, `spans.span` times a step; it does nothing unless the request that it works for is traced.
 `tracing` has the queue between requests and what keeps them: `trace_store`, a file of its own, and `otlp`.
-`trees`, `texts`, `page` and `profiles` turn what was kept into what people and tools read.
+`trees`, `texts`, `waterfall` and `profiles` turn what was kept into what people and tools read; `forms` lists
+the forms of one trace.
 """

@@ -47,9 +47,14 @@ _INSERT = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SUMMARY = "trace, name, service, start, nanos, status, has_error, n_spans"
+# In a pattern of GLOB, as in the scope of a key, `*` matches any text. Names of services have no other of its
+# special characters.
+_OF_SERVICES = "EXISTS (SELECT 1 FROM json_each(?) WHERE service GLOB value)"
 _OLDEST = "DELETE FROM requests WHERE number IN (SELECT number FROM requests ORDER BY number LIMIT 64)"
 
 Order = Literal["newest", "slowest"]
+ALL_SERVICES = ("*",)
+LATEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +73,18 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class TraceQuery:
-    """Which requests to list: at most `limit`, of these services (None for all), that began from `since` on.
+    """Which requests to list: at most `limit`, of these services, that began from `since` on.
 
-    `since` and `until` are in ns since 1970; a request that began at `until` isn't included.
+    `services` are names, or patterns in which `*` matches any text; a request about no service has an empty
+    name, which only `*` matches. `since` and `until` are in ns since 1970; a request that began at `until`
+    isn't included.
     """
 
-    services: frozenset[str] | None = None
+    services: Sequence[str] = ALL_SERVICES
     errors: bool = False
     order: Order = "newest"
     since: int = 0
-    until: int = (1 << 63) - 1
+    until: int = LATEST
     limit: int = 50
 
 
@@ -173,14 +180,17 @@ class TraceReader:
             for row in _rows(connection, self._path, statement, (*values, query.limit)):
                 yield _trace(self._path, row)
 
-    def requests(self, trace: str) -> list[RequestTrace]:
-        """Return what is kept of a trace: its requests, the first one first; none if it isn't known."""
-        statement = (
-            "SELECT trace, service, status, dropped, body FROM requests WHERE trace = ? ORDER BY start"
-        )
+    def requests(self, trace: str, services: Sequence[str] = ALL_SERVICES) -> Iterator[RequestTrace]:
+        """Yield what is kept of a trace: its requests about these services, the first one first.
+
+        `services` are as in a `TraceQuery`. Yields nothing if the trace isn't known.
+        """
+        columns = "trace, service, status, dropped, body"
+        statement = f"SELECT {columns} FROM requests WHERE trace = ? AND {_OF_SERVICES} ORDER BY start"  # noqa: S608
         with closing(self._opened()) as connection:
-            rows = _rows(connection, self._path, statement, (trace.lower(),))
-            return [_trace(self._path, row) for row in rows]
+            values = (trace.lower(), json.dumps([*services]))
+            for row in _rows(connection, self._path, statement, values):
+                yield _trace(self._path, row)
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.exists():
@@ -200,13 +210,8 @@ class TraceReader:
 
 
 def _where(query: TraceQuery) -> tuple[str, tuple[object, ...]]:
-    where, values = ["start >= ?", "start < ?"], [query.since, query.until]
-    if query.errors:
-        where.append("has_error")
-    if query.services is None:
-        return " AND ".join(where), tuple(values)
-    where.append("service IN (SELECT value FROM json_each(?))")
-    return " AND ".join(where), (*values, json.dumps(sorted(query.services)))
+    where = ["start >= ?", "start < ?", _OF_SERVICES, *(["has_error"] if query.errors else [])]
+    return " AND ".join(where), (query.since, query.until, json.dumps([*query.services]))
 
 
 def _rows(

@@ -1,0 +1,70 @@
+"""GET and HEAD /v1/traces: the traces that are kept, and one of them in each of its forms."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.answers import json_answer
+from pgo_collector.http.auth import require_key
+from pgo_collector.http.context import context_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, download, parameters, problems
+from pgo_collector.http.parameters import check_parameters, one_of
+from pgo_collector.http.traces import trace_query_of, visible_services
+from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.queries.answers import Traces
+from pgo_collector.queries.traces import KeptTraces, traces_of
+from pgo_collector.traces.forms import FORMS
+
+_HEADERS = {
+    "Cache-Control": "private, no-store",
+    "X-Content-Type-Options": "nosniff",
+    # The page of the form `html` has a style, and nothing else that a browser would load or run.
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+}
+
+
+def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:
+    """Return the routes."""
+    check_key = require_key(keys)
+
+    async def check(request: Request) -> None:
+        await check_key(request)
+        await check_parameters(request)
+        context = context_of(request)
+        context.service = context.caller.scope.only_service or EVERY_SERVICE
+
+    router = APIRouter(dependencies=[Depends(check)], tags=["questions"])
+
+    @router.api_route(
+        "/v1/traces",
+        methods=METHODS,
+        summary="List the traced requests about the services of the key",
+        response_description="The requests",
+        response_model=Traces,
+        responses=problems(400, 403, 503),
+        openapi_extra=parameters("service", "from", "to", "last", "errors", "order", "limit"),
+    )
+    async def listed(request: Request) -> Response:
+        return await json_answer(traces_of(await kept.summaries(trace_query_of(request))))
+
+    @router.api_route(
+        "/v1/traces/{trace}",
+        methods=METHODS,
+        summary="Return a trace: its requests about the services of the key",
+        responses=download("The trace", *(form.media_type for form in FORMS.values()))
+        | problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters("form"),
+    )
+    async def one(request: Request, trace: str) -> Response:
+        form = FORMS[one_of(request, "form")]
+        trace = trace.lower()
+        requests = await kept.requests(trace, visible_services(request))
+        text = await asyncio.to_thread(form.write, trace, requests)
+        return Response(text, media_type=form.media_type, headers=_HEADERS)
+
+    return router
