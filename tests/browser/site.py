@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.collector.edits import taken_at
+from tests.collector.recorded_traces import put_traces
 from tests.merge.tracked import BELOW, MS, Events, tracked
 from tests.oracle.builder import seeded
 from tests.oracle.oracle import go_root
@@ -55,6 +56,7 @@ def fill(server: Server) -> None:
             content = taken_at(paths[number % len(paths)].read_bytes(), now - hours * _HOUR)
             submit(server, content, deployment.service, labels)
     fill_with_waits(server, now)
+    put_traces(server)
     merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     submit(server, taken_at(merged, now - _HOUR), "compiler", "version=go1.27")
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import Person
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
+from tests.collector.recorded_traces import hostile_trace
 from tests.server import Server
 
 
@@ -37,6 +38,16 @@ def test_no_page_runs_what_a_profile_says(person: Person) -> None:
     for name in HOSTILE:
         page.goto(f"{base}?search={quote(name[:2000], safe='')}")
         page.goto(f"{base}/series?function={quote(name[:2000], safe='')}")
+
+
+def test_no_page_runs_what_a_trace_says(person: Person) -> None:
+    page = person.page
+    page.goto("/ui/traces?errors=true")
+    assert person.overflow() <= 0
+    for at in range(len(HOSTILE)):
+        page.goto(f"/ui/traces/{hostile_trace(at)}")
+        expect(page.locator(".waterfall tbody tr")).to_have_count(40)
+        assert person.overflow() <= 0
 
 
 def test_a_tooltip_is_text(person: Person) -> None:

@@ -11,6 +11,7 @@ from pgo_collector.ui.rendering import has_speedscope
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import WIDTHS, Person, Theme
+from tests.collector.recorded_traces import SUBMIT
 from tests.server import Server
 
 SERVICE = "/ui/services/apisvc"
@@ -30,6 +31,8 @@ PAGES = {
     "two windows": f"{WAITS}&base_labels=instance%3Ddb-1",
     "some latencies": "/ui/services/db?type=offcpu&latency_from=16777216ns&latency_to=33554432ns",
     "compiler": "/ui/services/compiler",
+    "traces": "/ui/traces",
+    "trace": f"/ui/traces/{SUBMIT}",
 }
 CALLS = ".flame > svg > a"
 
@@ -295,6 +298,25 @@ def test_without_javascript_links_do_the_same(browser: Browser, server: Server) 
         page.get_by_role("link", name="Top", exact=True).click()
         page.get_by_role("link", name="Cumulative").click()
         expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_trace_is_found_without_javascript(browser: Browser, server: Server, width: str) -> None:
+    with Person.of(browser, server, width=width, java_script_enabled=False) as person:
+        page = person.page
+        page.goto("/ui/")
+        page.get_by_role("link", name="Traces of requests").click()
+        page.get_by_role("link", name="Slowest").click()
+        page.get_by_role("link", name="POST /v1/submit").click()
+        rows = page.locator(".waterfall tbody tr")
+        expect(rows.nth(1)).to_contain_text("POST /v1/submit")
+        whole, request = (rows.nth(number).locator("rect").bounding_box() for number in (0, 1))
+        assert whole is not None
+        assert request is not None
+        # A request's bar begins after, and ends before, that of the proxy above it.
+        assert whole["x"] < request["x"]
+        assert request["x"] + request["width"] < whole["x"] + whole["width"]
+        assert not person.faults
 
 
 def test_a_link_from_another_site_finds_who_is_signed_in(person: Person) -> None:

@@ -123,6 +123,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(),
         fleet=fleet,
+        traces=traces,
         inventory=Inventory(store.catalog),
         summaries=Summaries(store.catalog),
         reports=reports,

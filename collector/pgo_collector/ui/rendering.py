@@ -20,11 +20,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from pgo_collector.http.context import context_of
+from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
-    amounts.age, amounts.day, amounts.cut, amounts.short,
+    amounts.age, amounts.day, amounts.cut, amounts.short, format_time,
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pgo_collector.ui.pages.merge import merge_routes
 from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
 from pgo_collector.ui.pages.top import top_routes
+from pgo_collector.ui.pages.traces import traces_pages
 from pgo_collector.ui.pages.visitors import redirect_to_sign_in, visitor_routes
 from pgo_collector.ui.rendering import SPEEDSCOPE, STATIC, Assets
 from pgo_collector.ui.sources import Sources
@@ -34,6 +35,7 @@ _PAGES = (
     latency_routes,
     build_routes,
     merge_routes,
+    traces_pages,
 )
 
 

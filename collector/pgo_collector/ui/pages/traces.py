@@ -1,0 +1,113 @@
+"""/ui/traces: the traced requests about the services of the visitor's key, and one trace as a waterfall."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.selections import first_value
+from pgo_collector.http.traces import trace_query_of, visible_services
+from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.spans import PARTS
+from pgo_collector.traces.texts import printable
+from pgo_collector.traces.trees import Step, tree_of
+from pgo_collector.ui.links import query_of
+from pgo_collector.ui.pages.visitors import require_session
+from pgo_collector.ui.sources import Sources
+
+TRACES = "/ui/traces"
+_CHOICES = ("service", "order", "errors", "from", "to", "last", "limit")
+# A page shows so many steps, the first ones, and indents them so far.
+_MOST_STEPS = 1000
+_DEEPEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A step in a waterfall: its bar begins at `left` and is `width` wide, in thousandths of the whole."""
+
+    name: str
+    error: str
+    details: str
+    part: str
+    indent: int
+    nanos: int
+    self_nanos: int
+    left: float
+    width: float
+
+
+def traces_pages(sources: Sources) -> APIRouter:
+    """Return the router with the pages."""
+    router = APIRouter(dependencies=[Depends(require_session(sources.sessions))])
+
+    @router.api_route("/traces", methods=METHODS)
+    async def listed(request: Request) -> Response:
+        found = await sources.traces.summaries(query := trace_query_of(request))
+        chosen = {name: text for name in _CHOICES if (text := first_value(request, name))}
+
+        def link(**changes: str) -> str:
+            return TRACES + query_of({name: text for name, text in (chosen | changes).items() if text})
+
+        return await sources.rendering.page(
+            request,
+            "traces.html",
+            found=found,
+            query=query,
+            chosen=chosen,
+            link=link,
+            root=TRACES,
+            longest=max((each.nanos for each in found), default=0) or 1,
+        )
+
+    @router.api_route("/traces/{trace}", methods=METHODS)
+    async def one(request: Request, trace: str) -> Response:
+        trace = trace.lower()
+        requests = await sources.traces.requests(trace, visible_services(request))
+        steps = await asyncio.to_thread(tree_of, requests)
+        start = min(step.span.start for step in steps)
+        whole = max(step.span.end for step in steps) - start
+        return await sources.rendering.page(
+            request,
+            "trace.html",
+            trace=trace,
+            requests=requests,
+            rows=_rows(steps[:_MOST_STEPS], start, whole or 1),
+            steps=len(steps),
+            start=start,
+            whole=whole,
+            dropped=sum(of.dropped for of in requests),
+            parts=[part for part in PARTS if any(step.span.part == part for step in steps)],
+            services=_services(requests),
+            has_error=any(of.has_error for of in requests),
+            root=TRACES,
+        )
+
+    return router
+
+
+def _services(requests: Sequence[RequestTrace]) -> list[str]:
+    return sorted({printable(of.service) for of in requests if of.service})
+
+
+def _rows(steps: Sequence[Step], start: int, whole: int) -> list[_Row]:
+    return [
+        _Row(
+            name=printable(step.span.name),
+            error=printable(step.span.error),
+            details=printable(", ".join(f"{key}={value}" for key, value in step.span.attributes.items())),
+            part=step.span.part if step.span.part in PARTS else "other",
+            indent=min(step.depth, _DEEPEST),
+            nanos=step.nanos,
+            self_nanos=step.self_nanos,
+            left=1000 * (step.span.start - start) / whole,
+            width=max(1000 * step.nanos / whole, 1),
+        )
+        for step in steps
+    ]
