@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
-from pgo_collector.traces.trace_store import FILE, TraceReader
+from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
+from pgo_collector.traces.trees import tree_of
 
-from tests.collector.tracing import check_times, kept, signed, tracing, wait_until_counted
+from tests.collector.tracing import check_times, counted, kept, signed, tracing, wait_until_counted
 from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import running_nginx
-from tests.server import bearer
+from tests.server import Server, bearer
 
 AGENT = Path(sys.executable).with_name("pgo-agent")
 FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
@@ -32,9 +37,9 @@ def test_the_tree_begins_at_the_proxy(tmp_path: Path) -> None:
             ("GET", "/v1/merge", server.merge_key, None),
         ):
             trace, headers = signed()
-            began = time.time_ns()
+            began = time.monotonic_ns()
             answer = client.request(method, path, content=content, headers=bearer(key) | headers)
-            seen = time.time_ns() - began
+            seen = time.monotonic_ns() - began
             assert answer.status_code in {200, 204}
             assert answer.headers["PGO-Trace"] == trace
             spans = kept(server, trace).spans
@@ -46,6 +51,87 @@ def test_the_tree_begins_at_the_proxy(tmp_path: Path) -> None:
             assert request.end - request.start <= seen
             # nginx's clock has milliseconds, so the proxy's step may begin up to one too early.
             assert proxy.end - proxy.start <= seen + 2_000_000
+
+
+class Sent(NamedTuple):
+    """A submit that was answered: its trace if it was signed, its service and size, and how long it took."""
+
+    trace: str | None
+    service: str
+    size: int
+    nanos: int
+
+
+def submit(client: httpx.Client, number: int, *, is_signed: bool) -> Sent:
+    """Submit a profile of a service and of a size that few others have."""
+    trace, headers = signed() if is_signed else (None, {})
+    service, content = f"service-{number % 7}", profile_of("f" * (number + 1))
+    began = time.monotonic_ns()
+    answer = client.post(
+        "/v1/submit",
+        params={"service": service},
+        content=content,
+        headers=bearer(Server.submit_key) | headers,
+    )
+    nanos = time.monotonic_ns() - began
+    assert answer.status_code == 204, answer.text
+    assert answer.headers.get("PGO-Trace") == trace
+    return Sent(trace, service, len(content), nanos)
+
+
+def check_own(server: Server, sent: Sent) -> int:
+    """Check that a trace is one whole tree of its own request; return how long the request took, in ns."""
+    assert sent.trace is not None
+    found = kept(server, sent.trace)
+    known = {span.id: span for span in found.spans}
+    (proxy,) = (span for span in found.spans if span.parent not in known)
+    (request,) = (span for span in found.spans if span.parent == proxy.id)
+    assert (proxy.name, request.name, found.service) == ("proxy", "POST /v1/submit", sent.service)
+    assert request.attributes["http.request.body.size"] == sent.size
+    for name in ("key check", "body", "answer"):
+        (step,) = (span for span in found.spans if span.name == name)
+        assert step.parent == request.id
+    check_times(found.spans)
+    assert request.end - request.start <= sent.nanos
+    return request.end - request.start
+
+
+def test_a_thousand_requests_behind_the_proxy_have_a_tree_each(tmp_path: Path) -> None:
+    """Takes over 20 s on a busy machine: a thousand submits, of which every second one is signed."""
+    with (
+        tracing(tmp_path / "collector") as server,
+        running_nginx(tmp_path, server.base_url, request_buffering=False) as url,
+        httpx.Client(base_url=url, timeout=300) as client,
+        ThreadPoolExecutor(16) as threads,
+    ):
+        sent = [*threads.map(lambda number: submit(client, number, is_signed=number % 2 == 0), range(1000))]
+        traced = [each for each in sent if each.trace is not None]
+        assert len({each.trace for each in traced}) == len(traced) == 500
+        for each in traced:
+            check_own(server, each)
+        assert counted(server, "traced_requests_total", outcome="signed") == 500
+        assert len(TraceReader(server.data / FILE).summaries(TraceQuery(limit=2000))) == 500
+
+
+def test_a_request_that_is_slow_on_purpose_is_slow_in_its_trace(tmp_path: Path) -> None:
+    """Takes over 10 s: the catalog is locked for so long, which no other step on a busy machine takes."""
+    with (
+        tracing(tmp_path / "collector") as server,
+        running_nginx(tmp_path, server.base_url, request_buffering=False) as url,
+        httpx.Client(base_url=url, timeout=300) as client,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        submit(client, 0, is_signed=False)
+        with closing(sqlite3.connect(server.data / "catalog.sqlite3", isolation_level=None)) as catalog:
+            catalog.execute("BEGIN IMMEDIATE")
+            sending = thread.submit(submit, client, 1, is_signed=True)
+            time.sleep(10)
+        sent = sending.result()
+        request = check_own(server, sent)
+        assert sent.nanos / 2 < request <= sent.nanos
+        assert sent.trace is not None
+        slowest = max(tree_of([kept(server, sent.trace)]), key=lambda step: step.self_nanos)
+        assert slowest.span.name == "BEGIN"
 
 
 def test_the_script_of_pipelines_has_its_request_traced(tmp_path: Path) -> None:
