@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_series, read_key
+from pgo_agent.commands.arguments import add_series, add_trace, read_key, trace_key
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.latency import add_latency
@@ -82,21 +82,16 @@ def _add_submit(submit: argparse.ArgumentParser) -> None:
     )
     add_series(submit)
     submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")
-    submit.add_argument(
-        "--trace",
-        metavar="FILE",
-        type=Path,
-        help="a file whose first line is a trace key: have the collector record where the time goes",
-    )
+    add_trace(submit)
     submit.add_argument("--json", action="store_true", help="print the result for each file as JSON")
     submit.set_defaults(run=_submit)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    key, trace_key = read_key(options.key_file), read_key(options.trace) if options.trace else None
+    key = read_key(options.key_file)
     reasons: dict[str, str] = {}
     with Collector(
-        options.url, key, service=options.service, labels=dict(options.label), trace_key=trace_key
+        options.url, key, service=options.service, labels=dict(options.label), trace_key=trace_key(options)
     ) as collector:
         if collector.trace_id is not None:
             print(f"to see the trace: pgo-collector trace show {collector.trace_id}", file=sys.stderr)

@@ -13,7 +13,7 @@ import httpx
 from pgo_agent.endpoint import Endpoint, Upload
 from pgo_agent.errors import CollectorUnavailable
 from pgo_agent.retry import Attempts, RetryPolicy, SubmitResponse
-from pgo_agent.trace import Traced
+from pgo_agent.trace import TracedWay, UntracedWay, Way, new_trace_id
 
 
 class Collector:
@@ -28,8 +28,8 @@ class Collector:
     attempt, doubles that bound each time, and never waits less than a Retry-After header asks for. No
     attempt starts later than `within` seconds after the first.
 
-    With a `trace_key`, the collector records where the time of each request goes, in one trace; `trace_id` is
-    its id.
+    With a `trace_key`, the collector records where the time of each request goes, and what the agent did
+    before. All that `submit` sends is in one trace, whose id is `trace_id`.
 
     Sending again is safe even if an earlier attempt arrived: a collector counts the same bytes once, however
     often they are submitted.
@@ -49,15 +49,12 @@ class Collector:
         trace_key: str | None = None,
     ) -> None:
         self._endpoint = Endpoint(url, key, service, labels or {})
-        auth: httpx.Auth = self._endpoint.auth
-        self.trace_id: str | None = None
-        if trace_key is not None:
-            auth = traced = Traced(auth, trace_key)
-            self.trace_id = traced.trace_id
+        self._trace_key = None if trace_key is None else trace_key.strip().encode()
+        self.trace_id = None if trace_key is None else new_trace_id()
         self._retries = RetryPolicy(attempts, backoff, within)
         self._timeout = timeout
         self._options: dict[str, Any] = {
-            "auth": auth,
+            "auth": self._endpoint.auth,
             "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
             "timeout": timeout,
             # Loading certificates takes longer than a request over http, so only https loads them.
@@ -94,10 +91,13 @@ class Collector:
         """Submit like `submit`, from a program on asyncio or trio. No connection is kept open afterwards."""
         from anyio import sleep  # noqa: PLC0415 - it takes as long to import as httpx
 
-        request, attempts = self._endpoint.request(self.upload(profile, type_)), Attempts(self._retries)
+        upload = self.upload(profile, type_)
+        request, attempts = self._endpoint.request(upload), Attempts(self._retries)
+        way = self._way(upload, self.trace_id)
         async with httpx.AsyncClient(**self._options) as client:
             while True:
                 outcome: SubmitResponse | httpx.RequestError
+                way.begin(request)
                 try:
                     async with aclosing(await client.send(request, stream=True)) as response:
                         outcome = SubmitResponse(response, self._timeout)
@@ -108,20 +108,27 @@ class Collector:
                     outcome = error
                 if (wait := attempts.wait_after(outcome)) is None:
                     return
+                way.fail()
                 await sleep(wait)
+                way.wait()
 
     def upload(self, profile: bytes, type_: str | None = None) -> Upload:
         """Return a profile as `send` takes it: gzipped, with the service, labels and type."""
         return self._endpoint.upload(profile, type_)
 
-    def send(self, upload: Upload, until: threading.Event | None = None) -> None:
-        """Submit an upload like `submit`; once `until` is set, don't wait for another attempt."""
+    def send(self, upload: Upload, until: threading.Event | None = None, trace_id: str | None = None) -> None:
+        """Submit an upload like `submit`; once `until` is set, don't wait for another attempt.
+
+        If requests are traced, this one is in the trace `trace_id`, or in that of all submits.
+        """
         request, attempts = self._endpoint.request(upload), Attempts(self._retries)
+        way = self._way(upload, trace_id or self.trace_id)
         ended = self._closed if until is None else until
         while True:
             if self._closed.is_set():
                 raise CollectorUnavailable(0, "the client is closed")
             outcome: SubmitResponse | httpx.RequestError
+            way.begin(request)
             try:
                 with closing(self._connected().send(request, stream=True)) as response:
                     outcome = SubmitResponse(response, self._timeout)
@@ -132,8 +139,15 @@ class Collector:
                 outcome = error
             if (wait := attempts.wait_after(outcome)) is None:
                 return
+            way.fail()
             if ended.wait(wait):
                 raise attempts.unavailable()
+            way.wait()
+
+    def _way(self, upload: Upload, trace_id: str | None) -> Way:
+        if self._trace_key is None or trace_id is None:
+            return UntracedWay()
+        return TracedWay(self._trace_key, trace_id, upload.steps)
 
     def _connected(self) -> httpx.Client:
         """Return the client of this process; a forked child gets its own, with its own connections."""

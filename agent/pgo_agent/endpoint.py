@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import httpx
+
+from pgo_agent.trace import Step
 
 SUBMIT_PATH = "/v1/submit"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -18,10 +20,14 @@ Query = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`."""
+    """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`.
+
+    `steps` are what the agent did with it so far, if its way is traced.
+    """
 
     body: bytes
     query: Query = ()
+    steps: tuple[Step, ...] = field(default=(), compare=False)
 
 
 def make_upload(profile: bytes, query: Query) -> Upload:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from pgo_agent.collector import Collector
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import CollectorUnavailable, SubmitRefused
 from pgo_agent.spool import Dropped, Spool
+from pgo_agent.trace import Step, new_trace_id
 
 _LONGEST_SILENCE = 3600.0  # a wrong Retry-After header must not end all sending
 _log = logging.getLogger(__name__)
@@ -21,8 +24,9 @@ class Outbox:
 
     Each profile is written to the spool before it is sent, so neither an outage nor the end of the process
     loses it. A profile that the spool can't keep is sent at once, or dropped. `sent` counts the profiles that
-    the collector has accepted, `spool.dropped` the ones that were given up. Methods log AgentError and
-    OSError instead of raising them.
+    the collector has accepted, `spool.dropped` the ones that were given up. If requests are traced, each
+    profile has a trace of its own, whose id is logged. Methods log AgentError and OSError instead of raising
+    them.
     """
 
     def __init__(self, collector: Collector, spool: Spool) -> None:
@@ -31,20 +35,29 @@ class Outbox:
         self.sent = 0
         self._not_before = 0.0  # of time.monotonic
 
-    def deliver(self, profile: bytes, type_: str | None = None, until: threading.Event | None = None) -> None:
+    def deliver(
+        self,
+        profile: bytes,
+        type_: str | None = None,
+        until: threading.Event | None = None,
+        steps: Sequence[Step] = (),
+    ) -> None:
         """Spool a pprof profile, then send everything in the spool; stop waiting once `until` is set.
 
-        `type_` is the profile type, as for `Collector.submit`.
+        `type_` is the profile type, as for `Collector.submit`, and `steps` are what was done with it so far.
         """
         until = until or threading.Event()
-        if self.post(self._collector.upload(profile, type_), until) and not until.is_set():
+        if self.post(self._collector.upload(profile, type_), until, steps) and not until.is_set():
             self.flush(until)
 
-    def post(self, upload: Upload, until: threading.Event) -> bool:
+    def post(self, upload: Upload, until: threading.Event, steps: Sequence[Step] = ()) -> bool:
         """Spool a profile for a later `flush`. If the spool can't keep it, send it at once or drop it.
 
-        Returns False if it was dropped because the collector is unavailable or `until` is set.
+        `steps` are what was done with it so far. Returns False if it was dropped because the collector is
+        unavailable or `until` is set.
         """
+        if self._collector.trace_id is not None:
+            upload = replace(upload, steps=(*steps,))
         if self.spool.put(upload):
             return True
         if until.is_set():
@@ -72,12 +85,15 @@ class Outbox:
         wait = self._not_before - time.monotonic()
         if wait > 0:
             raise CollectorUnavailable(0, "waiting as long as its Retry-After header asked for", wait)
+        trace_id = None if self._collector.trace_id is None else new_trace_id()
         try:
-            self._collector.send(upload, until)
+            self._collector.send(upload, until, trace_id)
         except CollectorUnavailable as error:
             self._not_before = time.monotonic() + min(error.retry_after, _LONGEST_SILENCE)
             raise
         self.sent += 1
+        if trace_id is not None:
+            _log.info("sent a profile; to see the trace: pgo-collector trace show %s", trace_id)
 
     def _drop(self, why: Dropped, reason: str) -> None:
         self.spool.dropped[why] += 1

@@ -16,6 +16,7 @@ from pgo_agent.collector import Collector
 from pgo_agent.outbox import Outbox
 from pgo_agent.spool import NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
+from pgo_agent.trace import Step
 
 _log = logging.getLogger(__name__)
 _running: ContinuousProfiler | None = None
@@ -119,7 +120,9 @@ class ContinuousProfiler:
         due = first
         while not stopped.wait(max(0.0, due - time.monotonic())):
             try:
-                self.outbox.deliver(self._sampler.sample(self._duration, stopped), until=stopped)
+                began = time.time_ns()
+                profile = self._sampler.sample(self._duration, stopped)
+                self.outbox.deliver(profile, until=stopped, steps=(Step.since("sample", began),))
             except Exception:  # noqa: BLE001 - no error may harm the program that is profiled
                 self._count_failure("a profile was not taken")
             rounds = math.floor((time.monotonic() - first) / self._every) + 1

@@ -2,7 +2,7 @@
 
 Each profile is one file, named by the time at which it arrived (ns since 1970). If the clock steps back, the
 name is one more than the newest, so the order stays. A file holds the SHA-256 of the rest as hex, a line of
-JSON with the query parameters, and the gzipped profile.
+JSON with the query parameters and, if requests are traced, the steps so far, and the gzipped profile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
@@ -23,6 +24,7 @@ from typing import BinaryIO, Protocol
 
 from pgo_agent.endpoint import Upload
 from pgo_agent.errors import NotReadable, SubmitRefused
+from pgo_agent.trace import Step
 
 _DIGITS, _SUFFIX = 20, ".profile"
 _UNFINISHED = "unfinished"
@@ -137,7 +139,8 @@ class DiskSpool:
             self._drop(path, Dropped.TOO_OLD, "it is too old")
             return
         try:
-            send(unpack(path, file.read()))
+            upload = unpack(path, file.read())
+            send(replace(upload, steps=(*upload.steps, Step.since("spool", int(path.stem)))))
         except NotReadable as error:
             self._drop(path, Dropped.DAMAGED, error.reason)
         except SubmitRefused as error:
@@ -225,7 +228,8 @@ class DiskSpool:
 
 def pack(upload: Upload) -> bytes:
     """Return an upload as the content of a spool file."""
-    rest = json.dumps(upload.query).encode() + b"\n" + upload.body
+    head = {"query": upload.query, "steps": upload.steps} if upload.steps else upload.query
+    rest = json.dumps(head).encode() + b"\n" + upload.body
     return _digest(rest) + b"\n" + rest
 
 
@@ -234,8 +238,10 @@ def unpack(path: Path, content: bytes) -> Upload:
     digest, rest = content[:_DIGEST_LENGTH], content[_DIGEST_LENGTH + 1 :]
     if content[_DIGEST_LENGTH : _DIGEST_LENGTH + 1] != b"\n" or _digest(rest) != digest:
         raise NotReadable(path, "it is damaged: its SHA-256 does not match")
-    query, _, body = rest.partition(b"\n")
-    return Upload(body, tuple((name, value) for name, value in json.loads(query)))
+    line, _, body = rest.partition(b"\n")
+    head = json.loads(line)
+    query, steps = (head["query"], head["steps"]) if isinstance(head, dict) else (head, ())
+    return Upload(body, tuple((name, value) for name, value in query), tuple(Step(*step) for step in steps))
 
 
 def _digest(rest: bytes) -> bytes:

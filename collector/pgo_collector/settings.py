@@ -514,10 +514,7 @@ class Settings(BaseSettings):
     )
     trace_parts: Annotated[str, AfterValidator(_check_parts)] = Field(
         default="*",
-        description=(
-            "The parts of the collector whose steps are recorded, comma-separated; * for all:"
-            f" {', '.join(PARTS)}."
-        ),
+        description=(f"The parts whose steps are recorded, comma-separated; * for all: {', '.join(PARTS)}."),
     )
     trace_values: bool = Field(
         default=False,

@@ -7,17 +7,28 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+import pytest
+from pgo_agent import Collector, ContinuousProfiler, DiskSpool
+from pgo_agent.outbox import Outbox
+from pgo_agent.trace import Step
+from pgo_collector.errors import TracesUnreadable
+from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
 from pgo_collector.traces.trees import tree_of
 
-from tests.collector.tracing import check_times, counted, kept, signed, tracing, wait_until_counted
+from tests.agent.scrape.scraping import Scraping, wait_until
+from tests.agent.scrape.target_server import target_server
+from tests.agent.scripted_server import Answer, ScriptedServer
+from tests.collector.tracing import KEY, check_times, counted, kept, signed, tracing
 from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import running_nginx
 from tests.server import Server, bearer
@@ -147,19 +158,124 @@ def test_the_script_of_pipelines_has_its_request_traced(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        (trace,) = re.findall(r"pgo-collector trace show ([0-9a-f]{32})\n", done.stderr)
+        (trace,) = traces_shown(done.stderr)
         assert kept(server, trace).spans[0].name == "GET /v1/merge"
 
 
-def test_files_that_the_agent_submits_are_one_trace(tmp_path: Path) -> None:
+def traces_shown(said: str) -> list[str]:
+    """Return the traces that a program has said how to see."""
+    return re.findall(r"pgo-collector trace show ([0-9a-f]{32})\b", said)
+
+
+def requests_of(server: Server, trace: str, count: int) -> list[RequestTrace]:
+    """Wait until so many requests of a trace are kept, and return them."""
+    deadline = time.monotonic() + 120
+    while True:
+        with suppress(TracesUnreadable):  # the first one makes the file
+            if len(found := [*TraceReader(server.data / FILE).requests(trace)]) >= count:
+                return found
+        assert time.monotonic() < deadline, f"{count} requests of trace {trace} aren't kept"
+        time.sleep(0.05)
+
+
+def agent_steps(requests: Sequence[RequestTrace]) -> list[str]:
+    """Check that there is one tree, which begins at the agent, and whose times add up; return its steps.
+
+    Each request has to be below a `send`.
+    """
+    steps = tree_of(requests)
+    assert [step.span.name for step in steps if step.parent < 0] == ["agent"]
+    check_times([step.span for step in steps])
+    submits = [step for step in steps if step.span.name == "POST /v1/submit"]
+    assert len(submits) == len(requests)
+    assert {steps[step.parent].span.name for step in submits} == {"send"}
+    return [step.span.name for step in steps if step.parent == 0]
+
+
+def test_what_the_agent_did_before_is_above_its_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        tracing(tmp_path / "collector") as server,
+        Collector(server.base_url, server.submit_key, trace_key=KEY) as collector,
+        caplog.at_level("INFO", "pgo_agent"),
+    ):
+        outbox, now = Outbox(collector, DiskSpool(tmp_path / "spool")), time.time_ns()
+        outbox.deliver(profile_of("a"), steps=[Step("sample", now - 60 * 10**9, now - 10**9, "5a" * 8)])
+        (trace,) = traces_shown(caplog.text)
+        found = requests_of(server, trace, 1)
+        assert agent_steps(found) == ["sample", "spool", "send"]
+        (sample,) = (span for span in found[0].spans if span.name == "sample")
+        assert sample.end - sample.start == 59 * 10**9
+        listed = TraceReader(server.data / FILE).summaries(TraceQuery())
+        assert [each.name for each in listed] == ["POST /v1/submit"]
+
+
+def test_attempts_that_failed_and_waits_are_steps_of_the_agent(tmp_path: Path) -> None:
+    """The attempts are taken to a real collector later, as by a proxy that has just recovered."""
+    scripted = ScriptedServer()
+    scripted.answers = [Answer(503), Answer(503)]
+    thread = threading.Thread(target=scripted.serve_forever, daemon=True)
+    thread.start()
+    with Collector(scripted.url, "a-key", backoff=0.01, trace_key=KEY) as collector:
+        collector.submit(profile_of("a"))
+    scripted.shutdown()
+    scripted.server_close()
     with tracing(tmp_path / "collector") as server:
-        files = []
-        for name in ("a", "b"):
-            files.append(tmp_path / name)
-            files[-1].write_bytes(profile_of(name))
+        assert collector.trace_id is not None
+        expected: list[str] = []
+        for number, seen in enumerate(scripted.seen, 1):
+            told = {
+                name: seen.headers[name] for name in ("traceparent", "PGO-Trace-Signature", "PGO-Trace-Steps")
+            }
+            answer = server.client.post(
+                "/v1/submit", content=seen.body, headers=bearer(server.submit_key) | told
+            )
+            assert answer.headers["PGO-Trace"] == collector.trace_id
+            expected = [*expected, "wait", "send"] if expected else ["send"]
+            assert agent_steps(requests_of(server, collector.trace_id, number)) == expected
+
+
+def test_a_profile_of_the_program_itself_has_its_sampling_in_the_trace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        tracing(tmp_path / "collector") as server,
+        Collector(server.base_url, server.submit_key, trace_key=KEY) as collector,
+        caplog.at_level("INFO", "pgo_agent"),
+    ):
+        profiler = ContinuousProfiler(
+            collector, spool=DiskSpool(tmp_path / "spool"), every=1e6, duration=0.2, jitter=0
+        )
+        with profiler:
+            wait_until(lambda: profiler.outbox.sent)
+        (trace,) = traces_shown(caplog.text)
+        assert agent_steps(requests_of(server, trace, 1)) == ["sample", "spool", "send"]
+
+
+def test_each_profile_that_is_scraped_has_a_trace(tmp_path: Path) -> None:
+    with tracing(tmp_path / "collector") as server, target_server() as targets:
+        scraping = Scraping(tmp_path, server.base_url, server.submit_key)
+        scraping.list_targets([targets.target("good-1"), targets.target("good-2")], types=["cpu"], seconds=1)
+        done = scraping.once("--trace", server.home / "trace_keys")
+        assert done.returncode == 0, done.stderr
+        traces = traces_shown(done.stderr)
+        assert len({*traces}) == len(traces) == 2
+        for trace in traces:
+            assert agent_steps(requests_of(server, trace, 1)) == ["scrape", "spool", "send"]
+
+
+def test_files_that_the_agent_submits_are_one_trace_behind_the_proxy(tmp_path: Path) -> None:
+    with (
+        tracing(tmp_path / "collector") as server,
+        running_nginx(tmp_path, server.base_url, request_buffering=False) as url,
+    ):
+        files = [tmp_path / "a", tmp_path / "b"]
+        for file in files:
+            file.write_bytes(profile_of(file.name))
         said: list[str | Path] = [
             "--url",
-            server.base_url,
+            url,
             "--key-file",
             server.submit_keys,
             "--trace",
@@ -167,8 +283,9 @@ def test_files_that_the_agent_submits_are_one_trace(tmp_path: Path) -> None:
         ]
         done = subprocess.run([AGENT, "submit", *said, *files], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        (trace,) = re.findall(r"pgo-collector trace show ([0-9a-f]{32})\n", done.stderr)
-        kept(server, trace)
-        wait_until_counted(server, "traces_total", 2, outcome="kept", outlet="store")
-        requests = TraceReader(server.data / FILE).requests(trace)
-        assert [request.spans[0].name for request in requests] == ["POST /v1/submit"] * 2
+        (trace,) = traces_shown(done.stderr)
+        for request in requests_of(server, trace, 2):
+            steps = tree_of([request])
+            assert [step.span.name for step in steps[:4]] == ["agent", "send", "proxy", "POST /v1/submit"]
+            assert [step.depth for step in steps[:4]] == [0, 1, 2, 3]
+            check_times([step.span for step in steps])

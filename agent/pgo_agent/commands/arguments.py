@@ -46,6 +46,21 @@ def add_series(command: argparse._ActionsContainer) -> None:
     )
 
 
+def add_trace(command: argparse._ActionsContainer) -> None:
+    """Add --trace, the file of a trace key."""
+    command.add_argument(
+        "--trace",
+        metavar="FILE",
+        type=Path,
+        help="a file whose first line is a trace key: have the collector record where the time goes",
+    )
+
+
+def trace_key(options: argparse.Namespace) -> str | None:
+    """Return the key in the file that --trace names, None without it. Raises as `read_key` does."""
+    return read_key(options.trace) if options.trace else None
+
+
 def sampled_names(options: argparse.Namespace) -> tuple[str, ...]:
     """Return the names of the processes to sample."""
     return tuple(options.executable or ("postgres",))

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import label, read_key
+from pgo_agent.commands.arguments import add_trace, label, read_key, trace_key
 from pgo_agent.scrape import TYPES, Shard, TargetDefaults
 
 _POD_LABELS = {"namespace": "namespace", "version": "label:app.kubernetes.io/version"}
@@ -80,6 +80,7 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         type=Path,
         help="a folder where profiles wait for the collector, kept across restarts",
     )
+    add_trace(scrape)
     add("--spool-megabytes", type=_positive, default=1024, help="the size of the spool (default: 1024)")
     add(
         "--json",
@@ -110,7 +111,13 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = options.spool or stack.enter_context(tempfile.TemporaryDirectory(prefix="pgo-agent-"))
         collector = stack.enter_context(
-            Collector(options.url, read_key(options.key_file), attempts=_ATTEMPTS, within=_WITHIN)
+            Collector(
+                options.url,
+                read_key(options.key_file),
+                attempts=_ATTEMPTS,
+                within=_WITHIN,
+                trace_key=trace_key(options),
+            )
         )
         queue = stack.enter_context(SubmitQueue(collector, folder, max_bytes=options.spool_megabytes << 20))
         return asyncio.run((once if options.once else follow)(options, scraped, queue))

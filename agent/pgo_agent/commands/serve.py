@@ -14,10 +14,12 @@ from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import (
     add_sampling,
     add_series,
+    add_trace,
     candidate_backends,
     read_key,
     sampled_names,
     seconds,
+    trace_key,
 )
 from pgo_agent.commands.latency import add_backend, duration
 from pgo_agent.errors import NotInstalled
@@ -58,6 +60,7 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
     )
     pushed.add_argument("--submit-key-file", type=Path, help="a file whose first line is the submit key")
     add_series(pushed)
+    add_trace(pushed)
     pushed.add_argument(
         "--spool",
         metavar="FOLDER",
@@ -146,6 +149,7 @@ def _schedule(
             read_key(options.submit_key_file),
             service=options.service,
             labels=dict(options.label),
+            trace_key=trace_key(options),
         )
         sampler = ScheduledSampler(
             lock, candidate_backends(options), sampled_names(options), options.frequency

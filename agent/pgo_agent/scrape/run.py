@@ -48,7 +48,7 @@ async def once(options: argparse.Namespace, known: Sequence[TargetSource], queue
     signal ends the run early; profiles scraped by then stay in the spool. Raises AgentError if a source
     can't list its targets.
     """
-    _log_to_stderr(logging.WARNING)
+    _log_to_stderr(logging.WARNING if options.trace is None else logging.INFO)
     stopping = _stopping()
     everywhere = [target for source in known for target in await source.targets()]
     targets = [target for target in everywhere if target.name in options.shard]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from functools import lru_cache
@@ -18,6 +19,7 @@ from pgo_agent.errors import ScrapeFailed
 from pgo_agent.scrape.results import Failure
 from pgo_agent.scrape.submit_queue import SubmitQueue
 from pgo_agent.scrape.target import Profile, Target
+from pgo_agent.trace import Step
 
 _CONNECT_SECONDS = 5.0
 _EXTRA_SECONDS = 15.0
@@ -53,6 +55,7 @@ class Scraper:
         return [failure for failure in outcomes if failure is not None]
 
     async def _attempt(self, client: httpx.AsyncClient, target: Target, profile: Profile) -> Failure | None:
+        began = time.time_ns()
         try:
             with self._queue.buffer() as body:
                 await _fetch(client, profile, target.seconds, self._limit, body)
@@ -60,7 +63,7 @@ class Scraper:
                     *series_query(target.service, {**dict(target.labels), **self._labels}),
                     ("type", profile.type),
                 )
-                await self._queue.put(body, query, self._limit)
+                await self._queue.put(body, query, self._limit, Step.since("scrape", began))
         except ScrapeFailed as error:
             return Failure(target.name, profile.type, error)
         except Exception as error:  # noqa: BLE001 - no error of one target may stop the others

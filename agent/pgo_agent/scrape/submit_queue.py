@@ -23,6 +23,7 @@ from pgo_agent.endpoint import GZIP_MAGIC, Query, make_upload
 from pgo_agent.errors import ScrapeFailed
 from pgo_agent.outbox import Outbox
 from pgo_agent.spool import DiskSpool, Dropped
+from pgo_agent.trace import Step
 
 # Syncing one file after another is too slow for a fleet; the kernel syncs several files at a time.
 _FOLDERS = 4
@@ -63,12 +64,13 @@ class SubmitQueue:
         """
         return SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(self._folder))
 
-    async def put(self, body: IO[bytes], query: Query, limit: int) -> None:
+    async def put(self, body: IO[bytes], query: Query, limit: int, scraped: Step) -> None:
         """Check a profile and keep it, to be sent with these query parameters; return once it is on disk.
 
-        Raises ScrapeFailed if it isn't a pprof profile of at most `limit` bytes, inflated.
+        `scraped` is the step in which it was taken, for traces. Raises ScrapeFailed if it isn't a pprof
+        profile of at most `limit` bytes, inflated.
         """
-        await asyncio.wrap_future(next(self._next).put(body, query, limit))
+        await asyncio.wrap_future(next(self._next).put(body, query, limit, scraped))
 
     def close(self, timeout: float) -> None:
         """Send what is in the folder, for at most `timeout` seconds; the rest stays there."""
@@ -122,9 +124,9 @@ class _SpoolWorker:
         self.thread = threading.Thread(target=self._send_all, name="pgo-agent-send", daemon=True)
         self.thread.start()
 
-    def put(self, body: IO[bytes], query: Query, limit: int) -> Future[None]:
+    def put(self, body: IO[bytes], query: Query, limit: int, scraped: Step) -> Future[None]:
         """Check and keep a profile, as `SubmitQueue.put`; the future is done when it is on disk."""
-        return self._writing.submit(self._put, body, query, limit)
+        return self._writing.submit(self._put, body, query, limit, scraped)
 
     def close(self) -> None:
         """Send what is in the folder once more, then end the sending thread."""
@@ -151,11 +153,11 @@ class _SpoolWorker:
         """Return how many profiles were dropped, by reason."""
         return self._writer.spool.dropped + self._sender.spool.dropped
 
-    def _put(self, body: IO[bytes], query: Query, limit: int) -> None:
+    def _put(self, body: IO[bytes], query: Query, limit: int, scraped: Step) -> None:
         body.seek(0)
         profile = body.read()
         check_pprof(profile, limit)
-        self._writer.post(make_upload(profile, query), self._until)
+        self._writer.post(make_upload(profile, query), self._until, (scraped,))
         with self._changed:
             self._written += 1
             self._changed.notify()

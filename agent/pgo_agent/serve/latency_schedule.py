@@ -12,6 +12,7 @@ from typing import Self
 from pgo_agent.errors import AgentError
 from pgo_agent.latency import TRACKERS, Monitor, Recorder, TrackerBackend, TrackerSettings
 from pgo_agent.outbox import Outbox
+from pgo_agent.trace import Step
 
 _MOST_UNSENT = 16  # profiles of all trackers
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class LatencySchedule:
 
     def _run(self, name: str) -> None:
         while not self._stopped.is_set():
-            due = time.monotonic() + self._every
+            due, began = time.monotonic() + self._every, time.time_ns()
             try:
                 recorder = self._running(name).record(self._every, self._stopped)
             except (AgentError, OSError) as error:
@@ -67,14 +68,16 @@ class LatencySchedule:
                 self._stopped.wait(max(0.0, due - time.monotonic()))
                 continue
             if self._unsent.acquire(blocking=False):
-                self._sender.submit(self._send, name, recorder)
+                self._sender.submit(self._send, name, recorder, Step.since("sample", began))
             else:
                 _log.warning("dropped a profile of the tracker %s: others are still being sent", name)
 
-    def _send(self, name: str, recorder: Recorder) -> None:
+    def _send(self, name: str, recorder: Recorder, sampled: Step) -> None:
         try:
             if self._outbox:
-                self._outbox.deliver(recorder.profile(), TRACKERS[name].profile_type, until=self._stopped)
+                self._outbox.deliver(
+                    recorder.profile(), TRACKERS[name].profile_type, self._stopped, (sampled,)
+                )
         except (AgentError, OSError) as error:
             _log.warning("the tracker %s gave no profile: %s", name, error)
         finally:

@@ -13,17 +13,21 @@ from typing import NamedTuple, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgo_collector.traces.outlets import RequestTrace
-from pgo_collector.traces.signing import SIGNATURE, TRACE_HMAC, Origin
+from pgo_collector.traces.signing import SIGNATURE, STEPS, TRACE_HMAC, Origin
 from pgo_collector.traces.spans import Place, Recording, Span, Value, at, new_id, place
 
 # The header of an answer that says in which trace its request is.
 ANSWER_HEADER = b"pgo-trace"
-_SIGNED = frozenset({SIGNATURE.lower().encode(), TRACE_HMAC.lower().encode()})
+_SIGNATURE_HEADER = SIGNATURE.lower().encode()
+_SIGNED = frozenset({_SIGNATURE_HEADER, TRACE_HMAC.lower().encode()})
 # When the proxy got the request, in seconds since 1970: `proxy_set_header X-Request-Start "t=$msec";`
 _PROXY_HEADER = b"x-request-start"
 _PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)")
+_STEPS_HEADER = STEPS.lower().encode()
+_STEP = r",(sample|scrape|spool|send|wait)=([0-9a-f]{16}):([0-9]{1,13}):([0-9]{1,13})"
+_STEPS = re.compile(rf"agent=([0-9a-f]{{16}}):([0-9]{{1,17}})((?:{_STEP}){{0,32}})")
 _LONGEST_HOP_NANOS = 600 * 10**9
-# How far the proxy's clock may be ahead of ours.
+# How far the clock of a proxy or an agent may be ahead of ours.
 _CLOCK_NANOS = 10**9
 
 
@@ -108,7 +112,28 @@ class Gate:
             spans = [Span(root.span, origin.parent, "http", name, start, end, attributes, error)]
             if "proxy" in recording.parts:
                 spans = _below_proxy(spans[0], scope)
+            if "agent" in recording.parts:
+                spans += _agent_above(spans[-1], scope)
             self._tracing.keep(RequestTrace.of(origin.trace, recording, spans, service, status))
+
+
+def _agent_above(top: Span, scope: Scope) -> list[Span]:
+    """Return the steps of the agent that has sent a signed request, above the topmost span of it.
+
+    There are none if the request doesn't tell of them, or if they aren't signed, as with OSProfiler's
+    headers. Where the agent says that it began to send at a time that can't be, it began when the request was
+    here.
+    """
+    headers = dict(scope["headers"])
+    told = _STEPS.fullmatch(headers.get(_STEPS_HEADER, b"").decode("latin-1"))
+    if told is None or _SIGNATURE_HEADER not in headers:
+        return []
+    id_, began = told[1], top.start - (_hop_nanos(top.start, int(told[2]) * 1000) or 0)
+    spans = [Span(top.parent, id_, "agent", "send", began, top.end, {})]
+    for name, step, ago, took in re.findall(_STEP, told[3]):
+        start = began - int(ago) * 1000
+        spans.append(Span(step, id_, "agent", name, start, min(start + int(took) * 1000, began), {}))
+    return [*spans, Span(id_, "", "agent", "agent", min(span.start for span in spans), top.end, {})]
 
 
 def _below_proxy(root: Span, scope: Scope) -> list[Span]:
@@ -117,11 +142,17 @@ def _below_proxy(root: Span, scope: Scope) -> list[Span]:
     If the proxy doesn't say so, or the time can't be, there is only the first.
     """
     match = _PROXY_START.fullmatch(dict(scope["headers"]).get(_PROXY_HEADER, b""))
-    if match is None:
+    hop = None if match is None else _hop_nanos(root.start, int(float(match[1]) * 1e9))
+    if hop is None:
         return [root]
-    started = time.time_ns() - (time.monotonic_ns() - root.start)
-    hop = started - int(float(match[1]) * 1e9)
-    if not -_CLOCK_NANOS <= hop <= _LONGEST_HOP_NANOS:
-        return [root]
-    proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - max(hop, 0), root.end, {})
+    proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - hop, root.end, {})
     return [root._replace(parent=proxy.id), proxy]
+
+
+def _hop_nanos(start: int, sent: int) -> int | None:
+    """Return how long before `start`, by the monotonic clock, another machine sent something on.
+
+    `sent` is in ns since 1970 by its own clock. Returns None if that can't be.
+    """
+    hop = time.time_ns() - (time.monotonic_ns() - start) - sent
+    return max(hop, 0) if -_CLOCK_NANOS <= hop <= _LONGEST_HOP_NANOS else None

@@ -25,9 +25,14 @@ def profile_of_traces(requests: Iterable[RequestTrace]) -> bytes:
     counts: Counter[tuple[str, ...]] = Counter()
     nanos: Counter[tuple[str, ...]] = Counter()
     begin = end = 0
+    told: set[str] = set()
     for request in requests:
         steps = tree_of([request])
         for step, path in zip(steps, paths_of(steps), strict=True):
+            if step.span.part == "agent":
+                if step.span.id in told:  # of an earlier attempt, which a later one tells again
+                    continue
+                told.add(step.span.id)
             counts[path] += 1
             nanos[path] += max(step.self_nanos, 0)
             begin = min(begin or step.span.start, step.span.start)

@@ -3,6 +3,12 @@
     traceparent: 00-<trace id>-<span id>-01
     PGO-Trace-Signature: t=<seconds since 1970>,v1=<HMAC-SHA256 of "<t>.<traceparent>", in hex>
 
+An agent also says what it did before the request, and then the HMAC is of "<t>.<traceparent>.<steps>":
+
+    PGO-Trace-Steps: agent=<span id>:<µs since 1970>,<step>=<span id>:<when>:<how long>,…
+
+The first time is that of the signature; when a step began is in µs before it, and how long it took in µs.
+
 The trace id and the span id are W3C's: https://www.w3.org/TR/trace-context/. A signature is good for a window
 around its time and for one request. OSProfiler's headers have no time, and are good as long as the key is:
 
@@ -25,7 +31,7 @@ from typing import Literal, NamedTuple
 
 from pgo_collector.traces.spans import new_id
 
-TRACEPARENT, SIGNATURE = "traceparent", "PGO-Trace-Signature"
+TRACEPARENT, SIGNATURE, STEPS = "traceparent", "PGO-Trace-Signature", "PGO-Trace-Steps"
 TRACE_INFO, TRACE_HMAC = "X-Trace-Info", "X-Trace-HMAC"
 _TRACEPARENT = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
 _SIGNATURE = re.compile(rb"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
@@ -51,11 +57,12 @@ def new_trace_id() -> str:
     return f"{random.getrandbits(128) or 1:032x}"
 
 
-def sign(key: bytes, trace: str, parent: str, seconds: int) -> dict[str, str]:
+def sign(key: bytes, trace: str, parent: str, seconds: int, steps: str | None = None) -> dict[str, str]:
     """Return the headers that have one request traced, signed at a time in seconds since 1970."""
     traceparent = f"00-{trace}-{parent}-01"
-    digest = _sha256(key, seconds, traceparent.encode())
-    return {TRACEPARENT: traceparent, SIGNATURE: f"t={seconds},v1={digest}"}
+    told = {} if steps is None else {STEPS: steps}
+    digest = _sha256(key, seconds, ".".join([traceparent, *told.values()]).encode())
+    return {TRACEPARENT: traceparent, SIGNATURE: f"t={seconds},v1={digest}", **told}
 
 
 def sign_as_osprofiler(key: bytes, base_id: str, parent_id: str) -> dict[str, str]:
@@ -89,18 +96,22 @@ class Verifier:
         Each key is compared in constant time.
         """
         if (signature := headers.get(SIGNATURE.lower().encode())) is not None:
-            return self._check_w3c(headers.get(TRACEPARENT.encode(), b""), signature, keys)
+            steps = headers.get(STEPS.lower().encode())
+            return self._check_w3c(headers.get(TRACEPARENT.encode(), b""), steps, signature, keys)
         if not self._takes_osprofiler:
             return "malformed"
         info = headers.get(TRACE_INFO.lower().encode(), b"")
         return _check_osprofiler(info, headers.get(TRACE_HMAC.lower().encode(), b""), keys)
 
-    def _check_w3c(self, traceparent: bytes, signature: bytes, keys: Sequence[bytes]) -> Origin | Refusal:
+    def _check_w3c(
+        self, traceparent: bytes, steps: bytes | None, signature: bytes, keys: Sequence[bytes]
+    ) -> Origin | Refusal:
         parent, signed = _TRACEPARENT.fullmatch(traceparent), _SIGNATURE.fullmatch(signature)
         if parent is None or signed is None:
             return "malformed"
         seconds, given = int(signed[1]), signed[2].decode()
-        matching = [hmac.compare_digest(_sha256(key, seconds, traceparent), given) for key in keys]
+        what = traceparent if steps is None else b"%b.%b" % (traceparent, steps)
+        matching = [hmac.compare_digest(_sha256(key, seconds, what), given) for key in keys]
         if True not in matching:
             return "bad_signature"
         now = time.time()
@@ -137,8 +148,8 @@ def _check_osprofiler(info: bytes, given: bytes, keys: Sequence[bytes]) -> Origi
     return Origin(base.hex, f"{parent.int & (1 << 64) - 1 or 1:016x}")
 
 
-def _sha256(key: bytes, seconds: int, traceparent: bytes) -> str:
-    return hmac.digest(key, b"%d.%b" % (seconds, traceparent), "sha256").hex()
+def _sha256(key: bytes, seconds: int, what: bytes) -> str:
+    return hmac.digest(key, b"%d.%b" % (seconds, what), "sha256").hex()
 
 
 def _sha1(key: bytes, info: bytes) -> str:

@@ -19,8 +19,8 @@ from contextvars import Context, ContextVar, copy_context
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, get_args
 
-Part = Literal["http", "proxy", "workers", "engine", "store", "catalog", "hooks", "upkeep"]
-# The parts of the collector, each of which PGOF_TRACE_PARTS can leave out.
+Part = Literal["agent", "http", "proxy", "workers", "engine", "store", "catalog", "hooks", "upkeep"]
+# The parts of the agent and the collector, each of which PGOF_TRACE_PARTS can leave out.
 PARTS: tuple[Part, ...] = get_args(Part)
 Value = str | int | float | bool
 

@@ -30,13 +30,16 @@ def tree_of(requests: Iterable[RequestTrace]) -> list[Step]:
     """Return the steps of a trace: a step before those below it, and siblings by their start.
 
     A span whose parent isn't there is a root, such as that of a request whose client didn't report. Of spans
-    with one id the first counts. Spans that are each other's parents, which no code of ours makes, are
-    roots.
+    with one id, which an agent tells of again with each attempt, there is one step, as long as all of them.
+    Spans that are each other's parents, which no code of ours makes, are roots.
     """
     spans: dict[str, Span] = {}
     for request in requests:
         for span in request.spans:
-            spans.setdefault(span.id, span)
+            known = spans.setdefault(span.id, span)
+            if known is not span:
+                begin, end = min(known.start, span.start), max(known.end, span.end)
+                spans[span.id] = known._replace(start=begin, end=end)
     below: dict[str, list[Span]] = {}
     for span in spans.values():
         below.setdefault(span.parent if span.parent in spans else "", []).append(span)

@@ -19,7 +19,7 @@ th { border-bottom: 1px solid #aaa } tr:hover td { background: #eef3f8 }
 td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 td.bar { width: 45% } svg { display: block; width: 100%; height: 14px } .faint { color: #555b66 }
 .error { color: #a40000 } rect { fill: #2f6fb3 } rect.store, rect.catalog { fill: #b3722f }
-rect.engine { fill: #3f8f4f } rect.proxy { fill: #8a8f99 }
+rect.engine { fill: #3f8f4f } rect.proxy, rect.agent { fill: #8a8f99 }
 @media (prefers-color-scheme: dark) {
   body { color: #e4e6ea; background: #16181d } tr:hover td { background: #23272f } .faint { color: #9aa0ab }
   .error { color: #ff8a80 }
