@@ -18,7 +18,7 @@ from pprof_merge.compiled import ENGINE  # isort: skip - decides how the modules
 from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
-from pprof_merge.codec.decode import Summary, decode, summaries
+from pprof_merge.codec.decode import StepTimes, Summary, decode, summaries
 from pprof_merge.codec.encode import encode
 from pprof_merge.errors import (
     IncompatibleProfiles,
@@ -150,6 +150,7 @@ __all__ = [
     "Rules",
     "RulesInvalid",
     "Segment",
+    "StepTimes",
     "Summary",
     "SymbolsInvalid",
     "Timeline",

@@ -20,7 +20,7 @@ _STEPS: list[tuple[Part, str, int, int, int, dict[str, Value]]] = [
     ("http", "key check", 0, 980, 1001, {}),
     ("http", "body", 0, 1160, 1490, {"size": 13610}),
     ("workers", "validate", 0, 1510, 4260, {"bodies": 1}),
-    ("engine", "inflate and decode", 4, 2080, 3960, {"bodies": 1}),
+    ("engine", "read bodies", 4, 2080, 3960, {"bodies": 1}),
     ("store", "commit", 0, 4270, 7360, {"profiles": 1}),
     ("store", "write blob", 6, 4800, 5350, {"size": 13610}),
     ("catalog", "INSERT", 6, 6020, 6070, {"db.query.text": "INSERT INTO blobs VALUES (?, ?, ?)" * 9}),

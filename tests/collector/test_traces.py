@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from wsgiref.util import setup_testing_defaults
 
@@ -16,10 +17,13 @@ import osprofiler.profiler
 import osprofiler.web
 import pytest
 from pgo_collector.command.cli import main
+from pgo_collector.errors import TracesUnreadable
+from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
 from pgo_collector.traces.trees import tree_of
 
+from tests.collector.hooks import SECRET, send, started
 from tests.collector.tracing import (
     KEY,
     OLD_KEY,
@@ -30,7 +34,9 @@ from tests.collector.tracing import (
     tracing,
     wait_until_counted,
 )
+from tests.faults.mounts import small_disk
 from tests.faults.stacks import profile_of
+from tests.receiver import Receiver
 from tests.server import Server, bearer
 
 _CLIENTS = 32
@@ -65,7 +71,15 @@ def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
     assert {span.parent for span in steps} <= ids
     names = {span.name for span in steps}
     assert names >= {"key check", "body", "validate", "batch", "validate_bodies", "queue"}
-    assert names >= {"inflate and decode", "check and compress", "store", "commit", "transaction"}
+    assert names >= {
+        "read bodies",
+        "inflate",
+        "decode",
+        "check and compress",
+        "store",
+        "commit",
+        "transaction",
+    }
     assert names >= {"write blob", "fsync folder", "INSERT", "COMMIT", "answer"}
     check_times(request.spans)
 
@@ -73,13 +87,14 @@ def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
 def test_a_signed_merge_has_the_steps_of_the_engine(server: Server) -> None:
     for name in ("a", "b"):
         submit(server, profile_of(name), {}, "merged")
-    for format_, steps in (("", {"sum", "encode"}), ("folded", {"sum", "convert to folded"})):
+    reading = {"inflate", "decode", "intern"}
+    for format_, steps in (("", {*reading, "sum", "encode"}), ("folded", {"sum", "convert to folded"})):
         trace, headers = signed()
         query = {"service": "merged"} | ({"format": format_} if format_ else {})
         assert server.merge(query=query, **headers).status_code == 200
         spans = kept(server, trace).spans
         names = {span.name for span in spans}
-        assert names >= {"resolve", "SELECT", "merge_blobs", "inflate, decode and intern", "keep", *steps}
+        assert names >= {"resolve", "SELECT", "merge_blobs", "read blobs", "keep", *steps}
         check_times(spans)
 
 
@@ -275,13 +290,30 @@ def test_a_share_of_unsigned_requests_is_traced(tmp_path: Path) -> None:
 
 
 def test_a_share_of_what_the_server_does_on_its_own_is_traced(tmp_path: Path) -> None:
-    with tracing(tmp_path, {"PGOF_TRACE_RATE": "1"}) as server:
-        server.wait_for_log("upkeep done")
-        wait_until_counted(server, "traces_total", 1, outcome="kept", outlet="store")
-        kept_ones = list(TraceReader(server.data / FILE).traces(TraceQuery(limit=1000)))
-    (upkeep,) = (found for found in kept_ones if found.spans[0].name == "upkeep")
-    assert "retention" in {span.name for span in upkeep.spans}
-    check_times(upkeep.spans)
+    """Upkeep and the delivery of events have traces of their own."""
+    secret = tmp_path / "webhook_secret"
+    secret.write_text(f"{SECRET}\n")
+    hooked = {"PGOF_WEBHOOK_SECRET_FILE": str(secret)}
+    server = tracing(tmp_path, {"PGOF_TRACE_RATE": "1", "PGOF_ROLLUP_DAYS": "1"} | hooked)
+    with Receiver() as receiver:
+        started(server, receiver)
+        send(server, "a")
+        receiver.wait_for(1)
+        found: dict[str, RequestTrace] = {}
+        deadline = time.monotonic() + 120
+        while not found.keys() >= {"upkeep", "deliver events"}:
+            assert time.monotonic() < deadline, found.keys()
+            time.sleep(0.05)
+            with suppress(TracesUnreadable):
+                traces = TraceReader(server.data / FILE).traces(TraceQuery(limit=1000))
+                found = {trace.spans[0].name: trace for trace in traces}
+        server.stop()
+    for name, steps in (
+        ("upkeep", {"retention", "roll-up", "SELECT"}),
+        ("deliver events", {"post event", "COMMIT"}),
+    ):
+        assert {span.name for span in found[name].spans} >= steps
+        check_times(found[name].spans)
 
 
 def test_keys_rotate_without_a_gap(tmp_path: Path) -> None:
@@ -369,6 +401,23 @@ def test_a_trace_store_that_is_deleted_is_made_again(tmp_path: Path) -> None:
         for path in server.data.glob(f"{FILE}*"):
             path.unlink()
         kept(server, _traced(server))
+
+
+def test_a_full_disk_costs_traces_and_no_submit(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        server = tracing(tmp_path / "home")
+        server.data.mkdir()
+        (server.data / FILE).symlink_to(disk / FILE)
+        with server:
+            kept(server, _traced(server))
+            for number in range(1, 4):
+                with (disk / "filler").open("ab", 0) as filler, suppress(OSError):
+                    while filler.write(bytes(4096)):
+                        pass
+                _traced(server)
+                wait_until_counted(server, "traces_total", number, outcome="dropped", outlet="store")
+            (disk / "filler").unlink()
+            kept(server, _traced(server))
 
 
 def _traced(server: Server) -> str:

@@ -17,6 +17,7 @@ from pprof_merge import (
     Ints,
     Profile,
     ReportedProfile,
+    StepTimes,
     ValueType,
     Weighting,
     check_compatible,
@@ -102,8 +103,10 @@ def read_merge_inputs(chosen: ChosenBlobs, weighting: Weighting = PLAIN_WEIGHTIN
     """Read the blobs; return those that can be merged and weighed in this way, and why the others can't."""
     with span("engine", "open rows"):
         rows, blobs = ROW_CACHE.rows(chosen.owner), chosen.blobs
-    with span("engine", "inflate, decode and intern", blobs=len(blobs)):
-        unreadable = ROW_CACHE.load(chosen.owner, blobs)
+    times = StepTimes()
+    with span("engine", "read blobs", blobs=len(blobs)) as reading:
+        unreadable = ROW_CACHE.load(chosen.owner, blobs, times)
+        reading.divide(inflate=times.inflate, decode=times.decode, intern=times.intern)
     left_out = [
         LeftOut(blobs.name(row), why[:_LONGEST_REASON], is_damaged=True) for row, why in unreadable.items()
     ]

@@ -18,6 +18,7 @@ from pprof_merge import (
     Limits,
     MalformedProfile,
     ProfileError,
+    StepTimes,
     Summary,
     inflate,
     summaries,
@@ -27,6 +28,7 @@ from pgo_collector.engine.validation import packed, read_body
 from pgo_collector.errors import Refusal
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
+from pgo_collector.traces.spans import span
 
 # A profile that says it is of 1970 has a time in another unit, as old versions of py-spy wrote it.
 _END_OF_1970 = 365 * 86_400 * 10**9
@@ -82,14 +84,18 @@ def validate_pushes(bodies: Sequence[PushBody], limits: Limits) -> list[list[Pla
     A profile without samples is left out. If the body is in a file, each profile is written to a file beside
     it. A worker may die at any point of this, and the call may be repeated.
     """
-    pushes = [_unpacked(body, limits) for body in bodies]
-    inflated = (bare for push in pushes if isinstance(push, list) for bare in _inflated(push, limits))
-    # To the end, since what can't be inflated is then an error in its push.
-    decoded = iter([*summaries(inflated, limits)])
-    return [
-        _placed(body, push, decoded, limits) if isinstance(push, list) else push
-        for body, push in zip(bodies, pushes, strict=True)
-    ]
+    times = StepTimes()
+    with span("engine", "read pushes", bodies=len(bodies)) as reading:
+        pushes = [_unpacked(body, limits) for body in bodies]
+        inflated = (bare for push in pushes if isinstance(push, list) for bare in _inflated(push, limits))
+        # To the end, since what can't be inflated is then an error in its push.
+        decoded = iter([*summaries(inflated, limits, times)])
+        reading.divide(decode=times.decode)
+    with span("engine", "check and compress"):
+        return [
+            _placed(body, push, decoded, limits) if isinstance(push, list) else push
+            for body, push in zip(bodies, pushes, strict=True)
+        ]
 
 
 def _unpacked(body: PushBody, limits: Limits) -> list[Unpacked] | Exception:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, Int64s, Limits, ProfileError, Segment
+from pprof_merge import Collection, Int64s, Limits, ProfileError, Segment, StepTimes
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
@@ -34,8 +34,8 @@ class Rows:
         """Return the rows of `blobs` (n,) whose profiles aren't here."""
         return np.flatnonzero(self.numbers(blobs) < 0)
 
-    def load(self, blobs: BlobColumns, rows: Int64s) -> dict[int, str]:
-        """Read and decode the blobs in these rows (n,) of `blobs`.
+    def load(self, blobs: BlobColumns, rows: Int64s, times: StepTimes | None = None) -> dict[int, str]:
+        """Read and decode the blobs in these rows (n,) of `blobs`; add what that took to `times`.
 
         Returns the reason, by row, for each one that can't be read or isn't what was written.
         """
@@ -49,7 +49,7 @@ class Rows:
                     unreadable[row] = reason(error)
                     yield b""
 
-        for row, taken in zip(rows.tolist(), self.collection.extend(contents()), strict=True):
+        for row, taken in zip(rows.tolist(), self.collection.extend(contents(), times), strict=True):
             if isinstance(taken, ProfileError):
                 unreadable.setdefault(row, str(taken))
             elif self.collection.digest(taken) != bytes(blobs.digests[row]):
@@ -219,8 +219,8 @@ class RowCache:
         self._entries.move_to_end(owner)
         return self._entries[owner].rows
 
-    def load(self, owner: str, blobs: BlobColumns) -> dict[int, str]:
-        """Read the blobs that an owner's rows don't have; return what `Rows.load` returns.
+    def load(self, owner: str, blobs: BlobColumns, times: StepTimes | None = None) -> dict[int, str]:
+        """Read the blobs that an owner's rows don't have, as `Rows.load` does; return what that returns.
 
         New profiles are written to disk in segments on the way, so that memory doesn't grow with the blobs.
         """
@@ -228,7 +228,7 @@ class RowCache:
         unreadable: dict[int, str] = {}
         new = rows.missing(blobs)
         for part in np.array_split(new, max(1, len(new) // SEGMENT_PROFILES)):
-            unreadable |= rows.load(blobs, part)
+            unreadable |= rows.load(blobs, part, times)
             self._save_segment(owner)
         return unreadable
 

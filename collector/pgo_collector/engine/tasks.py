@@ -19,6 +19,7 @@ from pprof_merge import (
     Profile,
     ProfileError,
     ReportOptions,
+    StepTimes,
     SymbolsInvalid,
     UnfitForFormat,
     apply_rules,
@@ -231,8 +232,10 @@ def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: 
     the format can't hold the profile, AnswerTooLarge, or OSError.
     """
     try:
-        with span("engine", "inflate and decode"):
-            profile = decode(merge.read_bytes(), STORED_LIMITS)
+        times = StepTimes()
+        with span("engine", "read merge") as reading:
+            profile = decode(merge.read_bytes(), STORED_LIMITS, times)
+            reading.divide(inflate=times.inflate, decode=times.decode)
     except ProfileError as error:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:

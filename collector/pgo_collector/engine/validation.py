@@ -10,6 +10,7 @@ from pprof_merge import (
     GZIP_MAGIC,
     Limits,
     ProfileError,
+    StepTimes,
     Summary,
     compress,
     inflate,
@@ -64,8 +65,10 @@ def validate_bodies(bodies: Sequence[SubmittedBody], limits: Limits) -> list[_Ou
             contents.append(content)
             yield b"" if isinstance(content, OSError) else content
 
-    with span("engine", "inflate and decode", bodies=len(bodies)):
-        found = [*summaries(read(), limits)]
+    times = StepTimes()
+    with span("engine", "read bodies", bodies=len(bodies)) as reading:
+        found = [*summaries(read(), limits, times)]
+        reading.divide(inflate=times.inflate, decode=times.decode)
     with span("engine", "check and compress"):
         return [
             _validated(body, content, summary, limits)

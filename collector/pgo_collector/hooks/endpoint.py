@@ -21,6 +21,7 @@ import httpx
 
 from pgo_collector.catalog.outbox import WaitingEvent
 from pgo_collector.errors import SecretUnusable
+from pgo_collector.traces.spans import span
 
 # An answer's body is ignored; so many bytes of it are read, so that the connection can be used again.
 _MOST_BYTES = 16 << 10
@@ -73,12 +74,13 @@ class Endpoint:
         )
         attempt = Attempt("failed", f"no answer within {self._seconds:g} seconds")
         try:
-            async with (
-                asyncio.timeout(self._seconds),
-                self._client.stream("POST", self._url, content=body, headers=headers) as answer,
-            ):
-                attempt = _outcome(answer)
-                await _drain(answer)
+            with span("hooks", "post event", size=len(body)):
+                async with (
+                    asyncio.timeout(self._seconds),
+                    self._client.stream("POST", self._url, content=body, headers=headers) as answer,
+                ):
+                    attempt = _outcome(answer)
+                    await _drain(answer)
         except TimeoutError:
             return attempt
         except httpx.HTTPError as error:

@@ -108,6 +108,9 @@ class _Nothing:
     def note(self, **attributes: Value) -> None:
         """Do nothing."""
 
+    def divide(self, **nanos: int) -> None:
+        """Do nothing."""
+
 
 class _Open:
     """A span that is open within a `with` block."""
@@ -146,6 +149,18 @@ class _Open:
     def note(self, **attributes: Value) -> None:
         """Add attributes; see `span`."""
         self._attributes.update(attributes)
+
+    def divide(self, **nanos: int) -> None:
+        """Add steps below that took so many ns of this one, each by its name.
+
+        They stand one after another from the beginning on, since each is the sum of many short times.
+        """
+        end = self._start
+        for name, taken in nanos.items():
+            start, end = end, end + taken
+            if taken:
+                span = Span(new_id(), self._id, self._part, name, start, end, {})
+                self._place.recording.add(span)
 
 
 _NOTHING = _Nothing()

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from pprof_merge.codec.decode import digest_of, header_of, read
+from pprof_merge.codec.decode import StepTimes, digest_of, header_of, read
 from pprof_merge.columns.interning import Interner
 from pprof_merge.columns.tables import Table
 from pprof_merge.columns.vectors import bytes32_of, bytes_of, column32_of, column_of
@@ -53,10 +54,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.profiles)
 
-    def read(self, data: bytes) -> None:
+    def read(self, data: bytes, times: StepTimes | None = None) -> None:
         """Add a profile, gzip or bare protobuf. Raises ProfileError if it is refused."""
-        reader = read(data, self._limits)
+        times = times or StepTimes()
+        reader = read(data, self._limits, times)
+        began = perf_counter_ns()
         self.add(header_of(reader), reader, digest_of(reader))
+        times.intern += perf_counter_ns() - began
 
     def add(self, header: Header, columns: ProfileColumns, digest: bytes) -> None:
         """Add a profile that was read."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
 
 from pprof_merge.arrays import Bytes, Int64s, Ints
-from pprof_merge.codec.decode import without_traceback
+from pprof_merge.codec.decode import StepTimes, without_traceback
 from pprof_merge.errors import ProfileError
 from pprof_merge.limits import Limits
 from pprof_merge.merging.batch import Batch
@@ -60,13 +60,13 @@ class Collection:
         self._batch.read(data)
         return self._add_traces()[0]
 
-    def extend(self, many: Iterable[bytes]) -> Iterator[int | ProfileError]:
+    def extend(self, many: Iterable[bytes], times: StepTimes | None = None) -> Iterator[int | ProfileError]:
         """Add profiles, faster than one by one; yield the number of each, or the error if it is refused."""
         waiting: list[ProfileError | None] = []
         size = 0
         for data in many:
             try:
-                self._batch.read(data)
+                self._batch.read(data, times)
                 waiting.append(None)
             except ProfileError as error:
                 waiting.append(without_traceback(error))
