@@ -19,7 +19,11 @@ from pgo_agent.native import Elf, Frame, Mapping, Recording, Stack, candidate_pa
 
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 # perf starts sampling on a command, so that its own start isn't in the profile, and prints an answer to it.
-_RECORD = ("record", "-q", "-e", "cpu-clock", "-g", "-a", "--buildid-mmap", "-D", "-1", "--control", "fd:0,1")
+# It doesn't record which BPF programs come and go: perf 6.1 can't read some of these events.
+_RECORD = (
+    *("record", "-q", "-e", "cpu-clock", "-g", "-a", "--buildid-mmap", "--no-bpf-event"),
+    *("-D", "-1", "--control", "fd:0,1"),
+)
 
 
 @dataclass(frozen=True, slots=True)
