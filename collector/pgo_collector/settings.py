@@ -130,6 +130,12 @@ class Settings(BaseSettings):
             "Whether uploads of Datadog's tracers are accepted without a key. Only for trusted networks."
         ),
     )
+    autopgo_open: bool = Field(
+        default=False,
+        description=(
+            "Whether autopgo's API, /api/profile, accepts requests without a key. Only for trusted networks."
+        ),
+    )
     metrics_auth_keys_file: Path | None = Field(
         default=None,
         description=(

@@ -72,6 +72,7 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "quota_megabytes": 13.0,
         "profefe_open": True,
         "datadog_open": True,
+        "autopgo_open": True,
         "webhook_url": HttpUrl("https://example.org/events"),
         "webhook_secret_file": Path("/w"),
         "webhook_timeout": 2.5,

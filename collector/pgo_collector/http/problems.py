@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 
 from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import PushRefused, Refusal
+from pgo_collector.http.autopgo import AutopgoError, is_autopgo
 from pgo_collector.http.context import context_of
 from pgo_collector.http.datadog import DatadogError, is_datadog
 from pgo_collector.http.otlp import ExportError, is_otlp
@@ -70,17 +71,23 @@ async def _answer(request: Request, error: Exception) -> Response:
 def error_answer(request: Request, error: Exception) -> Response:
     """Return the answer to an error, in the form that clients of the path expect."""
     status, detail, headers = describe_error(request, error)
-    if is_profefe(request.url.path):
-        return ErrorEnvelope(error, status, detail, headers)
-    if is_connect(request.url.path):
-        return ConnectError(error, status, detail, headers)
-    if is_ingest(request.url.path):
-        return IngestError(error, status, detail, headers)
-    if is_otlp(request.url.path):
-        return ExportError(request, error, status, detail, headers)
-    if is_datadog(request.url.path):
-        return DatadogError(error, status, detail, headers)
-    return Problem(status, detail, headers)
+    path = request.url.path
+    answer: Response
+    if is_profefe(path):
+        answer = ErrorEnvelope(error, status, detail, headers)
+    elif is_connect(path):
+        answer = ConnectError(error, status, detail, headers)
+    elif is_ingest(path):
+        answer = IngestError(error, status, detail, headers)
+    elif is_otlp(path):
+        answer = ExportError(request, error, status, detail, headers)
+    elif is_datadog(path):
+        answer = DatadogError(error, status, detail, headers)
+    elif is_autopgo(path):
+        answer = AutopgoError(status, detail, headers)
+    else:
+        answer = Problem(status, detail, headers)
+    return answer
 
 
 def describe_error(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:

@@ -26,7 +26,7 @@ from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected
 from pgo_collector.merges.making import Locks, OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
-from pgo_collector.store.garbage import collect_garbage
+from pgo_collector.store.garbage import collect_garbage, delete_live
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.traces.spans import place, span
 
@@ -127,6 +127,19 @@ class Merges:
                         await combine_blobs(self.store, own)
                 await collect_garbage(self.store, selection.service, selection.type)
                 return await self._find_or_make(selection, rendition)
+
+    async def delete(self, service: str, type_: str) -> None:
+        """Delete all profiles of a service and type, and their merge. Releases stay.
+
+        Profiles that come in meanwhile stay. Raises NothingSelected, NotStored or WorkerUnavailable.
+        """
+        with _storage_errors():
+            async with self._locks.of(service, type_):
+                selection = Selection(service, type_)
+                blobs = await asyncio.to_thread(self.store.catalog.live, selection)
+                if not blobs:
+                    raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
+                await delete_live(self.store, service, type_, blobs)
 
     async def _find_or_make(self, selection: Selection, rendition: Rendition) -> OpenMerge:
         found = await asyncio.to_thread(self._find, selection, rendition)

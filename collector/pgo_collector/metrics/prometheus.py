@@ -32,7 +32,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "pgo_collector"
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_SUBMITS = {"/v1/submit", "/api/0/profiles", PUSH, *INGEST, EXPORT, UPLOAD}
+_SUBMITS = {"/v1/submit", "/api/0/profiles", "/api/profile/{app}", PUSH, *INGEST, EXPORT, UPLOAD}
 
 
 class PrometheusMetrics:

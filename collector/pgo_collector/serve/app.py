@@ -26,6 +26,7 @@ from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
+from pgo_collector.routes.autopgo import AutopgoParts, autopgo_routes
 from pgo_collector.routes.datadog.api import datadog_routes
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
@@ -105,6 +106,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(
         datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open)
     )
+    autopgo = AutopgoParts(ingest, merges, rules, readiness)
+    app.include_router(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
     app.include_router(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
     app.include_router(query_routes(fleet, merge_keys, settings.default_service))

@@ -1,4 +1,4 @@
-"""Garbage collection: deleting retired blobs, which a combine has replaced, file before row."""
+"""Deleting blobs: retired ones, which a combine has replaced, file before row; live ones, row before file."""
 
 from __future__ import annotations
 
@@ -59,3 +59,28 @@ async def collect_garbage(store: Store, service: str, type_: str) -> None:
     live = await asyncio.to_thread(store.catalog.count, Selection(service, type_))
     owner = rows_owner(service, type_)
     await store.workers.run_for(owner, drop_rows, owner, live)
+
+
+async def delete_live(store: Store, service: str, type_: str, blobs: Sequence[Blob]) -> None:
+    """Delete live blobs of a service and type, whose lock the caller must hold, and collect its garbage.
+
+    Raises OSError, SQLAlchemyError or WorkerUnavailable.
+    """
+    for start in range(0, len(blobs), _BATCH):
+        await store.write(_delete_live, store, blobs[start : start + _BATCH])
+    await collect_garbage(store, service, type_)
+
+
+def _delete_live(store: Store, blobs: Sequence[Blob]) -> None:
+    """Delete live blobs, the row before the file.
+
+    If the process is killed in between, the next start counts the profile again: retention deletes it then,
+    and a request gets no answer. In the other order, a row would be left without its file.
+    """
+    store.catalog.drop(blobs)
+    for blob in blobs:
+        try:
+            store.blobs.discard(blob.name)
+        except OSError as error:
+            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
+    store.blobs.remove_folders(blob.name for blob in blobs)

@@ -43,6 +43,11 @@ class Readiness:
         }
         self._known: dict[str, str] = {}
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts that are tried."""
+        return tuple(self._parts)
+
     async def faults(self) -> dict[str, str]:
         """Return the parts that fail, and why; an empty dict if the server is ready."""
         reasons = await asyncio.gather(*(part.fault() for part in self._parts.values()))

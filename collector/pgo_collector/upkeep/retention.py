@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -14,12 +13,10 @@ from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.making import Locks
 from pgo_collector.model.times import DAY_NANOS
-from pgo_collector.store.garbage import collect_garbage
+from pgo_collector.store.garbage import delete_live
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20
-# Blobs deleted in one call; between two calls, submits have their turn.
-_BATCH = 128
 _log = structlog.get_logger()
 
 Reason = Literal["age", "size"]
@@ -64,25 +61,8 @@ class Retention:
         for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
             blobs = [each.blob for each in of_owner]
             async with locks.of(service, type_):
-                for start in range(0, len(blobs), _BATCH):
-                    await store.write(_delete, store, blobs[start : start + _BATCH])
-                await collect_garbage(store, service, type_)
+                await delete_live(store, service, type_, blobs)
             _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))
-
-
-def _delete(store: Store, blobs: Sequence[Blob]) -> None:
-    """Delete blobs, the row before the file.
-
-    If the process is killed in between, the next start counts the profile again, and it expires again. In the
-    other order, a row would be left without its file.
-    """
-    store.catalog.drop(blobs)
-    for blob in blobs:
-        try:
-            store.blobs.discard(blob.name)
-        except OSError as error:
-            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
-    store.blobs.remove_folders(blob.name for blob in blobs)
 
 
 def _owner(blob: Blob) -> tuple[str, str]:
