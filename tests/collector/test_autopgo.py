@@ -163,7 +163,11 @@ def test_names_that_no_service_has_are_refused(shared: Server, app: str) -> None
     assert "invalid app name" in refused(post(shared, app, profile_of("a")), 400)
 
 
-@pytest.mark.parametrize("body", [b"", b"hello", gzip.compress(b"hello"), profile_of("a", type_="wall")])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"hello", gzip.compress(b"hello"), profile_of("a", type_="wall")],
+    ids=["empty", "text", "gzip", "wall"],
+)
 def test_what_is_no_cpu_profile_is_refused(shared: Server, body: bytes) -> None:
     answer = post(shared, "bad", body)
     assert 400 <= answer.status_code < 500
