@@ -46,7 +46,8 @@ class Timeline:
         """
         merged, contributions = collection.merge_traced(numbers)
         is_flat, is_cum = _chosen_samples(merged, is_chosen, budget)
-        is_taken = np.append(samples_in(merged, latencies), False)
+        # What is in no sample has no latency.
+        is_taken = np.append(samples_in(merged, latencies), latencies.is_everything)
         shape = (max(steps, default=-1) + 1, len(merged.header.sample_types))
         sums = [np.zeros(shape, np.int64) for _ in range(3)]
         for step, contribution in zip(steps, contributions, strict=True):
