@@ -190,8 +190,12 @@ def test_a_missing_perf_is_said_with_its_package(tmp_path: Path, monkeypatch: py
 @pytest.mark.skipif(shutil.which("perf") is None, reason="perf is missing")
 def test_a_recording_without_stacks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "perf.data"
-    # perf 6.1 dies of the events of BPF programs, which tests beside this one load.
     record: list[str | Path] = ["perf", "record", "-q", "-B", "--no-bpf-event", "-e", "cpu-clock", "-o", file]
-    subprocess.run([*record, "ls", "-R", "/usr/bin"], check=True)
-    with pytest.raises(NotReadable, match="record with -g"):
-        read_samples(file)
+    for _ in range(50):
+        subprocess.run([*record, "ls", "-R", "/usr/bin"], check=True)
+        with pytest.raises((NotReadable, ToolFailed)) as refused:
+            read_samples(file)
+        # perf 6.1 dies of BPF programs that come and go meanwhile, as they do in tests beside this one.
+        if refused.type is NotReadable:
+            break
+    assert "record with -g" in str(refused.value)

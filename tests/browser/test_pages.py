@@ -46,7 +46,8 @@ def choose(page: Page, name: str) -> None:
     page.locator(f'{CALLS}[aria-label^="{name}\\a "]').first.click()
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_is_without_faults_for_eyes_and_screen_readers(
     browser: Browser, server: Server, theme: Theme
 ) -> None:

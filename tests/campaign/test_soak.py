@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.campaign.collector import Collector
 from tests.campaign.report import Findings
 from tests.campaign.soak import SETTINGS, Soak, Trend, Visitor, known, merge, quantities
@@ -17,6 +19,7 @@ def leak(visitor: Visitor) -> None:
     (visitor.soak.collector.data / "rows" / f"leak-{number}").touch()
 
 
+@pytest.mark.exhaustive
 def test_what_grows_is_found_and_nothing_else(tmp_path: Path) -> None:
     with Collector(tmp_path / "home", known(SETTINGS)) as collector:
         soak = Soak(collector, 1, Findings(), actions=[(1, leak), (1, submit)])

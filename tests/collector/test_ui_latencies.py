@@ -168,6 +168,7 @@ def test_a_download_can_be_of_some_latencies(site: Visitor, shared: Server) -> N
     assert answer.content == shared.merge(query={"service": "waits", **query}).content
 
 
+@pytest.mark.exhaustive
 def test_no_hostile_profile_breaks_the_page(server: Server) -> None:
     most = (1 << 63) - 1
     hostile = [

@@ -40,7 +40,10 @@ def agent(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterato
         yield agent
 
 
-@pytest.fixture(scope="module", params=IN_REQUESTS)
+@pytest.fixture(
+    scope="module",
+    params=["bcc", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("perf", "bpftrace"))],
+)
 def profiler(request: pytest.FixtureRequest) -> str:
     """One that works here, as requests call it."""
     try:

@@ -50,6 +50,7 @@ def taken_by(server: Server, function: str) -> int:
     return sum(row["cum"] for row in rows if row["name"] == function)
 
 
+@pytest.mark.exhaustive
 def test_the_compiler_says_what_the_page_says(clone: Clone, server: Server) -> None:
     """Takes a minute: with a new profile, Go compiles all of its library that the program uses anew.
 

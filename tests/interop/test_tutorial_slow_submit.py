@@ -45,6 +45,7 @@ def _self_times(shown: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_the_slow_step_is_found_as_the_page_says(paste: Callable[[str], str]) -> None:
     """Takes over 20 s: two submits wait for that long, which no other step on a busy machine does."""
     paste(SERVING)
