@@ -200,9 +200,9 @@ def test_a_bomb_is_refused_by_the_limits_of_submits(tmp_path: Path) -> None:
         assert not server.blobs()
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [100, pytest.param(2_500, marks=pytest.mark.exhaustive)])
 def test_a_mutated_profile_is_stored_or_refused(tmp_path: Path, count: int) -> None:
-    """Takes a minute with 10,000 requests."""
+    """Takes over 20 s with 2,500 requests."""
     bare = gzip.decompress(profile_of("a"))
     with Server(tmp_path) as server:
         for seed in range(count):
