@@ -12,7 +12,7 @@ from typing import Final, final
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
-from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
+from pprof_merge.columns.vectors import column32_of, column_of, room, room32, wrapped, zeros, zeros32
 from pprof_merge.merging.numbering import Numbering, TraceColumns
 from pprof_merge.profile.columns import ProfileColumns
 
@@ -101,17 +101,23 @@ class Uses:
         self.inner_columns[location] = max(columns, self.inner_columns.get(location, columns))
 
 
-def assemble(
-    tables: Numbering, uses: Uses, stacks: vec[i32], sums: vec[i64], n: i64, n_types: i64, depth: i64
-) -> ProfileColumns:
-    """Return the merged profile of n stacks and their sums (n, n_types).
+def totals_of(n_types: i64, stacks: bytes, sums: bytes) -> Totals:
+    """Return the totals with these stacks (int32) and sums (int64), as the bytes of NumPy's arrays."""
+    totals = Totals(n_types)
+    totals.stacks, totals.sums = column32_of(stacks), column_of(sums)
+    totals.n = i64(len(stacks)) >> 2
+    return totals
+
+
+def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> ProfileColumns:
+    """Return the merged profile of stacks and their sums.
 
     Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
     """
     merged = ProfileColumns()
     merged.strings = list(tables.strings)
-    merged.n_types = n_types
-    locations = add_samples(merged, tables, stacks, sums, n, depth)
+    merged.n_types = totals.n_types
+    locations = add_samples(merged, tables, totals.stacks, totals.sums, totals.n, depth)
     functions = add_locations(merged, tables, uses, locations)
     add_functions(merged, tables, functions)
     return merged

@@ -142,15 +142,7 @@ class Batch:
         for number in order:
             totals.add(tables.traces, number, columns_of[profiles[number].header], tables.stacks.count)
             uses.add(tables, number)
-        columns = assemble(
-            tables,
-            uses,
-            totals.stacks,
-            totals.sums,
-            totals.n,
-            totals.n_types,
-            WHOLE if depth is None else depth,
-        )
+        columns = assemble(tables, uses, totals, WHOLE if depth is None else depth)
         return Profile(header, columns, hashlib.sha256(b"".join(each.digest for each in ordered)).digest())
 
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.columns.ragged import first_positions, rows_of_indexes
-from pprof_merge.columns.vectors import column32_of, column_of
 from pprof_merge.errors import ProfileError
-from pprof_merge.merging.assembly import WHOLE, Uses, assemble
+from pprof_merge.merging.assembly import WHOLE, Uses, assemble, totals_of
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.headers import combine_headers
 from pprof_merge.merging.mapping_use import NUMBER
@@ -152,15 +151,8 @@ class Merge:
         uses.mappings = {number: use.mapping for number, use in self._mappings.items()}
         uses.main = [] if self._main is None else self._main.mapping
         uses.inner_columns = {location: [*columns] for location, columns in self._inner_columns.items()}
-        columns = assemble(
-            self._dictionary.tables,
-            uses,
-            column32_of(stacks.tobytes()),
-            column_of(values.tobytes()),
-            len(stacks),
-            values.shape[1],
-            WHOLE if depth is None else depth,
-        )
+        totals = totals_of(values.shape[1], stacks.tobytes(), values.tobytes())
+        columns = assemble(self._dictionary.tables, uses, totals, WHOLE if depth is None else depth)
         return Profile(self._header, columns, self._digest)
 
     def contributions(self, profiles: SelectedTraces) -> Iterator[Contribution]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
-from pprof_merge.columns.vectors import zeros, zeros32
+from pprof_merge.columns.vectors import column32_of, column_of, zeros, zeros32
 
 
 class ProfileColumns:
@@ -39,3 +39,15 @@ class ProfileColumns:
         self.n_lines: i64 = 0
         self.n_frames: i64 = 0
         self.n_labels: i64 = 0
+
+    def fill(self, frames: bytes, columns: dict[str, bytes]) -> None:
+        """Set the columns, of which `frames` has 32 bits, from the bytes of NumPy's arrays.
+
+        They come as bytes, since mypyc's code never frees a column that interpreted code hands to it.
+        """
+        self.frames = column32_of(frames)
+        self.values, self.labels = column_of(columns["values"]), column_of(columns["labels"])
+        self.frame_ends = column_of(columns["frame_ends"])
+        self.label_ends = column_of(columns["label_ends"])
+        self.mappings, self.functions = column_of(columns["mappings"]), column_of(columns["functions"])
+        self.locations, self.lines = column_of(columns["locations"]), column_of(columns["lines"])

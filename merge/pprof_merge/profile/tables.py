@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.arrays import Bools, Int64s, Ints, UInt64s
-from pprof_merge.columns.vectors import column32_of, column_of
 from pprof_merge.columns.views import view32, view64
 from pprof_merge.profile.columns import ProfileColumns
 
@@ -169,21 +168,25 @@ def columns_of(tables: Tables, strings: list[bytes]) -> ProfileColumns:
     columns.n_frames, columns.n_labels = len(samples.locations), len(labels)
     columns.n_mappings, columns.n_functions = len(mappings), len(functions)
     columns.n_locations, columns.n_lines = len(locations), len(lines)
-    columns.values = _column(samples.values)
-    columns.frames = column32_of(np.asarray(samples.locations, np.int32).tobytes())
-    columns.frame_ends, columns.label_ends = _column(samples.location_offsets), _column(labels.offsets)
-    columns.labels = _rows(labels.key, labels.text, labels.number, labels.unit)
     files = mappings.filename, mappings.build_id
-    columns.mappings = _rows(
-        _ids(mappings), mappings.start, mappings.limit, mappings.offset, *files, *mappings.flags.T
+    names = functions.name, functions.system_name, functions.filename
+    columns.fill(
+        np.asarray(samples.locations, np.int32).tobytes(),
+        {
+            "values": _column(samples.values),
+            "frame_ends": _column(samples.location_offsets),
+            "label_ends": _column(labels.offsets),
+            "labels": _rows(labels.key, labels.text, labels.number, labels.unit),
+            "mappings": _rows(
+                _ids(mappings), mappings.start, mappings.limit, mappings.offset, *files, *mappings.flags.T
+            ),
+            "functions": _rows(_ids(functions), *names, functions.start_line),
+            "locations": _rows(
+                _ids(locations), locations.mapping, locations.address, lines.offsets[1:], locations.folded
+            ),
+            "lines": _rows(lines.function, lines.line, lines.column),
+        },
     )
-    columns.functions = _rows(
-        _ids(functions), functions.name, functions.system_name, functions.filename, functions.start_line
-    )
-    columns.locations = _rows(
-        _ids(locations), locations.mapping, locations.address, lines.offsets[1:], locations.folded
-    )
-    columns.lines = _rows(lines.function, lines.line, lines.column)
     return columns
 
 
@@ -192,13 +195,13 @@ def _ids(table: Mappings | Functions | Locations) -> Int64s:
     return np.arange(1, len(table) + 1)
 
 
-def _column(cells: Any) -> Any:
-    """Return an array of any shape as a column."""
-    return column_of(np.asarray(cells, np.int64).tobytes())
+def _column(cells: Any) -> bytes:
+    """Return the bytes of an array of any shape as a column of 64 bits."""
+    return np.asarray(cells, np.int64).tobytes()
 
 
-def _rows(*arrays: Any) -> Any:
-    """Return arrays (n,) as the cells of rows, (n, k); uint64 are taken as they are."""
+def _rows(*arrays: Any) -> bytes:
+    """Return the bytes of arrays (n,) as the cells of rows, (n, k); uint64 are taken as they are."""
     cells = np.empty((len(arrays[0]), len(arrays)), np.int64)
     for i, array in enumerate(arrays):
         cells[:, i] = array.view(np.int64) if array.dtype == np.uint64 else array

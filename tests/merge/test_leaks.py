@@ -1,0 +1,50 @@
+"""What is merged again and again is freed: columns that interpreted code hands to compiled code never are."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from pprof_merge import FORMATS, Collection, Profile, decode, encode, focus_types, merge
+
+from tests.merge.differential import read
+
+ROUNDS = 40
+
+
+def collected(bodies: list[bytes]) -> Profile:
+    collection = Collection()
+    numbers = [collection.add(body) for body in bodies]
+    return collection.merge(numbers)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda bodies: merge(map(decode, bodies)),
+        collected,
+        lambda bodies: focus_types(decode(bodies[0]), [0]),
+        lambda bodies: FORMATS["go"].write(decode(bodies[0])),
+        lambda bodies: encode(decode(bodies[0])),
+    ],
+    ids=["merge", "collection", "focus", "go", "encode"],
+)
+def test_what_is_done_again_is_freed(profiles: Path, work: object) -> None:
+    assert callable(work)
+    bodies = read(profiles, "apisvc-v1-*.pb.gz")[:2]
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            work(bodies)
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(ROUNDS):
+            work(bodies)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A column has some KB, NumPy's caches some bytes.
+    assert after - before < ROUNDS * 1000
