@@ -42,7 +42,7 @@ _HEALTHY, _UNHEALTHY = "healthy", "unhealthy"
 
 
 class AutopgoParts(NamedTuple):
-    """What the routes use."""
+    """The parts of the collector that the routes call."""
 
     ingest: Ingest
     merges: Merges

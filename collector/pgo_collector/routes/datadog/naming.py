@@ -45,7 +45,7 @@ _DELTA = "delta-"
 
 
 class ProfileName(NamedTuple):
-    """What a profile measures, in Pyroscope's words, and whether it is what came since the one before."""
+    """The name of what a profile measures, as Pyroscope calls it, and whether the profile is a delta."""
 
     name: str
     is_delta: bool

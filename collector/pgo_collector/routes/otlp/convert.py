@@ -29,7 +29,7 @@ _Key = tuple[int, tuple[int, ...]]
 
 
 class Room:
-    """What the profiles of a request may still take together, by the names of limits on one profile."""
+    """The room that is left for all profiles of a request, by the names of limits on one profile."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -38,7 +38,7 @@ class QueryLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a call reads: one profile type of the series that match all matchers, in a range of time.
+    """The query of a call: one profile type of the series that match all matchers, in a range of time.
 
     Of these profiles it reads the stacks that begin with `calls`, the root first.
     """

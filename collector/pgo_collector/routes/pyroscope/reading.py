@@ -1,4 +1,4 @@
-"""What calls read of the profiles of a query: flame graphs, profiles, and sums over time.
+"""Answers made of the profiles that a query selects: flame graphs, profiles, and sums over time.
 
 Workers write large answers as they are sent; None stands for no profile.
 """
