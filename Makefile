@@ -1,5 +1,7 @@
 # Verbs of the workspace; `make` alone lists them.
 SHELL := /bin/bash
+# Thousands of processes import the same modules; each is compiled once, wherever the environment asks not to keep that.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 SERVED := proto merge collector
@@ -55,6 +57,8 @@ engine: .venv/.serves ## Compile the merge engine, where gcc and Python's header
 .venv/.complete: requirements.txt agent/pyproject.toml .venv/.serves
 	$(PIP) --require-hashes --no-deps -r requirements.txt
 	$(PIP) --no-deps --no-build-isolation -e agent
+	@# Compile the tests here, once; otherwise each of pytest's workers does it at the same time.
+	@printf '%s\n' tests/*/ | xargs --max-procs=2 --max-args=6 $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@
 
 .PHONY: toolchains

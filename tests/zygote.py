@@ -1,11 +1,13 @@
 """A zygote: a process that has the command loaded, and forks a child for each start of the collector.
 
 A start costs a fork and not an import of everything, for tests that start it hundreds of times. Variables
-that an interpreter or the loader of programs reads, such as LD_PRELOAD, must be the zygote's own.
+that an interpreter or the loader of programs reads, such as LD_PRELOAD, must be the zygote's own; a child
+that has the killer (tests/faults/killer.c) loaded begins to be watched by it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import gc
 import json
@@ -24,7 +26,7 @@ from pathlib import Path
 from select import select
 from tempfile import TemporaryFile
 from types import MappingProxyType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
 _MESSAGE_BYTES: Final = 1 << 16
 _PATIENCE_SECONDS: Final = 120.0
@@ -79,12 +81,11 @@ class Zygote:
 
     def _ask(self, order: object, descriptors: Sequence[int]) -> int:
         with self._lock:
-            self.begin()
+            self._begin()
             socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
             return int(self._socket.recv(_MESSAGE_BYTES))
 
-    def begin(self) -> Self:
-        """Start the process that forks, unless it runs; otherwise the first command does."""
+    def _begin(self) -> None:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(self._theirs.fileno())],
@@ -93,7 +94,6 @@ class Zygote:
                 env=os.environ | self._environment,
             )
             self._theirs.close()
-        return self
 
     def close(self) -> None:
         """End the process, and with it all that it has forked."""
@@ -210,3 +210,5 @@ def _become(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
     if held := len(descriptors) - 2:
         os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(held)}
     util.spawnv_passfds = _fork_program
+    if "FAULTS_CONTROL" in environment:
+        ctypes.CDLL(None).watch_folder()

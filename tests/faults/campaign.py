@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from tests.faults.killer import Mode, Operation
-from tests.faults.lane import Lane
+from tests.faults.lane import KillableZygote, Lane
 from tests.faults.sample import Sample
 
 LANES = 2
@@ -97,10 +97,12 @@ def points(operations: list[Operation]) -> Iterator[tuple[Mode, int]]:
 
 
 @contextmanager
-def lanes_in(home: Path, library: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[Lane]]:
+def lanes_in(
+    home: Path, zygote: KillableZygote, settings: Mapping[str, str] | None = None
+) -> Iterator[list[Lane]]:
     """Yield as many lanes as play at the same time."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Lane(home / str(lane), library, settings)) for lane in range(LANES)]
+        yield [stack.enter_context(Lane(home / str(lane), zygote, settings)) for lane in range(LANES)]
 
 
 def kill_at_points(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.killer import build_library
+from tests.faults.lane import KillableZygote
 from tests.faults.sample import All, Sample, Some
 
 
@@ -17,6 +19,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return build_library(tmp_path_factory.mktemp("killer"))
     except FileNotFoundError as missing:
         pytest.skip(f"{missing}: killer.c can't be compiled")
+
+
+@pytest.fixture(scope="session")
+def killable(library: Path) -> Iterator[KillableZygote]:
+    """The process that the collectors of all lanes are forked from."""
+    zygote = KillableZygote(library)
+    yield zygote
+    zygote.close()
 
 
 @pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.exhaustive)])

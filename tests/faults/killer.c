@@ -2,7 +2,8 @@
  * folder, in all processes and threads, and at the one asked for kills the server or fills the disk.
  *
  * FAULTS_FOLDER names the folder, without links in it; FAULTS_CONTROL a file of `struct control`, which the
- * test maps too. The first process that loads this library, or is forked, after the test asked for it is
+ * test maps too. A process that was loaded without them begins to count when it sets them and calls
+ * `watch_folder`. The first process that begins, or is forked, after the test asked for it is
  * the server, which is killed with the caller: its other processes have to notice by themselves, as they
  * have to when the kernel's OOM killer strikes.
  *
@@ -48,17 +49,18 @@ struct control { /* killer.py has the same layout */
 };
 
 static struct control *control;
-static const char *folder;
+static char *folder;
 
 static void claim(void) {
     int32_t none = 0;
     __atomic_compare_exchange_n(&control->server, &none, getpid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-__attribute__((constructor)) static void load(void) {
+/* Begin to count, if the environment says where. */
+__attribute__((constructor)) void watch_folder(void) {
     const char *file = getenv("FAULTS_CONTROL");
-    folder = getenv("FAULTS_FOLDER");
-    if (!file || !folder) return;
+    if (!file || !getenv("FAULTS_FOLDER")) return;
+    folder = strdup(getenv("FAULTS_FOLDER"));
     int fd = syscall(SYS_openat, AT_FDCWD, file, O_RDWR | O_CLOEXEC, 0);
     void *map = mmap(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd < 0 || map == MAP_FAILED) _exit(99);

@@ -20,23 +20,29 @@ from tests.zygote import Zygote
 Tally = Counter[str]
 
 
+class KillableZygote(Zygote):
+    """A zygote whose children killer.c watches, each with a control file and a folder of its own."""
+
+    def __init__(self, library: Path) -> None:
+        super().__init__({"LD_PRELOAD": str(library)})
+        self.library = library
+
+
 class Lane:
     """A server under the killer, whose data folder is filled anew for each play; a context manager."""
 
-    def __init__(self, home: Path, library: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, zygote: KillableZygote, settings: Mapping[str, str] | None = None) -> None:
         home.mkdir()
         self.data = home / "data"
-        self.killer = Killer(library, home / "control", self.data)
-        self._zygote = Zygote(self.killer.environment).begin()
+        self.killer = Killer(zygote.library, home / "control", self.data)
         environment = self.killer.environment | {"PGOF_WORKERS": "1", **(settings or {})}
-        self.server = Server(home, environment, self._zygote)
+        self.server = Server(home, environment, zygote)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.server.kill()
-        self._zygote.close()
 
     def fill(self, template: Path) -> None:
         """Make the data folder a copy of `template`, without a server on it."""

@@ -8,12 +8,12 @@ from pathlib import Path, PurePath
 import pytest
 
 from tests.faults.killer import Mode, Operation
-from tests.faults.lane import Lane, submitted
+from tests.faults.lane import KillableZygote, Lane, submitted
 
 
 @pytest.fixture
-def lane(tmp_path: Path, library: Path) -> Iterator[Lane]:
-    with Lane(tmp_path / "lane", library) as lane:
+def lane(tmp_path: Path, killable: KillableZygote) -> Iterator[Lane]:
+    with Lane(tmp_path / "lane", killable) as lane:
         yield lane
 
 

@@ -15,15 +15,15 @@ import httpx
 import pytest
 
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane, counted, profile_named, submitted
+from tests.faults.lane import KillableZygote, Lane, counted, profile_named, submitted
 from tests.faults.sample import Sample
 from tests.faults.stacks import tally
 from tests.server import Server
 
 
 @pytest.fixture
-def lane(tmp_path: Path, library: Path) -> Iterator[Lane]:
-    with Lane(tmp_path / "lane", library) as lane:
+def lane(tmp_path: Path, killable: KillableZygote) -> Iterator[Lane]:
+    with Lane(tmp_path / "lane", killable) as lane:
         yield lane
 
 
@@ -105,10 +105,10 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
 
 @pytest.mark.parametrize("mode", [Mode.FULL, Mode.SHORT])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_releases(tmp_path: Path, library: Path, mode: Mode, method: str, sample: Sample) -> None:
+def test_releases(tmp_path: Path, killable: KillableZygote, mode: Mode, method: str, sample: Sample) -> None:
     """Pipelines get the last release while there is no space for the next, whose request gets an error."""
     settings = {"PGOF_RELEASE_CHECK_SECONDS": "0", "PGOF_RELEASE_DAYS": "0", "PGOF_RELEASES_KEPT": "3"}
-    with Lane(tmp_path / "lane", library, settings) as lane:
+    with Lane(tmp_path / "lane", killable, settings) as lane:
         server = lane.start()
         submitted(server, "a")
         last, stored = server.release(), Counter("a")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.campaign import Killed, Prepare, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane, counted, merged, profile_named, submitted
+from tests.faults.lane import KillableZygote, Lane, counted, merged, profile_named, submitted
 from tests.faults.sample import Sample
 from tests.faults.stacks import tally
 from tests.server import Server
@@ -168,8 +168,8 @@ class Check:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed(tmp_path: Path, library: Path, seen: set[str], name: str, sample: Sample) -> None:
+def test_killed(tmp_path: Path, killable: KillableZygote, seen: set[str], name: str, sample: Sample) -> None:
     """Takes up to 40 s at all points: a hundred kills and restarts."""
     scenario = SCENARIOS[name]
-    with lanes_in(tmp_path, library, scenario.settings) as lanes:
+    with lanes_in(tmp_path, killable, scenario.settings) as lanes:
         kill_at_points(lanes, scenario.prepare, scenario.strike, Check(scenario, seen), sample)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ from pgo_collector.store.folder import DataFolder
 
 from tests.faults.campaign import points
 from tests.faults.killer import Killer, Mode
-from tests.faults.lane import submitted
+from tests.faults.lane import KillableZygote, submitted
 from tests.faults.sample import Sample
 from tests.server import Server
-from tests.zygote import Zygote
 
 Files = dict[str, bytes]
 
@@ -24,11 +22,11 @@ Files = dict[str, bytes]
 class Commands:
     """Commands under a killer that watches one folder."""
 
-    def __init__(self, home: Path, library: Path) -> None:
+    def __init__(self, home: Path, killable: KillableZygote) -> None:
         self.watched = home / "watched"
         self.watched.mkdir()
-        self.killer = Killer(library, home / "control", self.watched)
-        self.zygote = Zygote(self.killer.environment).begin()
+        self.killer = Killer(killable.library, home / "control", self.watched)
+        self.zygote = killable
 
     def run(self, directory: Path, *arguments: str | Path, mode: Mode = Mode.COUNT, target: int = 0) -> int:
         """Run a command on a data folder; return its exit code, negative if it was killed."""
@@ -45,10 +43,8 @@ class Commands:
 
 
 @pytest.fixture
-def commands(tmp_path: Path, library: Path) -> Iterator[Commands]:
-    commands = Commands(tmp_path, library)
-    yield commands
-    commands.zygote.close()
+def commands(tmp_path: Path, killable: KillableZygote) -> Commands:
+    return Commands(tmp_path, killable)
 
 
 @pytest.fixture

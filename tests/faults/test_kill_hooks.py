@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.campaign import Check, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane, Tally, profile_named, submitted
+from tests.faults.lane import KillableZygote, Lane, Tally, profile_named, submitted
 from tests.faults.sample import Sample
 from tests.faults.stacks import DAY, EPOCH
 
@@ -73,8 +73,14 @@ def check_reindex(lane: Lane, done: bool) -> None:
     ids=["submit", "reindex"],
 )
 def test_killed(
-    tmp_path: Path, library: Path, settings: dict[str, str], sample: Sample, *, strike: Strike, check: Check
+    tmp_path: Path,
+    killable: KillableZygote,
+    settings: dict[str, str],
+    sample: Sample,
+    *,
+    strike: Strike,
+    check: Check,
 ) -> None:
     """Takes up to 40 s at all points: dozens of kills and restarts."""
-    with lanes_in(tmp_path, library, settings) as lanes:
+    with lanes_in(tmp_path, killable, settings) as lanes:
         kill_at_points(lanes, three_profiles, strike, check, sample)

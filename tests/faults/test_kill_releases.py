@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.campaign import Killed, Prepare, Strike, kill_at_points, lanes_in
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane, submitted
+from tests.faults.lane import KillableZygote, Lane, submitted
 from tests.faults.sample import Sample
 from tests.faults.stacks import tally
 from tests.server import Server
@@ -149,7 +149,7 @@ def seen(server: Server) -> State:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed(tmp_path: Path, library: Path, name: str, sample: Sample) -> None:
+def test_killed(tmp_path: Path, killable: KillableZygote, name: str, sample: Sample) -> None:
     """Takes up to 40 s at all points: dozens of kills, each with four starts."""
     scenario = SCENARIOS[name]
     before, after = scenario.before, scenario.after
@@ -179,5 +179,5 @@ def test_killed(tmp_path: Path, library: Path, name: str, sample: Sample) -> Non
         assert seen(lane.start()) == after
 
     strike = scenario.instead or struck(scenario.send)
-    with lanes_in(tmp_path, library, SETTINGS) as lanes:
+    with lanes_in(tmp_path, killable, SETTINGS) as lanes:
         kill_at_points(lanes, scenario.prepare, strike, check, sample)

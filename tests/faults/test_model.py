@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from tests.faults.blob_files import blob_files
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane, tallied
+from tests.faults.lane import KillableZygote, Lane, tallied
 from tests.faults.model import Model, Query, Sent, Weight
 from tests.faults.profefe_reads import check_id, check_reads
 from tests.faults.sample import Sample
@@ -258,9 +258,11 @@ class Machine(RuleBasedStateMachine):
         return answer
 
 
-def test_the_collector_reads_as_the_model_says(tmp_path: Path, library: Path, sample: Sample) -> None:
+def test_the_collector_reads_as_the_model_says(
+    tmp_path: Path, killable: KillableZygote, sample: Sample
+) -> None:
     """Plays a part of the examples that the profile of hypothesis allows: each takes many seconds."""
-    with Lane(tmp_path / "lane", library) as lane:
+    with Lane(tmp_path / "lane", killable) as lane:
         Machine.lane = lane
         run_state_machine_as_test(
             Machine,

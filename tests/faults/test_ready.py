@@ -15,7 +15,7 @@ import pytest
 
 from tests.collector.test_workers import wait_until, workers_of
 from tests.faults.killer import Mode
-from tests.faults.lane import Lane
+from tests.faults.lane import KillableZygote, Lane
 from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of
 from tests.server import Server
@@ -148,8 +148,8 @@ def test_the_age_of_the_oldest_task_is_shown(tmp_path: Path) -> None:
         assert server.client.get("/readyz").json()["tasks"] == {"oldest_seconds": 0.0, "waiting": 0}
 
 
-def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, library: Path) -> None:
-    with Lane(tmp_path / "lane", library) as lane:
+def test_a_storm_of_probes_costs_the_disk_nothing(tmp_path: Path, killable: KillableZygote) -> None:
+    with Lane(tmp_path / "lane", killable) as lane:
         server = lane.start()
         lane.killer.arm(Mode.COUNT)
         begin = time.monotonic()
