@@ -218,8 +218,8 @@ class Settings(BaseSettings):
         gt=0,
         le=10_000,
         description=(
-            "How many profiles one request of Pyroscope's or Datadog's clients may have. Together they have"
-            " the limits of one submit. Beyond it, the answer is 400."
+            "How many profiles one request of Pyroscope's, Parca's or Datadog's clients may have. Together"
+            " they have the limits of one submit. Beyond it, the answer is 400."
         ),
     )
     query_labels: int = Field(
@@ -286,9 +286,9 @@ class Settings(BaseSettings):
     grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
         default="",
         description=(
-            "The address to listen on for OTLP over gRPC, such as 127.0.0.1:4317: host:port, or :port for"
-            " every interface. Port 0 picks a free one. Empty for none. Needs the extra `grpc` of the"
-            " package."
+            "The address to listen on for OTLP and Parca over gRPC, such as 127.0.0.1:4317: host:port, or"
+            " :port for every interface. Port 0 picks a free one. Empty for none. Needs the extra `grpc` of"
+            " the package."
         ),
     )
     grpc_calls: int = Field(
@@ -298,6 +298,25 @@ class Settings(BaseSettings):
         description=(
             "How many calls of gRPC may be served at once, each of which may have a message as large as a"
             " submit. Beyond it, the answer is UNAVAILABLE."
+        ),
+    )
+    grpc_connections: int = Field(
+        default=1024,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The largest number of open connections to the port of gRPC. Beyond it, a new connection is"
+            " closed at once."
+        ),
+    )
+    grpc_connection_seconds: float = Field(
+        default=3600,
+        gt=0,
+        le=10**6,
+        description=(
+            "How long a connection to the port of gRPC may last, in seconds. Then its client is told to open"
+            " another one, and calls that are being served have PGOF_BODY_TIMEOUT and PGOF_ANSWER_TIMEOUT to"
+            " end."
         ),
     )
     max_output_bytes: int = Field(

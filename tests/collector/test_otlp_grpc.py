@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ import grpc
 import pytest
 from pgo_collector.routes.otlp.export_pb2 import ExportRequest, ExportResponse
 
+from tests.collector import calling
+from tests.collector.calling import KEY, PATIENCE_SECONDS, channel_to, refused_call
 from tests.collector.exporting import Export, of_stack, speaks_grpc
 from tests.collector.pushing import stored
 from tests.server import Server
 
 METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
-_PATIENCE_SECONDS = 120.0
-KEY = (("authorization", f"Bearer {Server.submit_key}"),)
 
 
 @pytest.fixture(scope="module")
@@ -30,44 +30,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@contextmanager
-def channel_to(server: Server) -> Iterator[grpc.Channel]:
-    address = server.wait_for_log("listening for gRPC")["address"]
-    options = [
-        ("grpc.max_send_message_length", -1),
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
-    ]
-    with grpc.insecure_channel(address, options) as channel:
-        yield channel
+def call(server: Server, message: bytes, **how: Any) -> bytes:
+    """Export a message, and return the raw answer."""
+    return calling.call(server, message, METHOD, **how)
 
 
-def call(
-    server: Server,
-    message: bytes,
-    method: str = METHOD,
-    metadata: tuple[tuple[str, str], ...] = KEY,
-    compression: grpc.Compression = grpc.Compression.NoCompression,
-) -> bytes:
-    """Make a unary call with raw bytes, and return the raw answer."""
-    with channel_to(server) as channel:
-        made: Any = channel.unary_unary(method)
-        answer: bytes = made(
-            message,
-            metadata=metadata,
-            timeout=_PATIENCE_SECONDS,
-            compression=compression,
-            wait_for_ready=True,
-        )
-        return answer
-
-
-def refused(server: Server, message: bytes, **how: object) -> tuple[grpc.StatusCode, str]:
-    """Return the code and the message of a call that is refused."""
-    with pytest.raises(grpc.RpcError) as caught:
-        call(server, message, **how)  # type: ignore[arg-type]
-    error: Any = caught.value
-    return error.code(), error.details()
+def refused(server: Server, message: bytes, method: str = METHOD, **how: Any) -> tuple[grpc.StatusCode, str]:
+    """Return the code and the message of an export that is refused."""
+    return refused_call(server, message, method, **how)
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
@@ -141,7 +111,7 @@ def test_large_messages_and_bombs_are_refused(server: Server) -> None:
 
 def silent_until(event: threading.Event) -> Iterator[bytes]:
     """Yield an empty message once the event is set."""
-    event.wait(_PATIENCE_SECONDS)
+    event.wait(PATIENCE_SECONDS)
     yield b""
 
 
@@ -154,11 +124,11 @@ def test_many_calls_at_once_are_bounded(tmp_path: Path) -> None:
             made: Any = channel.stream_unary(METHOD)
             future = made.future(silent_until(event), metadata=KEY)
             future.add_done_callback(ended.put)
-        refusal = ended.get(timeout=_PATIENCE_SECONDS).exception()
+        refusal = ended.get(timeout=PATIENCE_SECONDS).exception()
         assert refusal.code() == grpc.StatusCode.UNAVAILABLE
         assert "PGOF_GRPC_CALLS" in refusal.details()
         event.set()
-        assert [ended.get(timeout=_PATIENCE_SECONDS).result() for _ in range(2)] == [b"", b""]
+        assert [ended.get(timeout=PATIENCE_SECONDS).result() for _ in range(2)] == [b"", b""]
 
 
 def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
@@ -167,7 +137,7 @@ def test_a_call_that_its_client_gives_up_is_no_request(server: Server) -> None:
         with channel_to(server) as channel:
             made: Any = channel.stream_unary(METHOD)
             error = made.future(silent_until(event), metadata=KEY, timeout=seconds).exception(
-                _PATIENCE_SECONDS
+                PATIENCE_SECONDS
             )
             event.set()
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -183,7 +153,7 @@ def test_a_call_that_sends_nothing_has_the_time_of_a_body(tmp_path: Path) -> Non
         with channel_to(server) as channel:
             event = threading.Event()
             made: Any = channel.stream_unary(METHOD)
-            error = made.future(silent_until(event), metadata=KEY).exception(_PATIENCE_SECONDS)
+            error = made.future(silent_until(event), metadata=KEY).exception(PATIENCE_SECONDS)
             event.set()
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         assert "0.5 seconds" in error.details()

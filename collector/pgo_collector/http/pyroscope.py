@@ -17,8 +17,8 @@ INGEST = ("/ingest", "/pyroscope/ingest", "//ingest")
 QUERIER = "/querier.v1.QuerierService/"
 SETTINGS = "/settings.v1.SettingsService/"
 RENDER, RENDER_DIFF = "/pyroscope/render", "/pyroscope/render-diff"
-# Services that are called by Connect, and routes with its errors.
-_CONNECT = ("/push.v1.", "/querier.v1.", "/settings.v1.", RENDER)
+# Services that are called by Connect, and routes with its errors; Parca's are called by gRPC, too.
+_CONNECT = ("/push.v1.", "/querier.v1.", "/settings.v1.", "/parca.", RENDER)
 _RETRY_AFTER = {"Retry-After": "5"}
 
 # Connect's code for each status, see connectrpc.com/docs/protocol#error-codes. Clients decide by the code

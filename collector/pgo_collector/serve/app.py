@@ -33,6 +33,7 @@ from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
 from pgo_collector.routes.openapi import openapi_routes
 from pgo_collector.routes.otlp.api import otlp_routes
+from pgo_collector.routes.parca.api import parca_routes
 from pgo_collector.routes.profefe.api import profefe_routes
 from pgo_collector.routes.pyroscope.api import pyroscope_routes
 from pgo_collector.routes.pyroscope.messages import Messages
@@ -103,6 +104,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
     app.include_router(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
+    app.include_router(parca_routes(ingest, submit_keys, settings.push_profiles))
     app.include_router(
         datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open)
     )

@@ -7,6 +7,7 @@ another row of `_METHODS`. This module needs the extra `grpc`.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,11 +17,14 @@ import structlog
 from starlette.types import ASGIApp, Message, Scope
 
 from pgo_collector.errors import AddressUnusable
-from pgo_collector.http.otlp import EXPORT, PROTOBUF
+from pgo_collector.http.otlp import EXPORT
+from pgo_collector.http.otlp import PROTOBUF as OTLP_PROTOBUF
 from pgo_collector.routes.otlp.export_pb2 import Status
+from pgo_collector.routes.parca.api import METHODS as PARCA_METHODS
+from pgo_collector.routes.pyroscope.messages import PROTOBUF as CONNECT_PROTOBUF
 from pgo_collector.settings import Settings, split_address
 
-# The gRPC code for each status. OTLP's senders send again what is UNAVAILABLE, and drop what isn't.
+# The gRPC code for each status. Senders send again what is UNAVAILABLE; Parca's also RESOURCE_EXHAUSTED.
 _CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
     {
         401: grpc.StatusCode.UNAUTHENTICATED,
@@ -29,6 +33,7 @@ _CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
         408: grpc.StatusCode.DEADLINE_EXCEEDED,
         429: grpc.StatusCode.RESOURCE_EXHAUSTED,
         500: grpc.StatusCode.INTERNAL,
+        501: grpc.StatusCode.UNIMPLEMENTED,
         503: grpc.StatusCode.UNAVAILABLE,
     }
 )
@@ -51,11 +56,17 @@ class _Method(NamedTuple):
     error_message: Callable[[bytes], str]
 
 
+def _connect_message(body: bytes) -> str:
+    """Return the message of an error of Connect."""
+    return str(json.loads(body)["message"])
+
+
 _METHODS: Mapping[str, _Method] = MappingProxyType(
     {
         "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export": _Method(
-            EXPORT, PROTOBUF[0], lambda body: Status.FromString(body).message
-        )
+            EXPORT, OTLP_PROTOBUF[0], lambda body: Status.FromString(body).message
+        ),
+        **{path: _Method(path, CONNECT_PROTOBUF, _connect_message) for path in PARCA_METHODS},
     }
 )
 
@@ -72,17 +83,10 @@ class GrpcListener:
         self._app = app
         self._address = settings.grpc_address
         self._most_calls = settings.grpc_calls
+        self._most_bytes, self._most_headers = settings.max_header_bytes, settings.max_headers
         # Also the calls whose client has gone: they run to their end, as requests with POST do.
         self._running: set[asyncio.Task[None]] = set()
-        self._options = [
-            ("grpc.max_receive_message_length", settings.largest_body),
-            ("grpc.max_metadata_size", settings.max_header_bytes),
-            ("grpc.absolute_max_metadata_size", settings.max_header_bytes),
-            ("grpc.max_concurrent_streams", settings.grpc_calls),
-            ("grpc.max_connection_idle_ms", int(settings.idle_timeout * 1000)),
-            ("grpc.per_message_decompression", 0),
-            ("grpc.so_reuseport", 0),
-        ]
+        self._options = _options(settings)
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -113,6 +117,8 @@ class GrpcListener:
         if len(self._running) >= self._most_calls:
             text = f"{self._most_calls:,} calls are being served, and no more may be (PGOF_GRPC_CALLS)"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        if fault := _metadata_fault(context, self._most_bytes, self._most_headers):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, fault)
         exchange = _Exchange(method, messages, context)
         task = asyncio.create_task(exchange.run(self._app))
         self._running.add(task)
@@ -122,6 +128,50 @@ class GrpcListener:
             code = _CODES.get(exchange.status, grpc.StatusCode.INVALID_ARGUMENT)
             await context.abort(code, method.error_message(exchange.body))
         return exchange.body
+
+
+def _metadata_fault(context: grpc.aio.ServicerContext[Any, Any], most_bytes: int, most_headers: int) -> str:
+    """Return why the metadata of a call is refused; empty if it isn't."""
+    metadata = context.invocation_metadata() or ()
+    size = sum(len(key) + len(value) for key, value in metadata)
+    if size > most_bytes:
+        return f"the metadata has {size:,} bytes, and may have {most_bytes:,} (PGOF_MAX_HEADER_BYTES)"
+    if len(metadata) > most_headers:
+        return f"the metadata has {len(metadata):,} keys, and may have {most_headers:,} (PGOF_MAX_HEADERS)"
+    return ""
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    """Return the options of gRPC's core that bound what clients can make large, from the settings of HTTP.
+
+    Until a connection has sent HTTP/2's preface and settings, it has the time of a request's head. One that
+    is never idle, since its client reads no answer, ends by its age.
+    """
+    head, idle, age, grace = (
+        int(seconds * 1000)
+        for seconds in (
+            settings.head_timeout,
+            settings.idle_timeout,
+            settings.grpc_connection_seconds,
+            settings.body_timeout + settings.answer_timeout,
+        )
+    )
+    # Twice as much as may come, so that `_metadata_fault` can name the setting.
+    metadata = 2 * settings.max_header_bytes
+    return [
+        ("grpc.max_allowed_incoming_connections", settings.grpc_connections),
+        ("grpc.server_handshake_timeout_ms", head),
+        ("grpc.http2.settings_timeout", head),
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.max_connection_age_ms", age),
+        ("grpc.max_connection_age_grace_ms", grace),
+        ("grpc.max_concurrent_streams", settings.grpc_calls),
+        ("grpc.max_receive_message_length", settings.largest_body),
+        ("grpc.max_metadata_size", metadata),
+        ("grpc.absolute_max_metadata_size", metadata),
+        ("grpc.per_message_decompression", 0),
+        ("grpc.so_reuseport", 0),
+    ]
 
 
 class _Handlers(grpc.GenericRpcHandler):

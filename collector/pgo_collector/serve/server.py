@@ -104,7 +104,8 @@ async def _serve(settings: Settings) -> None:
         listen(settings.bind_address) as listener,
     ):
         gate, metrics = StartGate(), PrometheusMetrics() if settings.has_metrics else OFF
-        limits = ConnectionLimits.of(settings, raise_descriptor_limit(), BACKLOG)
+        descriptors = raise_descriptor_limit() - (settings.grpc_connections if settings.grpc_address else 0)
+        limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
         connections = ConnectionPool(limits, metrics.count_refused)
         metrics.register_connections(connections)
         server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings))

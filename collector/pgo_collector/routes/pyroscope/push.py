@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from google.protobuf import json_format
@@ -32,8 +32,8 @@ def unpack_push(options: PushOptions, content: bytes, limits: Limits) -> list[Un
     """Return the profiles of a Push, gzip or not. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
     request = _from_json(message, options) if options.is_json else _from_protobuf(message)
-    _check_count(len(request.series), options)
-    _check_count(sum(len(series.samples) for series in request.series), options)
+    check_count(len(request.series), options.most_profiles)
+    check_count(sum(len(series.samples) for series in request.series), options.most_profiles)
     return [profile for series in request.series for profile in _profiles(series, options.sender)]
 
 
@@ -50,12 +50,17 @@ def _profiles(series: RawProfileSeries, sender: Sender) -> Iterator[Unpacked]:
 def _target(series: RawProfileSeries, sender: Sender) -> Target:
     """Return where a series goes. Raises LabelsInvalid."""
     labels = [(label.name, label.value) for label in series.labels]
+    check_labels(labels)
+    return Target.of(labels, sender)
+
+
+def check_labels(labels: Sequence[tuple[str, str]]) -> None:
+    """Raise LabelsInvalid if a label comes twice, or if none is the name of the profile."""
     names = {name for name, _ in labels}
     if len(names) < len(labels):
         raise LabelsInvalid("a label comes twice: send each once")
     if "__name__" not in names:
         raise LabelsInvalid("the label __name__ is missing, which says what the profile measures")
-    return Target.of(labels, sender)
 
 
 def _from_protobuf(message: bytes) -> PushRequest:
@@ -73,17 +78,17 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
     try:
         parsed = json.loads(message)
         every = parsed.get("series") or []
-        _check_count(len(every), options)
-        _check_count(sum(len(series.get("samples") or []) for series in every), options)
+        check_count(len(every), options.most_profiles)
+        check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
         return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
     except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
 
 
-def _check_count(count: int, options: PushOptions) -> None:
-    if count > options.most_profiles:
+def check_count(count: int, most: int) -> None:
+    """Raise PushInvalid if a request has more profiles or series than it may."""
+    if count > most:
         raise PushInvalid(
-            f"there are {count:,} profiles or series in one request, and {options.most_profiles:,} may be"
-            " (PGOF_PUSH_PROFILES)"
+            f"there are {count:,} profiles or series in one request, and {most:,} may be (PGOF_PUSH_PROFILES)"
         )

@@ -1,0 +1,217 @@
+"""Floods of the port of gRPC: crowds of connections, stalled streams, endless headers and unread answers.
+
+They cost the server little, and HTTP is served meanwhile. Frames of HTTP/2 are written by hand, since no
+client sends what these do.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.collector.calling import KEY, call, refused_call
+from tests.collector.exporting import of_stack, speaks_grpc
+from tests.collector.test_otlp_grpc import METHOD
+from tests.faults.stacks import profile_of
+from tests.faults.test_floods import wait_until
+from tests.faults.test_memory import MIB, memory
+from tests.server import Server
+
+MOST = 50
+_DATA, _HEADERS, _RESET, _SETTINGS, _CONTINUATION = 0, 1, 3, 4, 9
+_ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
+_CANCEL = struct.pack(">I", 8)
+_NO_WINDOW = struct.pack(">HI", 4, 0)
+_EMPTY_MESSAGE = bytes(5)
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
+def hello(settings: bytes = b"") -> bytes:
+    """Return how a client begins a connection, with the acknowledgement of the server's settings."""
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0, 0, settings) + frame(_SETTINGS, _ACK, 0)
+
+
+def field(name: str, value: str) -> bytes:
+    """Return a header field that neither compresses nor uses a table."""
+    return b"\x00" + _text(name) + _text(value)
+
+
+def _text(text: str) -> bytes:
+    length, encoded = len(text), bytearray()
+    if length < 127:
+        return bytes([length]) + text.encode()
+    length -= 127
+    while length > 127:
+        encoded.append(length & 127 | 128)
+        length >>= 7
+    return b"\x7f" + encoded + bytes([length]) + text.encode()
+
+
+HEADERS = b"".join(
+    field(name, value)
+    for name, value in (
+        (":method", "POST"), (":scheme", "http"), (":path", METHOD), (":authority", "collector"),
+        ("content-type", "application/grpc"), ("te", "trailers"), *KEY,
+    )
+)  # fmt: skip
+
+
+def begin(streams: Iterable[int], flags: int = _END_HEADERS) -> bytes:
+    """Return the heads of calls."""
+    return b"".join(frame(_HEADERS, flags, 2 * number + 1, HEADERS) for number in streams)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that waits two seconds for anything."""
+    settings = {
+        "PGOF_GRPC_CONNECTIONS": str(MOST),
+        "PGOF_HEAD_TIMEOUT": "2",
+        "PGOF_IDLE_TIMEOUT": "2",
+        "PGOF_BODY_TIMEOUT": "2",
+    }
+    with speaks_grpc(tmp_path_factory.mktemp("floods"), settings) as server:
+        call(server, of_stack("warm", "up"), METHOD)
+        assert_served(server, "warm")
+        yield server
+
+
+def connect(server: Server, sent: bytes) -> socket.socket:
+    """Open a connection to the port of gRPC, and send what is taken."""
+    host, _, port = server.wait_for_log("listening for gRPC")["address"].rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=120)
+    with suppress(OSError):  # the server has closed it already
+        connection.sendall(sent)
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the server has closed a connection. What arrived on it is dropped."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def assert_served(server: Server, name: str) -> None:
+    """Check that HTTP is served."""
+    assert server.client.get("/healthz").status_code == 200
+    assert server.submit(profile_of(name)).status_code == 204
+
+
+def descriptors(server: Server) -> int:
+    """Return how many files and connections the server has open."""
+    return len([*Path(f"/proc/{server.process.pid}/fd").iterdir()])
+
+
+@pytest.mark.parametrize("sent", [b"", b"PRI * HT", hello()], ids=["silent", "half a preface", "idle"])
+def test_a_crowd_has_no_more_connections_than_the_setting_and_not_for_long(
+    server: Server, sent: bytes
+) -> None:
+    before, most = memory(server, "VmHWM"), descriptors(server) + MOST + 10
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(connect(server, sent)) for _ in range(6 * MOST)]
+        assert_served(server, f"crowd {sent!r}")
+        assert descriptors(server) < most
+        wait_until(lambda: all(map(is_closed, crowd)))
+    assert memory(server, "VmHWM") - before < 64 * MIB
+    wait_until(lambda: _takes_calls(server))
+
+
+def _takes_calls(server: Server) -> bool:
+    try:
+        return call(server, of_stack("after", "crowd"), METHOD) == b""
+    except grpc.RpcError:
+        return False
+
+
+def test_stalled_streams_are_refused_or_given_up(server: Server) -> None:
+    """Most messages here are half sent, and all streams of all connections stay open."""
+    before = memory(server, "VmHWM")
+    half = b"\x00" + (1 << 20).to_bytes(4) + bytes(4000)
+    sent = (
+        hello() + begin(range(16)) + b"".join(frame(_DATA, 0, 2 * number + 1, half) for number in range(16))
+    )
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(connect(server, sent)) for _ in range(MOST)]
+        assert_served(server, "stalled")
+        wait_until(lambda: all(map(is_closed, crowd)))
+    assert memory(server, "VmHWM") - before < 96 * MIB
+    wait_until(lambda: _takes_calls(server))
+
+
+def flood(connection: socket.socket, sent: Callable[[int], bytes], size: int) -> None:
+    """Send bytes, a piece for each number, until so many are sent or the server takes no more."""
+    count = number = 0
+    with suppress(OSError):
+        while count < size:
+            piece = sent(number)
+            connection.settimeout(10)
+            connection.sendall(piece)
+            count += len(piece)
+            number += 1
+
+
+def test_headers_without_an_end_cost_little(server: Server) -> None:
+    before = memory(server, "VmHWM")
+    more = frame(_CONTINUATION, 0, 1, field("x-endless", "y" * 16_000)) * 4
+    with connect(server, hello() + begin([0], flags=0)) as connection:
+        flood(connection, lambda _: more, 500 * MIB)
+        assert_served(server, "endless")
+    assert memory(server, "VmHWM") - before < 128 * MIB
+
+
+def test_streams_that_are_reset_at_once_cost_little(server: Server) -> None:
+    def resets(number: int) -> bytes:
+        streams = range(number * 100, (number + 1) * 100)
+        return b"".join(begin([stream]) + frame(_RESET, 0, 2 * stream + 1, _CANCEL) for stream in streams)
+
+    before = memory(server, "VmHWM")
+    with connect(server, hello()) as connection:
+        flood(connection, resets, 4 * MIB)
+        assert_served(server, "reset")
+    assert memory(server, "VmHWM") - before < 64 * MIB
+    assert not server.events("unexpected error")
+
+
+def test_metadata_that_is_too_large_is_refused_by_a_setting(server: Server) -> None:
+    body = of_stack("a", "metadata")
+    code, details = refused_call(server, body, METHOD, metadata=(*KEY, ("x-large", "y" * 66_000)))
+    assert (code, "PGOF_MAX_HEADER_BYTES" in details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True), details
+    many = tuple((f"x-{number}", "y") for number in range(110))
+    code, details = refused_call(server, body, METHOD, metadata=(*KEY, *many))
+    assert (code, "PGOF_MAX_HEADERS" in details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True), details
+    code, _ = refused_call(server, body, METHOD, metadata=(*KEY, ("x-huge", "y" * (1 << 20))))
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert call(server, body, METHOD, metadata=(*KEY, ("x-less", "y" * 60_000))) == b""
+
+
+def test_a_connection_whose_answers_nobody_reads_ends_by_its_age(tmp_path: Path) -> None:
+    settings = {
+        "PGOF_GRPC_CONNECTION_SECONDS": "1", "PGOF_BODY_TIMEOUT": "1", "PGOF_ANSWER_TIMEOUT": "1",
+        "PGOF_IDLE_TIMEOUT": "9999",
+    }  # fmt: skip
+    with speaks_grpc(tmp_path, settings) as server:
+        message = frame(_DATA, _END_STREAM, 1, _EMPTY_MESSAGE)
+        with connect(server, hello(_NO_WINDOW) + begin([0]) + message) as connection:
+            wait_until(lambda: bool(server.events("request")))
+            wait_until(lambda: is_closed(connection))
+        for number in range(3):  # clients open another connection, and lose no call
+            assert call(server, of_stack(f"{number}", "aged"), METHOD) == b""
+            time.sleep(1)
