@@ -13,7 +13,8 @@
     ├── NotReadable             a file is missing, damaged or of another format
     ├── TargetInvalid           the description of a scrape target is wrong
     ├── ScrapeFailed            a target gave no profile
-    └── ClusterUnavailable      Kubernetes gave no list of pods
+    ├── ClusterUnavailable      Kubernetes gave no list of pods
+    └── CatalogUnavailable      Nomad or Consul gave no list of services
 
 No error contains the key.
 """
@@ -180,3 +181,15 @@ class ClusterUnavailable(AgentError):
 
     def __str__(self) -> str:
         return f"Kubernetes' API server gave no list of pods: {self.cause}"
+
+
+class CatalogUnavailable(AgentError):
+    """The catalog of services `catalog` (Nomad or Consul) gave no list of services; `cause` says why."""
+
+    def __init__(self, catalog: str, cause: str) -> None:
+        super().__init__(catalog, cause)
+        self.catalog = catalog
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"{self.catalog} gave no list of services: {self.cause}"

@@ -50,6 +50,7 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         help="a label of a pod's profiles; SOURCE is namespace, pod, node, label:KEY or annotation:KEY;"
         " may be repeated (default: namespace=namespace, version=label:app.kubernetes.io/version)",
     )
+    _add_catalogs(scrape)
     add(
         "--types",
         type=_types,
@@ -90,6 +91,31 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
     scrape.set_defaults(run=run)
 
 
+def _add_catalogs(scrape: argparse.ArgumentParser) -> None:
+    add = scrape.add_argument
+    for name, title, port in (("nomad", "Nomad", 4646), ("consul", "Consul", 8500)):
+        add(
+            f"--{name}",
+            metavar="URL",
+            help=f"scrape the services of {title} whose tags ask for it; the URL of its API, such as"
+            f" http://127.0.0.1:{port}",
+        )
+        add(f"--{name}-token-file", metavar="FILE", type=Path, help=f"a file with an ACL token for {title}")
+        add(
+            f"--{name}-ca-file",
+            metavar="FILE",
+            type=Path,
+            help=f"the certificates to check {title}'s with, in place of the system's",
+        )
+    add("--nomad-namespace", metavar="NAME", default="*", help="a namespace of Nomad (default: all)")
+    add(
+        "--consul-datacenter",
+        metavar="NAME",
+        default="",
+        help="a datacenter of Consul (default: that of the agent that answers)",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Scrape once or repeatedly, and return the exit status, as `scrape.run` documents.
 
@@ -101,8 +127,8 @@ def run(options: argparse.Namespace) -> int:
     from pgo_agent.scrape.run import follow, once, sources  # noqa: PLC0415
     from pgo_agent.scrape.submit_queue import SubmitQueue  # noqa: PLC0415
 
-    if options.targets is None and not options.kubernetes:
-        raise ValueError("nothing to scrape: give --targets FILE or --kubernetes")
+    if not options.kubernetes and (options.targets, options.nomad, options.consul) == (None, None, None):
+        raise ValueError("nothing to scrape: give --targets FILE, --kubernetes, --nomad URL or --consul URL")
     if options.seconds >= options.every:
         raise ValueError("--seconds must be less than --every")
     defaults = TargetDefaults(options.types, options.seconds)

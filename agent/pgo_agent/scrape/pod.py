@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgo_agent.errors import TargetInvalid
+from pgo_agent.scrape.autopgo import APP, PORT, SCRAPE, marked_profiles
 from pgo_agent.scrape.target import (
     BASE_PATH,
     Profile,
     Target,
     TargetDefaults,
+    absolute_path,
+    checked_port,
     checked_scheme,
     profile_at_url,
     profile_under,
@@ -83,6 +86,7 @@ def pod_target(pod: Pod, defaults: TargetDefaults, labels: PodLabels) -> Target 
     name = pod_name(pod)
     host = f"[{address}]" if ":" in address else address
     profiles = {profile.type: profile for profile in _profefe_profiles(pod, name, host, defaults)}
+    profiles |= {profile.type: profile for profile in _autopgo_profiles(pod, name, host, defaults)}
     # An annotation for one type overrides one for all types.
     profiles |= {profile.type: profile for profile in _grafana_profiles(pod, name, host, defaults.seconds)}
     if not profiles:
@@ -94,10 +98,18 @@ def _profefe_profiles(pod: Pod, name: str, host: str, defaults: TargetDefaults) 
     annotations = _part(pod, "metadata", "annotations")
     if annotations.get(f"{PROFEFE}/enable") != "true":
         return
-    port = _port(name, annotations.get(f"{PROFEFE}/port", _PROFEFE_PORT))
-    base = f"http://{host}:{port}{_path(annotations.get(f'{PROFEFE}/path', BASE_PATH))}"
+    port = checked_port(name, annotations.get(f"{PROFEFE}/port", _PROFEFE_PORT))
+    base = f"http://{host}:{port}{absolute_path(annotations.get(f'{PROFEFE}/path', BASE_PATH))}"
     for type_ in defaults.types:
         yield profile_under(name, type_, base, defaults.seconds)
+
+
+def _autopgo_profiles(pod: Pod, name: str, host: str, defaults: TargetDefaults) -> Iterator[Profile]:
+    """Yield the profiles that autopgo's marks ask for: a label says that, annotations say where."""
+    labels, annotations = _part(pod, "metadata", "labels"), _part(pod, "metadata", "annotations")
+    if labels.get(SCRAPE) == "true":
+        port = checked_port(name, annotations.get(PORT, ""))
+        yield from marked_profiles(name, annotations, f"{host}:{port}", defaults)
 
 
 def _grafana_profiles(pod: Pod, name: str, host: str, seconds: int) -> Iterator[Profile]:
@@ -109,24 +121,13 @@ def _grafana_profiles(pod: Pod, name: str, host: str, seconds: int) -> Iterator[
         if named := annotations.get(f"{prefix}.port_name"):
             port = _port_named(pod, name, named)
         else:
-            port = _port(name, annotations.get(f"{prefix}.port", ""))
+            port = checked_port(name, annotations.get(f"{prefix}.port", ""))
         scheme = checked_scheme(name, annotations.get(f"{prefix}.scheme", "http"))
         root = f"{scheme}://{host}:{port}"
         if path := annotations.get(f"{prefix}.path"):
-            yield profile_at_url(name, type_, root + _path(path), seconds)
+            yield profile_at_url(name, type_, root + absolute_path(path), seconds)
         else:
             yield profile_under(name, type_, root + BASE_PATH, seconds)
-
-
-def _path(text: str) -> str:
-    """Return a path with a leading slash, without which it would become part of the host."""
-    return f"/{text.lstrip('/')}"
-
-
-def _port(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 1 << 16):
-        raise TargetInvalid(name, f"not a port: {text!r}")
-    return int(text)
 
 
 def _port_named(pod: Pod, name: str, wanted: str) -> int:
@@ -135,7 +136,7 @@ def _port_named(pod: Pod, name: str, wanted: str) -> int:
     for container in [*spec.get("containers", ()), *spec.get("initContainers", ())]:
         for port in container.get("ports") or ():
             if port.get("name") == wanted:
-                return _port(name, str(port.get("containerPort")))
+                return checked_port(name, str(port.get("containerPort")))
     raise TargetInvalid(name, f"no container has a port named {wanted!r}")
 
 
@@ -146,6 +147,7 @@ def _service(pod: Pod) -> str:
     return str(
         annotations.get(f"{PROFEFE}/service")
         or annotations.get(f"{GRAFANA}/service_name")
+        or labels.get(APP)
         or labels.get("app.kubernetes.io/name")
         or labels.get("app")
         or _owner(pod)

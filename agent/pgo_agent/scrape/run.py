@@ -12,7 +12,9 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pgo_agent.scrape.catalog import CatalogTargets
 from pgo_agent.scrape.kubernetes import KubernetesTargets
+from pgo_agent.scrape.nomad_consul import Consul, Nomad
 from pgo_agent.scrape.pod import PodLabels
 from pgo_agent.scrape.results import RoundResults, summary_text
 from pgo_agent.scrape.schedule import ScrapeSchedule, TargetSource
@@ -38,6 +40,12 @@ def sources(
     if options.kubernetes:
         labels = PodLabels(pod_labels)
         found.append(KubernetesTargets(options.namespace, options.selector, defaults, labels))
+    if options.nomad is not None:
+        files = (options.nomad_token_file, options.nomad_ca_file)
+        found.append(CatalogTargets(Nomad(options.nomad_namespace), options.nomad, defaults, *files))
+    if options.consul is not None:
+        files = (options.consul_token_file, options.consul_ca_file)
+        found.append(CatalogTargets(Consul(options.consul_datacenter), options.consul, defaults, *files))
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import httpx
@@ -11,6 +13,7 @@ from pgo_agent.errors import TargetInvalid
 
 BASE_PATH = "/debug/pprof"
 _SCHEMES = frozenset({"http", "https"})
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # The names in net/http/pprof's URLs, where they differ from the type.
 _URL_NAMES = {"cpu": "profile"}
 TYPES = ("cpu", "heap", "allocs", "block", "mutex", "goroutine", "threadcreate")
@@ -58,6 +61,28 @@ def checked_scheme(name: str, scheme: str) -> str:
     if scheme not in _SCHEMES:
         raise TargetInvalid(name, f"not http or https: {scheme!r}")
     return scheme
+
+
+def checked_host(name: str, address: str) -> str:
+    """Return an address as the host of a URL. Raises TargetInvalid for what is no IP address or host name."""
+    if _HOST_NAME.fullmatch(address):
+        return address
+    try:
+        return f"[{IPv6Address(address)}]"
+    except ValueError:
+        raise TargetInvalid(name, f"not an address: {address[:100]!r}") from None
+
+
+def checked_port(name: str, text: str) -> int:
+    """Return the number of a port. Raises TargetInvalid."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 1 << 16):
+        raise TargetInvalid(name, f"not a port: {text!r}")
+    return int(text)
+
+
+def absolute_path(text: str) -> str:
+    """Return a path with a leading slash, without which it would become part of the host."""
+    return f"/{text.lstrip('/')}"
 
 
 def profile_at_url(name: str, type_: str, url: str, seconds: int) -> Profile:

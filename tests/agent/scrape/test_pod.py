@@ -52,6 +52,33 @@ def test_profefe_says_where() -> None:
     }
 
 
+def test_autopgo_says_where_by_a_label_and_annotations() -> None:
+    labels = {"autopgo.scrape": "true", "autopgo.scrape.app": "till", "app": "shop"}
+    made = pod(labels=labels, annotations={"autopgo.scrape.port": "9000"})
+    assert read(made).service == "till"
+    assert urls(made) == {
+        "cpu": "http://127.0.0.1:9000/debug/pprof/profile?seconds=30",
+        "heap": "http://127.0.0.1:9000/debug/pprof/heap",
+    }
+    said = {"autopgo.scrape.port": "9000", "autopgo.scrape.path": "own/cpu", "autopgo.scrape.scheme": "https"}
+    made = pod(labels=labels, annotations=said, address="fd00::7")
+    assert urls(made) == {"cpu": "https://[fd00::7]:9000/own/cpu?seconds=30"}
+    assert pod_target(pod(annotations=said | {"autopgo.scrape": "true"}), WANTED, LABELS) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({}, "not a port: ''"),
+        ({"autopgo.scrape.port": "70000"}, "not a port"),
+        ({"autopgo.scrape.port": "9000", "autopgo.scrape.scheme": "http://other/"}, "not http or https"),
+    ],
+)
+def test_marks_of_autopgo_that_lead_nowhere_are_refused(said: dict[str, str], reason: str) -> None:
+    with pytest.raises(TargetInvalid, match=reason):
+        read(pod(labels={"autopgo.scrape": "true"}, annotations=said))
+
+
 def test_pyroscope_says_where_for_each_type() -> None:
     made = pod(
         annotations={
