@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shlex
 import time
 from urllib.parse import parse_qs, quote, urlsplit
@@ -11,6 +12,7 @@ from pgo_collector.ui.headers import PAGES_POLICY
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.hostile_names import HOSTILE, label_of, submit_hostile
+from tests.collector.pushing import assert_pushed, one, push, without_start_lines
 from tests.collector.visitor import Page, Visitor
 from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
@@ -200,6 +202,25 @@ def test_what_a_build_takes(site: Visitor, shared: Server) -> None:
     assert forms["folded"].headers["Content-Disposition"] == 'attachment; filename="shop.folded"'
     etag = forms["pprof"].headers["ETag"]
     assert site.get(links[0], {"If-None-Match": etag}).status_code == 304
+
+
+def test_what_is_kept_apart_from_a_merge_for_builds_is_on_the_page(site: Visitor, shared: Server) -> None:
+    assert "Not in the merge" not in site.page("/ui/services/shop/build").text
+    apart = without_start_lines(gzip.compress(stacked({"main;ebpf": 1}, time_nanos=NOW)))
+    assert_pushed(push(shared, one(apart, "both", region="eu")))
+    empty = site.page("/ui/services/both/build", 404)
+    assert "process_cpu are kept out of merges for builds" in empty.text
+    assert "no start lines" in empty.text
+    assert (
+        shared.submit(stacked({"main;go": 1}, time_nanos=NOW), query={"service": "both"}).status_code == 204
+    )
+    page = site.page("/ui/services/both/build")
+    (note,) = (tag for tag in page.all("p") if "Not in the merge" in tag.text)
+    assert "1 profile of the type process_cpu" in note.text
+    assert "no start lines" in note.text
+    (link,) = (link for link in page.links() if "type=process_cpu" in link)
+    assert "ebpf" in site.page(link).text
+    assert "Not in the merge" not in site.page("/ui/services/both/build", labels="region!=eu").text
 
 
 def test_the_command_says_https_behind_a_proxy(site: Visitor) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from pgo_collector.catalog.inventory import StoredService
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.selections import selection_of
-from pgo_collector.model.profile_types import LATENCY_TYPES
+from pgo_collector.model.profile_types import CPU, KEPT_APART, LATENCY_TYPES, PROCESS_CPU
 from pgo_collector.model.selection import Selection
 from pgo_collector.ui.links import Links
 from pgo_collector.ui.sources import Sources
@@ -81,5 +81,15 @@ def _tracked_type(selected: SelectedProfiles) -> str | None:
 
 
 async def no_profiles_page(request: Request, sources: Sources, selected: SelectedProfiles) -> Response:
-    """Return the page that says that no profile matches the selection."""
-    return await service_page(request, sources, selected, "no_profiles.html", HTTPStatus.NOT_FOUND)
+    """Return the page that says that no profile matches the selection, and what is kept apart from it."""
+    apart = None
+    if selected.selection.type == CPU and selected.stored:
+        apart = next((of for of in selected.stored.types if of.type == PROCESS_CPU), None)
+    return await service_page(
+        request,
+        sources,
+        selected,
+        "no_profiles.html",
+        HTTPStatus.NOT_FOUND,
+        apart=apart and {"type": apart.type, "reason": KEPT_APART},
+    )
