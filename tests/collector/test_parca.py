@@ -75,6 +75,18 @@ def test_a_call_stores_profiles_which_are_in_the_merge(server: Server, compressi
     assert dict(tally(merged.content)) == {"a": 1, "b": 1}
 
 
+def test_submits_are_counted(tmp_path: Path) -> None:
+    body = one(profile_of("a"), job="counted")
+    with Server(tmp_path / "server", {"PGOF_METRICS_OPEN": "true"}) as server:
+        for _ in range(2):
+            assert_written(write(server, body))
+        assert write(server, one(b"no profile", job="counted")).status_code == 400
+        lines = server.client.get("/metrics").text.splitlines()
+    assert 'pgo_collector_submits_total{outcome="stored",reason=""} 1.0' in lines
+    assert 'pgo_collector_submits_total{outcome="duplicate",reason=""} 1.0' in lines
+    assert 'pgo_collector_submits_total{outcome="refused",reason="MalformedProfile"} 1.0' in lines
+
+
 def test_refusals_have_the_codes_that_parca_knows(server: Server) -> None:
     good = one(profile_of("a"), job="codes")
     cases = [

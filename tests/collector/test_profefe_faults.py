@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from pgo_collector.errors import BodyTooSlow, NotStored, Refusal, WorkerLost
 from pgo_collector.http import problems
+from pgo_collector.routes.dialects import DIALECTS
 
 from tests.collector.profefe import (
     MERGE,
@@ -157,7 +158,7 @@ def test_a_slow_body_is_temporary(impatient: Server) -> None:
 @pytest.mark.parametrize("kind", [WorkerLost, NotStored, BodyTooSlow])
 def test_what_is_temporary_is_503_and_says_when_to_come_again(kind: type[Refusal]) -> None:
     app = FastAPI()
-    problems.install_error_handlers(app)
+    problems.install_error_handlers(app, DIALECTS)
 
     @app.get(PROFILES)
     async def refuse() -> None:

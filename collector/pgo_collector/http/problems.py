@@ -1,11 +1,13 @@
 """Problems: every error becomes problem details (RFC 9457), or what clients of the path's protocol expect.
-This is the last step of a request that failed.
+
+This is the last step of a request that failed. Each protocol has a `Dialect`; `routes.dialects` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
@@ -18,17 +20,13 @@ from starlette.routing import compile_path
 
 from pgo_collector.engine.outputs import too_large
 from pgo_collector.errors import PushRefused, Refusal
-from pgo_collector.http.autopgo import AutopgoError, is_autopgo
 from pgo_collector.http.context import context_of
-from pgo_collector.http.datadog import DatadogError, is_datadog
-from pgo_collector.http.otlp import ExportError, is_otlp
-from pgo_collector.http.profefe import ErrorEnvelope, is_profefe
-from pgo_collector.http.pyroscope import ConnectError, IngestError, is_connect, is_ingest
 from pgo_collector.store.store import catalog_fails
 
 # nginx's code for a client that has gone. No client receives it; it is for the access log.
 CLIENT_CLOSED_REQUEST = 499
 _LONGEST_DETAIL = 500
+_RETRY_AFTER = {"Retry-After": "5"}
 # The settings that set limits on a profile.
 _SETTINGS = {
     "compressed_bytes": "PGOF_MAX_COMPRESSED_BYTES",
@@ -47,8 +45,50 @@ class Problem(JSONResponse):
         super().__init__(content, status.value, headers)
 
 
-def install_error_handlers(app: FastAPI) -> None:
+class Failure(NamedTuple):
+    """A request that failed, with the status, the detail and the headers of the answer as problem details."""
+
+    request: Request
+    error: Exception
+    status: HTTPStatus
+    detail: str
+    headers: Mapping[str, str] | None = None
+
+    @property
+    def errors(self) -> Sequence[Exception]:
+        """The errors of the profiles in a push, or the one error of any other request."""
+        return self.error.errors if isinstance(self.error, PushRefused) else [self.error]
+
+    def has(self, *kinds: type[Exception]) -> bool:
+        """Return whether one of the errors is of one of these kinds."""
+        return any(isinstance(error, kinds) for error in self.errors)
+
+    def to_retry(self) -> Failure:
+        """Return this failure as 503 with Retry-After, for clients that would not send again otherwise."""
+        headers = {**_RETRY_AFTER, **(self.headers or {})}
+        return self._replace(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+
+
+class Dialect(NamedTuple):
+    """A protocol that clients speak: which paths are its own, and how it answers a failure there.
+
+    `submits` has the templates of its routes that store profiles, whose outcomes are counted.
+    """
+
+    has_path: Callable[[str], bool]
+    answer: Callable[[Failure], Response]
+    submits: tuple[str, ...] = ()
+
+
+def install_error_handlers(app: FastAPI, dialects: Sequence[Dialect]) -> None:
     """Answer every error that leaves a route of `app` as `error_answer` does."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        context_of(request).problem = type(error).__name__
+        return error_answer(request, error, dialects)
+
     for kind in (
         Refusal,
         PushRefused,
@@ -58,36 +98,16 @@ def install_error_handlers(app: FastAPI) -> None:
         ClientDisconnect,
         Exception,
     ):
-        app.add_exception_handler(kind, _answer)
+        app.add_exception_handler(kind, answer)
 
 
-async def _answer(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    context_of(request).problem = type(error).__name__
-    return error_answer(request, error)
-
-
-def error_answer(request: Request, error: Exception) -> Response:
-    """Return the answer to an error, in the form that clients of the path expect."""
-    status, detail, headers = describe_error(request, error)
-    path = request.url.path
-    answer: Response
-    if is_profefe(path):
-        answer = ErrorEnvelope(error, status, detail, headers)
-    elif is_connect(path):
-        answer = ConnectError(error, status, detail, headers)
-    elif is_ingest(path):
-        answer = IngestError(error, status, detail, headers)
-    elif is_otlp(path):
-        answer = ExportError(request, error, status, detail, headers)
-    elif is_datadog(path):
-        answer = DatadogError(error, status, detail, headers)
-    elif is_autopgo(path):
-        answer = AutopgoError(status, detail, headers)
-    else:
-        answer = Problem(status, detail, headers)
-    return answer
+def error_answer(request: Request, error: Exception, dialects: Sequence[Dialect]) -> Response:
+    """Return the answer to an error: that of the dialect whose path it is, else problem details."""
+    failure = Failure(request, error, *describe_error(request, error))
+    for dialect in dialects:
+        if dialect.has_path(request.url.path):
+            return dialect.answer(failure)
+    return Problem(failure.status, failure.detail, failure.headers)
 
 
 def describe_error(request: Request, error: Exception) -> tuple[HTTPStatus, str, Mapping[str, str] | None]:

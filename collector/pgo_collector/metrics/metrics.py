@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Container, Sized
 from typing import Protocol
 
 from fastapi import FastAPI
@@ -14,8 +14,11 @@ from pgo_collector.metrics.gauges import Gauges
 class Metrics(Protocol):
     """Counts and times. Only `exposition` blocks."""
 
-    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
-        """Return the middleware of an application with one more around it that measures its requests."""
+    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
+        """Return the middleware of an application with one more around it that measures its requests.
+
+        `submits` has the templates of the routes that store profiles.
+        """
 
     def observe_task(self, name: str, seconds: float) -> None:
         """Record that a worker ended a task `seconds` after it was requested."""
@@ -39,7 +42,7 @@ class Metrics(Protocol):
 class NoMetrics:
     """The null implementation, for a collector without metrics."""
 
-    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:  # noqa: ARG002 - see Metrics
+    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:  # noqa: ARG002 - see Metrics
         """Return the middleware as it is."""
         return layers
 

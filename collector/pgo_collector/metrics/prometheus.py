@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Container, Iterable, Sized
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -21,9 +21,6 @@ from starlette.types import ASGIApp
 
 from pgo_collector.http.connection_pool import REFUSALS
 from pgo_collector.http.context import NO_KEY
-from pgo_collector.http.datadog import UPLOAD
-from pgo_collector.http.otlp import EXPORT
-from pgo_collector.http.pyroscope import INGEST, PUSH
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.metering import EndedRequest, Metering
 
@@ -32,7 +29,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "pgo_collector"
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _TASK_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_SUBMITS = {"/v1/submit", "/api/0/profiles", "/api/profile/{app}", PUSH, *INGEST, EXPORT, UPLOAD}
 
 
 class PrometheusMetrics:
@@ -42,6 +38,7 @@ class PrometheusMetrics:
         # Without this, the library adds a second series with a time of creation for each metric.
         disable_created_metrics()  # type: ignore[no-untyped-call] # its own fault
         self._registry = registry = CollectorRegistry()
+        self._submit_routes: Container[str] = ()
         ProcessCollector(registry=registry)
         Info(
             _PREFIX, "The collector's version, and whether its merge engine is compiled.", registry=registry
@@ -106,8 +103,9 @@ class PrometheusMetrics:
             self._refused.labels(reason)
         self._connections = Gauge(f"{_PREFIX}_connections", "Open connections.", registry=registry)
 
-    def around(self, layers: ASGIApp, app: FastAPI) -> ASGIApp:
+    def around(self, layers: ASGIApp, app: FastAPI, submits: Container[str]) -> ASGIApp:
         """Implement `Metrics`."""
+        self._submit_routes = submits
         return Metering(layers, app, self._record)
 
     def observe_task(self, name: str, seconds: float) -> None:
@@ -142,7 +140,7 @@ class PrometheusMetrics:
         self._sent.labels(route).inc(ended.sent)
         if (key := context.key) is not None and key is not NO_KEY:
             self._key_used.labels(key.name or key.fingerprint).set_to_current_time()
-        if ended.method == "POST" and route in _SUBMITS:
+        if ended.method == "POST" and route in self._submit_routes:
             self._count_submits(context.submits, context.problem)
 
     def _count_submits(self, outcomes: Iterable[str], problem: str | None) -> None:

@@ -19,11 +19,11 @@ from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import allow_anyone, check_scope, require_key
-from pgo_collector.http.autopgo import FILENAME, HEALTH, PROFILES
 from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, download, parameters, success
+from pgo_collector.http.problems import Dialect, Failure
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
@@ -33,12 +33,28 @@ from pgo_collector.model.times import format_time
 from pgo_collector.store.readiness import Readiness
 
 _SERVICE = re.compile(SERVICE_PATTERN)
-_APP = f"{PROFILES}/{{app}}"
+_PROFILES = "/api/profile"
+_APP = f"{_PROFILES}/{{app}}"
+_HEALTH = ("/api/health", "/api/ready")
+_FILENAME = "default.pgo"
 # Services that are read from the catalog at once, and the size of an entry besides the name, in bytes.
 _PAGE = 500
 _ENTRY_BYTES = 80
 _OCTETS = "application/octet-stream"
 _HEALTHY, _UNHEALTHY = "healthy", "unhealthy"
+
+
+def _has_path(path: str) -> bool:
+    return path == _PROFILES or path.startswith(f"{_PROFILES}/") or path in _HEALTH
+
+
+def _error(failure: Failure) -> Response:
+    """Return an error of autopgo: JSON with a `message` and the status as `code`."""
+    content = {"message": failure.detail, "code": failure.status.value}
+    return JSONResponse(content, failure.status.value, failure.headers)
+
+
+AUTOPGO = Dialect(_has_path, _error, submits=(_APP,))
 
 
 class AutopgoParts(NamedTuple):
@@ -88,7 +104,7 @@ def autopgo_routes(
         service = _service_of(request, app)
         ruled = await asyncio.to_thread(parts.rules.of, service)
         made = await merges.current(Selection(service, CPU), Rendition(format_named(), ruled))
-        return merge_download(request, made, FILENAME)
+        return merge_download(request, made, _FILENAME)
 
     @router.delete(
         _APP,
@@ -103,7 +119,7 @@ def autopgo_routes(
         return JSONResponse({})
 
     @router.api_route(
-        PROFILES,
+        _PROFILES,
         methods=METHODS,
         summary="List the apps that have CPU profiles",
         response_description="The apps",
@@ -115,7 +131,7 @@ def autopgo_routes(
             entries = await asyncio.to_thread(_entries, inventory, scope, merges.budget)
         return JSONResponse({"profiles": entries})
 
-    for path in HEALTH:
+    for path in _HEALTH:
 
         @router.api_route(
             path,

@@ -10,13 +10,15 @@ from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
 from pgo_collector.http.selections import series_of
 
+SUBMIT = "/v1/submit"
+
 
 def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
     """Return the route."""
     router = APIRouter()
 
     @router.post(
-        "/v1/submit",
+        SUBMIT,
         dependencies=[Depends(require_service_key(keys, default_service))],
         summary="Store a profile",
         status_code=204,

@@ -28,6 +28,7 @@ from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.autopgo import AutopgoParts, autopgo_routes
 from pgo_collector.routes.datadog.api import datadog_routes
+from pgo_collector.routes.dialects import DIALECTS, SUBMITS
 from pgo_collector.routes.inventory import inventory_routes
 from pgo_collector.routes.merge import merge_routes
 from pgo_collector.routes.monitoring import health_route, metrics_routes, ready_routes
@@ -137,6 +138,6 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         has_speedscope=has_speedscope(),
     )
     mount_site(app, sources)
-    install_error_handlers(app)
-    layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app)
+    install_error_handlers(app, DIALECTS)
+    layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))

@@ -17,8 +17,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Scope
 
 from pgo_collector.errors import AddressUnusable
-from pgo_collector.http.otlp import EXPORT
-from pgo_collector.http.otlp import PROTOBUF as OTLP_PROTOBUF
+from pgo_collector.routes.otlp.errors import EXPORT
+from pgo_collector.routes.otlp.errors import PROTOBUF as OTLP_PROTOBUF
 from pgo_collector.routes.otlp.export_pb2 import Status
 from pgo_collector.routes.parca.api import METHODS as PARCA_METHODS
 from pgo_collector.routes.pyroscope.messages import PROTOBUF as CONNECT_PROTOBUF

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pgo_collector.errors import NotReady
 from pgo_collector.http.problems import error_answer
+from pgo_collector.routes.dialects import DIALECTS
 from pgo_collector.routes.monitoring import ready_answer
 from pgo_collector.store.reconcile import Progress
 
@@ -67,4 +68,5 @@ class StartGate:
             pass
         if self._app is not None:
             return None
-        return error_answer(Request(scope), NotReady(f"the server is not ready yet: {self.progress}"))
+        error = NotReady(f"the server is not ready yet: {self.progress}")
+        return error_answer(Request(scope), error, DIALECTS)

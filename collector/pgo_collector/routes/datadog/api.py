@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response
 from pgo_collector.errors import PushInvalid
 from pgo_collector.http.auth import allow_anyone, require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.datadog import INFO, KEY_HEADER, UPLOAD
 from pgo_collector.http.forms import FORM, form_boundary, is_form
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, NO_KEY_NEEDED, parameters
+from pgo_collector.routes.datadog.errors import INFO, KEY_HEADER, UPLOAD
 from pgo_collector.routes.datadog.upload import UploadOptions, unpack_upload
 from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender
 

@@ -22,8 +22,8 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
-from pgo_collector.http.otlp import EXPORT, JSON, PROTOBUF, media_type_of
 from pgo_collector.http.problems import describe_error
+from pgo_collector.routes.otlp.errors import EXPORT, JSON, PROTOBUF, media_type_of
 from pgo_collector.routes.otlp.export_pb2 import ExportResponse, PartialSuccess
 from pgo_collector.routes.otlp.naming import patterns_of
 from pgo_collector.routes.otlp.unpack import ExportOptions, unpack_export

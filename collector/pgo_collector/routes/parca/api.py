@@ -16,9 +16,11 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
+from pgo_collector.http.problems import Dialect
 from pgo_collector.routes.parca.parca_pb2 import ShouldInitiateUploadResponse
 from pgo_collector.routes.parca.write_raw import WriteOptions, unpack_write_raw
 from pgo_collector.routes.pyroscope.api import sender_of
+from pgo_collector.routes.pyroscope.errors import connect_error
 from pgo_collector.routes.pyroscope.messages import PROTOBUF, media_type_of
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
@@ -34,6 +36,9 @@ _NO_ARROW = (
 )
 # The agent doesn't ask again for a binary that it has asked for, whatever the reason.
 _NO_UPLOAD = "binaries and their debug information aren't taken"
+
+
+PARCA = Dialect(lambda path: path.startswith("/parca."), connect_error, submits=(_WRITE_RAW,))
 
 
 def parca_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter:

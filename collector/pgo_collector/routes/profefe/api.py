@@ -18,8 +18,8 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.profefe import PREFIX, Envelope
 from pgo_collector.merges.merges import Merges
+from pgo_collector.routes.profefe.envelope import PREFIX, Envelope
 from pgo_collector.routes.profefe.profiles import profile_routes, submit_routes
 from pgo_collector.store.store import Store
 

@@ -17,11 +17,17 @@ from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.profefe import FILENAME, Envelope, parse_profile_id, profile_entry, profile_id
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.selection import EXACT, Selection
+from pgo_collector.routes.profefe.envelope import (
+    FILENAME,
+    Envelope,
+    parse_profile_id,
+    profile_entry,
+    profile_id,
+)
 from pgo_collector.routes.profefe.parameters import (
     created_nanos_of,
     limit_of,

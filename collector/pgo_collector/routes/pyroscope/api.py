@@ -16,7 +16,7 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters
-from pgo_collector.http.pyroscope import INGEST, PUSH
+from pgo_collector.routes.pyroscope.errors import INGEST, PUSH
 from pgo_collector.routes.pyroscope.ingest import ingest_options, unpack_ingest
 from pgo_collector.routes.pyroscope.messages import JSON, PROTOBUF, is_json
 from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender

@@ -23,9 +23,9 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import parameters
-from pgo_collector.http.pyroscope import QUERIER, SETTINGS
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pgo_collector.routes.pyroscope.encoding import pprof_message, profile_message, written
+from pgo_collector.routes.pyroscope.errors import QUERIER, SETTINGS
 from pgo_collector.routes.pyroscope.flamebearer import flame_graph_message
 from pgo_collector.routes.pyroscope.matching import HIDDEN, SERVICE_NAME, Match, Series, Span, check_labels
 from pgo_collector.routes.pyroscope.messages import PROTOBUF, Messages, answer, is_json, written_answer

@@ -17,7 +17,7 @@ from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.pyroscope import RENDER, RENDER_DIFF
+from pgo_collector.routes.pyroscope.errors import RENDER, RENDER_DIFF
 from pgo_collector.routes.pyroscope.flamebearer import flamebearer_json
 from pgo_collector.routes.pyroscope.ingest import parse_time
 from pgo_collector.routes.pyroscope.messages import JSON

@@ -1,11 +1,10 @@
-"""profefe's API at the edge: the JSON of its answers and errors, and the ids of profiles in its URLs."""
+"""profefe's JSON: its answers and errors, and the ids of profiles in its URLs."""
 
 from __future__ import annotations
 
 import json
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -21,13 +20,13 @@ from pgo_collector.errors import (
     NotStored,
     QuotaUsedUp,
 )
+from pgo_collector.http.problems import Dialect, Failure
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.series import Series
 
 PREFIX = "/api/0"
 FILENAME = "pprof.pb.gz"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RETRY_AFTER = {"Retry-After": "5"}
 # The time in ns and the digest of a blob; in an id, the folders of its series follow.
 _IDENTITY = struct.Struct(">q32s")
 
@@ -43,27 +42,20 @@ class Envelope(Response):
         return f'{{"code":200,"body":{body}}}\n'.encode()
 
 
-class ErrorEnvelope(Response):
-    """The answer to a request that failed: JSON with a `code` and an `error`, in one line."""
-
-    media_type = "application/json"
-
-    def __init__(
-        self, error: Exception, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None
-    ) -> None:
-        """Make the answer to an error with the status, detail and headers that it has on other paths."""
-        match error:
-            # profefe's agents drop a profile at any 4xx. WorkerUnavailable is a 503 with Retry-After anyway.
-            case NotStored() | BodyTooSlow() | QuotaUsedUp():
-                status, headers = HTTPStatus.SERVICE_UNAVAILABLE, {**_RETRY_AFTER, **(headers or {})}
-            case NothingSelected() | HTTPException(status_code=HTTPStatus.NOT_FOUND):
-                detail = "nothing found"
-        super().__init__(f"{_json({'code': status.value, 'error': detail})}\n", status.value, headers)
+def _error(failure: Failure) -> Response:
+    """Return the answer to a request that failed: JSON with a `code` and an `error`, in one line."""
+    detail = failure.detail
+    match failure.error:
+        # profefe's agents drop a profile at any 4xx. WorkerUnavailable is a 503 with Retry-After anyway.
+        case NotStored() | BodyTooSlow() | QuotaUsedUp():
+            failure = failure.to_retry()
+        case NothingSelected() | HTTPException(status_code=HTTPStatus.NOT_FOUND):
+            detail = "nothing found"
+    content = f"{_json({'code': failure.status.value, 'error': detail})}\n"
+    return Response(content, failure.status.value, failure.headers, "application/json")
 
 
-def is_profefe(path: str) -> bool:
-    """Return whether a path belongs to profefe's API."""
-    return path.startswith(f"{PREFIX}/")
+PROFEFE = Dialect(lambda path: path.startswith(f"{PREFIX}/"), _error, submits=(f"{PREFIX}/profiles",))
 
 
 def profile_entry(name: BlobName) -> dict[str, Any]:
