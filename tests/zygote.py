@@ -166,7 +166,15 @@ def serve_forks() -> None:
     """Run the zygote: a message with arguments forks a child, one with the id of an ended child reaps it."""
     from pgo_collector.command.cli import main  # noqa: PLC0415 - only the zygote's process needs it
 
-    import_module("pgo_collector.serve.server")  # `main` imports it only to serve
+    # What a server imports when it starts: `main` itself, FastAPI, uvicorn and multiprocessing do.
+    for late in (
+        "pgo_collector.serve.server",
+        "pydantic.v1",
+        "uvicorn.lifespan.off",
+        "multiprocessing.popen_forkserver",
+        "encodings.idna",
+    ):
+        import_module(late)
 
     # A child that neither collects nor frees what was imported leaves those pages shared.
     gc.collect()
