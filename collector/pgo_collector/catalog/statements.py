@@ -6,6 +6,7 @@ The text has placeholders where values go. Values aren't recorded.
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +31,12 @@ def _note_start(connection: sa.Connection, *_: Any) -> None:
 def _add(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> None:
     there, started = place(), connection.info.pop("started", None)
     if there is not None and started is not None:
-        verb = statement.split(None, 1)[0]
-        text = " ".join(statement.split())[:_LONGEST_TEXT]
+        verb, text = _named(statement)
         there.add("catalog", verb, started, None, **{"db.query.text": text})
+
+
+@lru_cache(64)
+def _named(statement: str) -> tuple[str, str]:
+    """Return the verb of a statement, and its text on one line."""
+    words = statement.split()
+    return words[0], " ".join(words)[:_LONGEST_TEXT]

@@ -1,5 +1,6 @@
 """Outlets: the queue and the thread between requests and what keeps their traces.
 
+A write costs more than a trace in it, so the thread gathers traces for a moment before it writes them.
 Whatever becomes of a trace, the request that it is of doesn't wait and doesn't fail: a trace that finds the
 queue full, or that can't be written, is dropped and counted.
 """
@@ -17,8 +18,9 @@ import structlog
 
 from pgo_collector.traces.spans import Recording, Span
 
-# Traces that are written together.
+# Traces that are written together, and how long the first of them waits for others.
 _BATCH = 64
+_GATHER_SECONDS = 0.25
 # How long a stop waits for traces that were not written yet.
 _CLOSE_SECONDS = 5.0
 _log = structlog.get_logger()
@@ -44,8 +46,11 @@ class RequestTrace:
     ) -> Self:
         """Close a recording; return its trace, in wall-clock time. The spans `above` come first."""
         offset = time.time_ns() - time.monotonic_ns()
-        spans = (*above, *recording.close())
-        moved = [span._replace(start=span.start + offset, end=span.end + offset) for span in spans]
+        # Unpacked, which takes a third of the time of `_replace`.
+        moved = [
+            Span(id_, parent, part, name, start + offset, end + offset, attributes, error)
+            for id_, parent, part, name, start, end, attributes, error in (*above, *recording.close())
+        ]
         return cls(trace, service, status, moved, recording.dropped)
 
     @property
@@ -60,34 +65,46 @@ Write = Callable[[Sequence[RequestTrace]], None]
 class Outlet:
     """A thread that writes traces; at most `most` wait for it. `kept` and `dropped` count traces.
 
-    `write` may raise any error: its traces are dropped then.
+    It writes once so many wait as are written together, or the first has waited `gather` seconds. `write` may
+    raise any error: its traces are dropped then.
     """
 
-    def __init__(self, name: str, write: Write, most: int) -> None:
+    def __init__(self, name: str, write: Write, most: int, gather: float = _GATHER_SECONDS) -> None:
         self.name = name
         self.kept = self.dropped = 0
         self._write = write
         self._most = most
+        self._gather = gather
+        self._batch = min(_BATCH, most)
         self._queue: SimpleQueue[RequestTrace | None] = SimpleQueue()
         self._is_failing = False
+        # Set when a batch is full, or is the last one.
+        self._is_due = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"traces {name}", daemon=True)
         self._thread.start()
 
     def put(self, trace: RequestTrace) -> None:
         """Have a trace written, unless too many wait. Doesn't block."""
-        if self._queue.qsize() >= self._most:
+        waiting = self._queue.qsize()
+        if waiting >= self._most:
             self.dropped += 1
             self._fail(Full(f"{self._most} traces wait (PGOF_TRACES_WAITING)"))
-        else:
-            self._queue.put(trace)
+            return
+        self._queue.put(trace)
+        if waiting + 1 >= self._batch:
+            self._is_due.set()
 
     def close(self) -> None:
         """Write what waits, for a few seconds at most, and end the thread."""
         self._queue.put(None)
+        self._is_due.set()
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while (first := self._queue.get()) is not None:
+            if self._queue.qsize() < self._batch:
+                self._is_due.wait(self._gather)
+            self._is_due.clear()
             batch, is_last = [first], False
             while len(batch) < _BATCH and not self._queue.empty() and not is_last:
                 following = self._queue.get()

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
+from functools import lru_cache
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 Part = Literal["agent", "http", "proxy", "workers", "engine", "store", "catalog", "hooks", "upkeep"]
 # The parts of the agent and the collector, each of which PGOF_TRACE_PARTS can leave out.
@@ -41,11 +42,10 @@ class Span(NamedTuple):
     error: str = ""
 
 
-class Carried(NamedTuple):
-    """What a task takes along to another process, so that its spans are recorded there."""
-
-    parts: frozenset[str]
-    most: int
+# What a task takes along to another process, so that its spans are recorded there: the parts, with commas
+# between them, and the bound on spans. Spans come back as plain tuples. Both cost less to pickle.
+Carried = tuple[str, int]
+CarriedSpan = tuple[Any, ...]
 
 
 class Recording:
@@ -75,11 +75,14 @@ class Recording:
         return self.spans
 
 
-class Place(NamedTuple):
+class Place:
     """A span that is open, and the recording that it belongs to."""
 
-    recording: Recording
-    span: str
+    __slots__ = ("recording", "span")
+
+    def __init__(self, recording: Recording, span: str) -> None:
+        self.recording = recording
+        self.span = span
 
     def add(self, part: Part, name: str, start: int, end: int | None = None, **attributes: Value) -> None:
         """Take a step below this span that began at `start`, in ns, and ends at `end`, or now."""
@@ -87,10 +90,10 @@ class Place(NamedTuple):
             ended = time.monotonic_ns() if end is None else end
             self.recording.add(Span(new_id(), self.span, part, name, start, ended, attributes))
 
-    def take_over(self, spans: Sequence[Span]) -> None:
+    def take_over(self, spans: Iterable[Span]) -> None:
         """Take spans that were recorded elsewhere; those without a parent go below this span."""
         for span in spans:
-            self.recording.add(span if span.parent else span._replace(parent=self.span))
+            self.recording.add(span if span.parent else Span(span.id, self.span, *span[2:]))
 
 
 _PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
@@ -112,38 +115,31 @@ class _Nothing:
         """Do nothing."""
 
 
-class _Open:
-    """A span that is open within a `with` block."""
+class _Open(Place):
+    """A span that is open within a `with` block, which is the place of what works there."""
 
-    __slots__ = ("_attributes", "_id", "_name", "_part", "_place", "_start", "_token")
+    __slots__ = ("_above", "_attributes", "_name", "_part", "_start", "_token")
 
-    def __init__(self, place: Place, part: Part, name: str, attributes: dict[str, Value]) -> None:
-        self._place = place
+    def __init__(self, above: Place, part: Part, name: str, attributes: dict[str, Value]) -> None:
+        super().__init__(above.recording, new_id())
+        self._above = above.span
         self._part = part
         self._name = name
         self._attributes = attributes
 
     def __enter__(self) -> Self:
-        self._id = new_id()
+        self._token = _PLACE.set(self)
         self._start = time.monotonic_ns()
-        self._token = _PLACE.set(Place(self._place.recording, self._id))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        end = time.monotonic_ns()
         _PLACE.reset(self._token)
-        self._place.recording.add(
-            Span(
-                self._id,
-                self._place.span,
-                self._part,
-                self._name,
-                self._start,
-                time.monotonic_ns(),
-                self._attributes,
-                "" if kind is None else kind.__name__,
-            )
+        failed = "" if kind is None else kind.__name__
+        self.recording.add(
+            Span(self.span, self._above, self._part, self._name, self._start, end, self._attributes, failed)
         )
 
     def note(self, **attributes: Value) -> None:
@@ -159,8 +155,7 @@ class _Open:
         for name, taken in nanos.items():
             start, end = end, end + taken
             if taken:
-                span = Span(new_id(), self._id, self._part, name, start, end, {})
-                self._place.recording.add(span)
+                self.recording.add(Span(new_id(), self.span, self._part, name, start, end, {}))
 
 
 _NOTHING = _Nothing()
@@ -188,14 +183,19 @@ def place() -> Place | None:
     return _PLACE.get()
 
 
-@contextmanager
-def at(there: Place | None) -> Iterator[None]:
+class at:  # noqa: N801 - a context manager, which is called as a function
     """Work at a place of a trace, or in none, within the block."""
-    token = _PLACE.set(there)
-    try:
-        yield
-    finally:
-        _PLACE.reset(token)
+
+    __slots__ = ("_there", "_token")
+
+    def __init__(self, there: Place | None) -> None:
+        self._there = there
+
+    def __enter__(self) -> None:
+        self._token = _PLACE.set(self._there)
+
+    def __exit__(self, *_: object) -> None:
+        _PLACE.reset(self._token)
 
 
 def untraced_context() -> Context:
@@ -225,22 +225,36 @@ def shared(places: Sequence[Place]) -> Iterator[None]:
 def carried() -> Carried | None:
     """Return what a task for another process takes along; None if nothing is traced."""
     there = _PLACE.get()
-    return None if there is None else Carried(there.recording.parts, there.recording.most)
+    return None if there is None else (_text_of(there.recording.parts), there.recording.most)
 
 
 @contextmanager
-def recorded_here(what: Carried | None) -> Iterator[list[Span]]:
-    """Record the block for a request of another process; yield the list that its spans are put into."""
+def recorded_here(what: Carried | None) -> Iterator[list[CarriedSpan]]:
+    """Record the block for a request of another process; yield a list that has its spans after the block."""
+    spans: list[CarriedSpan] = []
     if what is None:
-        yield []
+        yield spans
         return
-    recording = Recording(*what)
-    with at(Place(recording, "")):
-        yield recording.spans
+    recording = Recording(_parts_of(what[0]), what[1])
+    try:
+        with at(Place(recording, "")):
+            yield spans
+    finally:
+        spans.extend(map(tuple, recording.spans))
 
 
-def adopt(spans: Sequence[Span]) -> None:
+def adopt(spans: Iterable[CarriedSpan]) -> None:
     """Take over spans that another process recorded, if the code at hand is traced."""
     there = _PLACE.get()
     if there is not None:
-        there.take_over(spans)
+        there.take_over(map(Span._make, spans))
+
+
+@lru_cache(8)
+def _text_of(parts: frozenset[str]) -> str:
+    return ",".join(sorted(parts))
+
+
+@lru_cache(8)
+def _parts_of(text: str) -> frozenset[str]:
+    return frozenset(text.split(","))
