@@ -17,6 +17,9 @@ from tests.interop.listening import free_port, wait_until_answers
 
 OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 
+# A line for each request: its trace, if it has one, and how many seconds it took.
+LOG: Final = "requests.log"
+
 # Only what lets it run from a folder of the test's own, in the foreground, as whoever runs the test.
 AROUND: Final = """
 {user}
@@ -26,7 +29,8 @@ pid {folder}/nginx.pid;
 error_log {folder}/nginx.log;
 events {{}}
 http {{
-    access_log off;
+    log_format traced '$upstream_http_pgo_trace $request_time';
+    access_log {folder}/{log} traced;
     gzip on;
     gzip_types *;
     client_body_temp_path {folder}/body;
@@ -65,7 +69,7 @@ def running_nginx(folder: Path, upstream: str, *, request_buffering: bool, also:
     port = free_port()
     configuration = folder / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
-    configuration.write_text(AROUND.format(user=user, folder=folder, port=port, location=location))
+    configuration.write_text(AROUND.format(user=user, folder=folder, log=LOG, port=port, location=location))
     log = folder / "nginx.log"
     process = subprocess.Popen([program, "-p", folder, "-e", log, "-c", configuration])
     try:
