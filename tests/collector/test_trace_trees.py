@@ -90,7 +90,7 @@ def test_no_name_breaks_out_of_the_other_forms(evil: list[RequestTrace]) -> None
         assert "\x1b" not in text
     assert len(dot_of(evil).splitlines()) == 7
     (event, _) = json.loads(chrome_of(evil))["traceEvents"]
-    assert event["dur"] == 0.01
+    assert event["name"].startswith("<script>")  # JSON, which no browser shows as HTML
     assert json.loads(json_of(evil))
     assert "\x1b" not in chrome_of(evil) + json_of(evil)
 
@@ -101,6 +101,25 @@ def test_steps_that_overlap_stand_in_rows_of_their_own() -> None:
     )
     events = json.loads(chrome_of(overlapping))["traceEvents"]
     assert [(event["name"], event["tid"]) for event in events] == [("a", 0), ("b", 0), ("c", 1), ("d", 0)]
+
+
+def test_steps_hold_each_other_in_chromes_format_when_a_reader_adds_up_their_times() -> None:
+    """speedscope adds a duration to a start in floating point, and both are ns since 1970 divided by 1000."""
+    bounds = [1_795_521_511_757_001_238 + 1_234_567 * at + 891 * at * at for at in range(41)]
+    spans = [span("a", "", bounds[0], bounds[-1])]
+    for at in range(40):
+        begin, end = bounds[at : at + 2]
+        spans += [span(f"b{at}", "a", begin, end), span(f"c{at}", f"b{at}", begin, end)]
+    events = json.loads(chrome_of(trace_of(*spans)))["traceEvents"]
+    assert {event["tid"] for event in events} == {0}
+    times = {event["name"]: (float(event["ts"]), float(event["ts"]) + event["dur"]) for event in events}
+    for at in range(40):
+        assert times["a"][0] <= times[f"b{at}"][0] <= times[f"c{at}"][0]
+        assert times["a"][1] >= times[f"b{at}"][1] >= times[f"c{at}"][1]
+        assert at == 39 or times[f"b{at}"][1] <= times[f"b{at + 1}"][0]
+        assert times[f"b{at}"][1] - times[f"b{at}"][0] == pytest.approx(
+            (bounds[at + 1] - bounds[at]) / 1000, abs=1
+        )
 
 
 def test_traces_as_a_profile_have_the_self_times_of_all_requests() -> None:

@@ -43,20 +43,23 @@ def otlp_of(requests: Iterable[RequestTrace]) -> dict[str, Any]:
 
 
 def chrome_of(requests: Sequence[RequestTrace]) -> str:
-    """Return a trace in Chrome's trace event format, which Perfetto and speedscope read; times in µs.
+    """Return a trace in Chrome's trace event format, which Perfetto and speedscope read.
 
-    Steps that overlap without one holding the other stand in rows of their own.
+    Steps that overlap without one holding the other stand in rows of their own. Times are in whole µs since
+    1970: readers add durations to starts in floating point, in which fractions of a µs would have a step end
+    after the one that holds it.
     """
     events, rows = [], list[list[int]]()
     for step in tree_of(requests):
         span = step.span
+        start, end = span.start // 1000, span.end // 1000
         events.append(
             {
                 "name": printable(span.name),
                 "cat": printable(span.part),
                 "ph": "X",
-                "ts": span.start / 1000,
-                "dur": step.nanos / 1000,
+                "ts": start,
+                "dur": end - start,
                 "pid": 1,
                 "tid": _row(rows, span),
                 "args": {**span.attributes, **({"error": span.error} if span.error else {})},
