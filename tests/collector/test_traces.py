@@ -59,12 +59,12 @@ def submit(server: Server, content: bytes, headers: dict[str, str], service: str
 def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
     trace, headers = signed()
     begin = time.monotonic_ns()
-    answer = submit(server, profile_of("submitted"), headers)
+    answer = submit(server, profile_of("submitted"), headers, "first")
     seen = time.monotonic_ns() - begin
     assert (answer.status_code, answer.headers["PGO-Trace"]) == (204, trace)
     request = kept(server, trace)
     root, *steps = request.spans
-    assert (root.name, request.service, request.status) == ("POST /v1/submit", "shop", 204)
+    assert (root.name, request.service, request.status) == ("POST /v1/submit", "first", 204)
     assert root.parent == headers["traceparent"].split("-")[2]
     assert root.end - root.start <= seen
     ids = {span.id for span in request.spans}
@@ -80,7 +80,7 @@ def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
         "commit",
         "transaction",
     }
-    assert names >= {"write blob", "fsync folder", "INSERT", "COMMIT", "answer"}
+    assert names >= {"write blob", "make folder", "fsync folder", "INSERT", "COMMIT", "answer"}
     check_times(request.spans)
 
 

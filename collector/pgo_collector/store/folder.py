@@ -19,6 +19,7 @@ import structlog
 
 from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
+from pgo_collector.traces.spans import span
 
 CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
@@ -66,13 +67,14 @@ def make_folder(path: Path) -> None:
     if path.is_dir():
         return
     make_folder(path.parent)
-    path.mkdir(_MODE, exist_ok=True)
-    try:
-        sync_folder(path.parent)
-    except OSError:
-        with suppress(OSError):
-            path.rmdir()
-        raise
+    with span("store", "make folder"):
+        path.mkdir(_MODE, exist_ok=True)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            with suppress(OSError):
+                path.rmdir()
+            raise
 
 
 def remove_empty(folder: Path, root: Path) -> None:
