@@ -382,6 +382,7 @@ def test_a_broken_trace_store_costs_traces_and_no_submit(tmp_path: Path, break_:
             assert submit(server, profile_of(f"p{number}"), signed()[1]).status_code == 204
         wait_until_counted(server, "traces_total", 3, outcome="dropped", outlet="store")
         assert len(server.events("traces dropped")) == 1
+        assert not server.events("not ours, ignored")
         assert server.client.get("/readyz").status_code == 200
     assert before is None or (server.data / FILE).stat().st_size == before
 

@@ -20,6 +20,7 @@ import structlog
 from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
 from pgo_collector.traces.spans import span
+from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
@@ -128,6 +129,7 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     releases/         the profiles that pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
+    traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages
     restoring         there until a restore is complete
     lock              locked with flock, which the kernel releases when the process ends, however it ends
@@ -274,10 +276,11 @@ class DataFolder:
             self.tmp,
         }
         ours = folders | {self.session_secret, self.path / _LOCK}
+        databases = CATALOG, TRACES  # with the files that SQLite has beside them
         for path in sorted(self.path.iterdir()):
             if path.suffix == LEGACY_SUFFIX and path.is_file():
                 yield path
-            elif path not in ours and not path.name.startswith(self.catalog.name):
+            elif path not in ours and not path.name.startswith(databases):
                 warn_foreign(path)
 
 
