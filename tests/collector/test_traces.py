@@ -192,6 +192,31 @@ def test_what_an_agent_tells_without_a_signature_over_it_is_no_step(server: Serv
     assert {span.part for span in kept(server, origin.trace).spans} == {"http"}
 
 
+@pytest.mark.parametrize(
+    ("told", "least"),
+    [
+        ("t={now:.3f}", 0.0),
+        ("t={now:.3f}-2.500", 2.4),
+        ("t={now:.3f}-599999", None),
+        ("t={now:.3f}-", None),
+        ("t={now:.3f}--5", None),
+        ("t={later:.3f}", None),
+        ("t=1-1", None),
+        ("t=nan", None),
+        ("t=" + "9" * 400, None),
+        ("", None),
+    ],
+)
+def test_the_proxy_says_when_it_got_the_request(server: Server, told: str, least: float | None) -> None:
+    trace, headers = signed()
+    now = time.time()
+    headers["X-Request-Start"] = told.format(now=now, later=now + 3600)
+    assert "PGO-Trace" in server.client.get("/healthz", headers=headers).headers
+    taken = [span.end - span.start for span in kept(server, trace).spans if span.name == "proxy"]
+    assert len(taken) == (least is not None)
+    assert least is None or taken[0] >= least * 1e9
+
+
 def test_headers_that_osprofiler_makes_are_accepted(server: Server, tmp_path: Path) -> None:
     osprofiler.profiler.init(KEY)
     try:

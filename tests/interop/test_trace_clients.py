@@ -16,20 +16,22 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 from pgo_collector.traces.trees import Step, tree_of
 
 from tests.agent.busy import NAME, build, needs_gcc, running
 from tests.agent.serving import AGENT, Serving
-from tests.collector.tracing import check_times, kept, tracing
+from tests.collector.tracing import check_times, kept, signed, tracing
 from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import LOG, running_nginx
-from tests.server import Server
+from tests.server import Server, bearer
 
 _FETCH = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_fetch.py"
 _PATIENCE_SECONDS = 120.0
 # How long each request has to wait: 5 % of it are longer than the pauses of a busy machine.
 _LOCKED_SECONDS = 8.0
+_SLOW_SECONDS = 6.0
 _SUBMIT_STEPS = {
     *("POST /v1/submit", "key check", "body", "validate", "batch", "validate_bodies", "read bodies"),
     *("inflate", "decode", "store", "queue", "commit", "transaction", "BEGIN", "write blob", "fsync folder"),
@@ -156,6 +158,28 @@ def test_the_root_is_as_long_as_the_client_waited(tmp_path: Path) -> None:
             seen = [seconds_in_proxy(tmp_path, asked.trace), *filter(None, [asked.seconds])]
             assert root > _LOCKED_SECONDS / 2
             assert [root] * len(seen) == pytest.approx(seen, rel=0.05)
+
+
+def test_what_the_proxy_collects_before_it_asks_is_in_the_trace(tmp_path: Path) -> None:
+    """The client is slow to send the body, and nginx passes nothing on before it has all of it."""
+    content, (trace, headers) = profile_of("slow"), signed()
+
+    def body() -> Iterator[bytes]:
+        yield content[:20]
+        time.sleep(_SLOW_SECONDS)
+        yield content[20:]
+
+    with (
+        tracing(tmp_path / "collector") as server,
+        running_nginx(tmp_path, server.base_url, request_buffering=True) as url,
+    ):
+        answer = httpx.post(
+            f"{url}/v1/submit", content=body(), headers=bearer(server.submit_key) | headers, timeout=300
+        )
+        assert answer.status_code == 204
+        root = check_tree(server, Asked(trace, None), ["proxy", "POST /v1/submit"], _SUBMIT_STEPS)
+        assert root.nanos / 1e9 == pytest.approx(seconds_in_proxy(tmp_path, trace), rel=0.05)
+        assert root.self_nanos / 1e9 > _SLOW_SECONDS / 2
 
 
 @needs_gcc

@@ -20,9 +20,10 @@ from pgo_collector.traces.spans import Place, Recording, Span, Value, at, new_id
 ANSWER_HEADER = b"pgo-trace"
 _SIGNATURE_HEADER = SIGNATURE.lower().encode()
 _SIGNED = frozenset({_SIGNATURE_HEADER, TRACE_HMAC.lower().encode()})
-# When the proxy got the request, in seconds since 1970: `proxy_set_header X-Request-Start "t=$msec";`
+# When the proxy got the request, in seconds since 1970, or the present time less how long it has had it:
+# `proxy_set_header X-Request-Start "t=$msec-$request_time";`
 _PROXY_HEADER = b"x-request-start"
-_PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)")
+_PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:-([0-9]{1,9}(?:\.[0-9]{1,9})?))?")
 _STEPS_HEADER = STEPS.lower().encode()
 _STEP = r",(sample|scrape|spool|send|wait)=([0-9a-f]{16}):([0-9]{1,13}):([0-9]{1,13})"
 _STEPS = re.compile(rf"agent=([0-9a-f]{{16}}):([0-9]{{1,17}})((?:{_STEP}){{0,32}})")
@@ -142,7 +143,9 @@ def _below_proxy(root: Span, scope: Scope) -> list[Span]:
     If the proxy doesn't say so, or the time can't be, there is only the first.
     """
     match = _PROXY_START.fullmatch(dict(scope["headers"]).get(_PROXY_HEADER, b""))
-    hop = None if match is None else _hop_nanos(root.start, int(float(match[1]) * 1e9))
+    hop = None
+    if match is not None:
+        hop = _hop_nanos(root.start, int((float(match[1]) - float(match[2] or 0)) * 1e9))
     if hop is None:
         return [root]
     proxy = Span(new_id(), root.parent, "proxy", "proxy", root.start - hop, root.end, {})
