@@ -79,7 +79,7 @@ class Receiver:
 
         class Handler(QuietHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                body = _body_of(self)
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 with receiver._lock:
                     receiver.received.append(Received(self.path, headers, body, time.monotonic()))
@@ -98,3 +98,16 @@ class Receiver:
                 self.do_POST()  # who follows a redirect comes with this
 
         return Handler
+
+
+def _body_of(handler: BaseHTTPRequestHandler) -> bytes:
+    """Return the body of a request, which may come in chunks."""
+    file = handler.rfile
+    if handler.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return file.read(int(handler.headers["Content-Length"] or 0))
+    body = b""
+    while size := int(file.readline().partition(b";")[0], 16):
+        body += file.read(size)
+        file.readline()
+    file.readline()
+    return body

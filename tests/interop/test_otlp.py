@@ -14,6 +14,7 @@ import pytest
 
 from tests.collector.exporting import PERIOD, speaks_grpc
 from tests.collector.test_otlp import merged, stacks_of
+from tests.interop.failing import fails
 from tests.interop.test_pyroscope import installed
 from tests.server import Server
 
@@ -65,3 +66,21 @@ def test_opentelemetrys_classes_export_a_profile(server: Server, version: str, p
 def test_a_wrong_key_is_seen(server: Server, protocol: str) -> None:
     said = exported(server, "1.45.2", "wrong", "no-key", protocol)
     assert ("401" if protocol == "http" else "StatusCode.UNAUTHENTICATED") in said
+
+
+@pytest.mark.exhaustive
+def test_a_500_and_an_outage_are_seen_and_a_waiting_call_is_stored(tmp_path: Path) -> None:
+    """A call that waits for the collector is served once it is back."""
+    with speaks_grpc(tmp_path) as server:
+        address = server.wait_for_log("listening for gRPC")["address"]
+        server.environment["PGOF_GRPC_ADDRESS"] = address
+        with fails(server):
+            assert "HTTP Error 500" in exported(server, "1.45.2", "a", server.submit_key, "http")
+        assert "Connection refused" in exported(server, "1.45.2", "a", server.submit_key, "http")
+        folder = installed("opentelemetry-proto-1.45.2")
+        command = [sys.executable, "-S", PROGRAM, folder, "a", server.submit_key, "grpc", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+            server.start()
+            said, _ = waiting.communicate(timeout=_PATIENCE_SECONDS)
+        assert "rejected 0" in said
+        assert stacks_of(merged(server, "a")) == {("main",): [3, 3 * PERIOD]}

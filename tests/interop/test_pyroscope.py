@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import playwright
 import pytest
@@ -20,6 +22,7 @@ from pgo_collector.routes.pyroscope import push_pb2
 
 from tests.collector.pushing import push_request, stored
 from tests.faults.stacks import profile_of, tally
+from tests.interop.failing import MESSAGE, fails, told, untold, uploads
 from tests.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -38,9 +41,16 @@ def installed(name: str) -> Path:
 
 
 @contextmanager
-def running(*command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    *command: str | Path, log: Path = Path(os.devnull), environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program until the block ends; it ends when its standard input is closed."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as program:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=os.environ | environment
+        ) as program,
+    ):
         try:
             yield program
         finally:
@@ -106,21 +116,49 @@ def test_a_node_program_pushes_its_profiles(tmp_path: Path, package: str) -> Non
 @pytest.mark.parametrize(
     ("version", "path"), [("0.8.7", "/ingest"), ("1.4.0", "/push.v1.PusherService/Push")]
 )
-def test_a_python_program_outlives_a_wrong_key_and_an_outage(tmp_path: Path, version: str, path: str) -> None:
-    """Takes over a minute, since the client sends every 10 s. What it sends in vain it drops."""
-    folder = installed(f"pyroscope-io-{version}")
-    with Server(tmp_path) as server:
+def test_a_python_program_outlives_a_wrong_key_a_500_and_an_outage(
+    tmp_path: Path, version: str, path: str
+) -> None:
+    """Takes over two minutes, since the client sends every 10 s. What it sends in vain it drops."""
+    folder, log = installed(f"pyroscope-io-{version}"), tmp_path / "log"
+    with Server(tmp_path / "home") as server:
         key = "a-key-that-comes-later"
-        with running(sys.executable, PROGRAMS / "busy.py", folder, server.base_url, key) as client:
+        command = (sys.executable, PROGRAMS / "busy.py", folder, server.base_url, key)
+        with running(*command, log=log) as client:
             wait_for(lambda: statuses(server, path) == {401}, client, server)
             server.submit_keys.write_text(f"{key}\n")
             wait_for(lambda: statuses(server, path) == {401, 200}, client, server)
-            server.environment["PGOF_BIND_ADDRESS"] = server.base_url.removeprefix("http://")
-            server.kill()
-            assert client.poll() is None
+            with fails(server) as receiver:
+                wait_for(lambda: len(uploads(receiver, path)) >= 3, client, server)
+                assert len({*uploads(receiver, path)}) == len(uploads(receiver, path))
+            wait_for(lambda: "error sending request" in told(log), client, server)
+            reasons = ("no key that this route takes", MESSAGE.decode()) if version == "1.4.0" else ()
+            assert untold(log, "Session failed 401", "Session failed 500", *reasons) == []
             server.start()
             wait_for(lambda: statuses(server, path) == {200}, client, server)
             assert has_function(server, "py.shop", "process_cpu", "count_in_python")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("package", ["@pyroscope/nodejs", "pyroscope-nodejs-0.4"])
+def test_a_node_program_outlives_a_wrong_key_a_500_and_an_outage(tmp_path: Path, package: str) -> None:
+    """Takes over 20 s. What the client sends in vain it drops; it tells only those who debug it."""
+    folder, log = installed("pyroscope-nodejs"), tmp_path / "log"
+    with Server(tmp_path / "home") as server:
+        key = "a-key-that-comes-later"
+        command = (NODE, PROGRAMS / "busy.js", folder, package, server.base_url, key)
+        with running(*command, log=log, environment={"DEBUG": "pyroscope*"}) as client:
+            wait_for(lambda: statuses(server, "/ingest") == {401}, client, server)
+            server.submit_keys.write_text(f"{key}\n")
+            wait_for(lambda: statuses(server, "/ingest") == {401, 200}, client, server)
+            with fails(server) as receiver:
+                wait_for(lambda: len(uploads(receiver, "/ingest")) >= 3, client, server)
+                assert len({*uploads(receiver, "/ingest")}) == len(uploads(receiver, "/ingest"))
+            wait_for(lambda: "Error sending data ingest" in told(log), client, server)
+            assert untold(log, "HTTP 401", "HTTP 500", MESSAGE.decode()) == []
+            server.start()
+            wait_for(lambda: statuses(server, "/ingest") == {200}, client, server)
+            wait_for(lambda: has_function(server, "node.shop", "wall", "countInJavaScript"), client, server)
 
 
 def connected(server: Server, form: str, message: bytes, key: str = Server.submit_key) -> str:
@@ -151,3 +189,15 @@ def test_a_client_of_connect_pushes_and_reads_errors(server: Server, form: str) 
     assert connected(server, form, message, "wrong").startswith("Unauthenticated: no key")
     broken = push_request((labels, [b"hello"])).SerializeToString()
     assert connected(server, form, broken).startswith("InvalidArgument: not a profile: ")
+
+
+@pytest.mark.parametrize("form", ["proto", "json"])
+def test_a_client_of_connect_sees_a_500_and_an_outage(tmp_path: Path, form: str) -> None:
+    labels = {"__name__": "process_cpu", "service_name": "connect"}
+    message = push_request((labels, [profile_of("a")])).SerializeToString()
+    with Server(tmp_path) as server:
+        with fails(server):
+            assert connected(server, form, message) == "Unknown: HTTP 500"
+        assert connected(server, form, message).startswith("Unavailable: ")
+        server.start()
+        assert connected(server, form, message) == "ok"

@@ -28,6 +28,7 @@ def main() -> None:
         basic_auth_password=key,
         tags={"region": "eu"},
         sample_rate=100,
+        enable_logging=True,  # to standard error
     )
     ended = threading.Event()
 
