@@ -38,6 +38,12 @@ def catalog(request: pytest.FixtureRequest) -> Iterator[ServiceCatalog]:
         yield served
 
 
+# What the two have in common is tried with both only in `make exhaustive`.
+one_suffices = pytest.mark.parametrize(
+    "catalog", ["nomad", pytest.param("consul", marks=pytest.mark.exhaustive)], indirect=True
+)
+
+
 class Shop:
     """Add instances to a catalog, each scraped at a path of its own: `/good-NAME`."""
 
@@ -157,6 +163,7 @@ def test_an_instance_that_leads_nowhere_is_told_and_the_rest_scraped(
     assert shop.names() == {"right"}
 
 
+@one_suffices
 def test_instances_come_and_go(scraping: Scraping, catalog: ServiceCatalog, shop: Shop) -> None:
     shop.put("first")
     with scraped(scraping, *at(catalog)):
@@ -221,6 +228,7 @@ def test_a_catalog_that_gives_no_services_is_told(
     assert len(asyncio.run(targets.targets())) == 1
 
 
+@one_suffices
 def test_a_catalog_that_is_away_ends_the_command(scraping: Scraping, catalog: ServiceCatalog) -> None:
     catalog.server_close()
     done = scraping.once(*at(catalog))
@@ -229,6 +237,7 @@ def test_a_catalog_that_is_away_ends_the_command(scraping: Scraping, catalog: Se
     assert "Traceback" not in done.stderr
 
 
+@one_suffices
 def test_in_an_outage_all_that_was_known_is_scraped(
     scraping: Scraping, catalog: ServiceCatalog, shop: Shop
 ) -> None:
@@ -249,6 +258,7 @@ def test_in_an_outage_all_that_was_known_is_scraped(
     assert "status 500: No cluster leader" in stderr
 
 
+@one_suffices
 def test_an_index_that_begins_anew_is_followed(
     scraping: Scraping, catalog: ServiceCatalog, shop: Shop
 ) -> None:
@@ -294,6 +304,7 @@ def test_a_namespace_and_a_datacenter_are_asked_for(
     assert [asked for _, asked in catalog.asked] == [query, query]
 
 
+@one_suffices
 def test_certificates_are_checked_with_those_of_the_file(
     scraping: Scraping, catalog: ServiceCatalog, shop: Shop, tmp_path: Path
 ) -> None:
