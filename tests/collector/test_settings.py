@@ -53,6 +53,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "join_seconds": 2.25,
         "grpc_address": ":4317",
         "grpc_calls": 20,
+        "grpc_connections": 35,
+        "grpc_connection_seconds": 36.0,
         "max_output_bytes": 6,
         "workers": 3,
         "rows_megabytes": 4,

@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_told_at_once(
 def test_nothing_to_scrape_is_told(scraping: Scraping) -> None:
     done = scraping.once()
     assert done.returncode == 2
-    assert "--targets FILE or --kubernetes" in done.stderr
+    assert "--targets FILE, --kubernetes, " in done.stderr
     scraping.targets.write_text("")
     assert scraping.once().returncode == 2
 
