@@ -26,6 +26,8 @@ from pgo_agent.latency.trackers import Tracker
 
 _SOURCES = Path(__file__).with_name("bpf")
 _TRACING = Path("/sys/kernel/tracing")
+_START = f"""[ -d {_TRACING}/events ] || mount -t tracefs tracefs {_TRACING} || exit
+exec "$@" $$"""
 _MOST_WATCHED = 500  # processes, and cgroups, that a script can name
 _MOST_STACKS = 5000  # different ones between two ticks
 _ENVIRONMENT = {
@@ -78,14 +80,16 @@ class BpftraceTrackers:
 
     def obstacles(self) -> list[str]:
         """Return the obstacles, as `TrackerBackend` documents."""
-        mount = f"tracefs is not mounted: mount -t tracefs tracefs {_TRACING}"
-        return [*Bpftrace(self.program).obstacles(), *(() if _TRACING.is_mount() else (mount,))]
+        return Bpftrace(self.program).obstacles()
 
     def feed(self, tracker: Tracker, settings: TrackerSettings) -> BpftraceFeed:
         """Return the feed of a tracker. Raises NotSupported."""
+        script = script_of(tracker, settings)
         # The shell's process becomes bpftrace's, so that the script gets its number.
-        command = ("sh", "-c", 'exec "$@" $$', "sh", self.program, "-q", "-f", "json", "-B", "line", "-e")
-        return BpftraceFeed((*command, script_of(tracker, settings)), settings.threshold, settings.events)
+        command = ("sh", "-c", _START, "sh", self.program, "-q", "-f", "json", "-B", "line", "-e", script)
+        # If nobody mounted tracefs, it is mounted for bpftrace only.
+        own = () if (_TRACING / "events").is_dir() else ("unshare", "--mount", "--")
+        return BpftraceFeed((*own, *command), settings.threshold, settings.events)
 
 
 def script_of(tracker: Tracker, settings: TrackerSettings) -> str:
