@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,9 @@ from pgo_agent.latency import probe as probe_tracker
 from pgo_agent.native import demangle, run_tool
 
 _FAILED = 2
+_AT_A_TIME = 4  # checks wait for the kernel and for samples more than they compute
+_PROFILERS = (*backends(),)
+_PARTS = (*_PROFILERS, "symbols", "processes", "serve", *TRACKERS)
 _SERVE_MODULES = ("starlette", "uvicorn")
 
 
@@ -36,42 +40,66 @@ def add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
         "Check all that profiles and latency trackers need, and print a fix for what is missing."
     )
+    doctor.add_argument(
+        "parts",
+        metavar="PART",
+        nargs="*",
+        default=[],
+        type=_part,
+        help=f"check only these parts: {', '.join(_PARTS)} (default: all)",
+    )
     add_executables(doctor)
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
     doctor.set_defaults(run=_doctor)
 
 
+def _part(name: str) -> str:
+    """Check the name of a part, for argparse. Raises ArgumentTypeError."""
+    if name not in _PARTS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(_PARTS)}")
+    return name
+
+
 def _doctor(options: argparse.Namespace) -> int:
     names = SamplingRequest(sampled_names(options), 1).names
-    profilers = {name: partial(_profiler, backend) for name, backend in backends().items()}
     checks: dict[str, Callable[[], str]] = {
-        **profilers,
+        **{name: partial(_profiler, backend) for name, backend in backends().items()},
         "symbols": _symbols,
         "processes": partial(_processes, names),
         "serve": _serve_extra,
         **{name: partial(_tracker, tracker) for name, tracker in TRACKERS.items()},
     }
-    findings = [*_run_checks(checks)]
+    wanted = {part: check for part, check in checks.items() if part in (options.parts or _PARTS)}
+    findings = [*_run_checks(wanted)]
     working = {finding.part for finding in findings if finding.works}
-    able = bool(working & profilers.keys()) and "symbols" in working
+    if options.parts:
+        able = working == wanted.keys()
+    else:
+        able = bool(working.intersection(_PROFILERS)) and "symbols" in working
     if options.json:
         print(json.dumps({"works": able, "findings": [finding._asdict() for finding in findings]}, indent=2))
-    else:
-        for finding in findings:
-            print(f"{finding.part:<9} {'works' if finding.works else 'FAILS'}  {finding.detail}")
+        return 0 if able else _FAILED
+    for finding in findings:
+        print(f"{finding.part:<9} {'works' if finding.works else 'FAILS'}  {finding.detail}")
+    if not options.parts:
         print(f"user {os.geteuid()} {'can' if able else 'CANNOT'} take profiles here")
     return 0 if able else _FAILED
 
 
 def _run_checks(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
-    """Run each check, with a progress bar on a terminal."""
+    """Run the checks, some at a time; yield their findings in order, with a progress bar on a terminal."""
     from tqdm import tqdm  # noqa: PLC0415 - other commands don't need it
 
-    for part, check in tqdm(checks.items(), unit="check", leave=False, disable=None):
-        try:
-            yield Finding(part, works=True, detail=check())
-        except AgentError as error:
-            yield Finding(part, works=False, detail=str(error))
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        running = pool.map(_find, checks, checks.values())
+        yield from tqdm(running, total=len(checks), unit="check", leave=False, disable=None)
+
+
+def _find(part: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(part, works=True, detail=check())
+    except AgentError as error:
+        return Finding(part, works=False, detail=str(error))
 
 
 def _profiler(backend: Backend) -> str:
