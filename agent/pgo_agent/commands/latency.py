@@ -96,7 +96,7 @@ def add_tracking(command: argparse.ArgumentParser) -> None:
         metavar="PATH",
         action="append",
         default=[],
-        help="only processes in this cgroup, a path below /sys/fs/cgroup; repeatable",
+        help="only processes in this cgroup of version 2, a path as in /proc/PID/cgroup; repeatable",
     )
     command.add_argument(
         "--wakers", action="store_true", help="offcpu: add the stack of who woke the thread to each stack"

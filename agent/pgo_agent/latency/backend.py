@@ -43,6 +43,9 @@ class Feed(Protocol):
     def ask_in_flight(self) -> bytes:
         """Return what asks it for what is in flight. Raises NotSupported."""
 
+    def ask_tick(self) -> bytes:
+        """Return what asks it for a tick now; nothing if it can't be asked."""
+
 
 class TrackerBackend(Protocol):
     """A program that runs trackers in the kernel."""

@@ -70,6 +70,10 @@ class BccFeed:
         """Return the command that asks for what is in flight."""
         return _line(["in_flight"])
 
+    def ask_tick(self) -> bytes:
+        """Return the command that asks for a tick."""
+        return _line(["flush"])
+
 
 def _line(command: object) -> bytes:
     return json.dumps(command).encode() + b"\n"

@@ -197,6 +197,10 @@ class BpftraceFeed:
         """Refuse, since a script can't be asked."""
         raise NotSupported("bpftrace", "list what is in flight")
 
+    def ask_tick(self) -> bytes:
+        """Return nothing, since a script can't be asked."""
+        return b""
+
     def _read_maps(self, maps: dict[str, Any]) -> None:
         """Note what the script's maps count, by CPU and bucket, or by bucket."""
         for name, counted in maps.items():

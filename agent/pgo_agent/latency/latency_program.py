@@ -6,6 +6,7 @@ a command:
 
     ["set", settings]      change the threshold, the timeout or the filters
     ["in_flight"]          ask for what is in flight
+    ["flush"]              ask for a tick now
 
 It prints JSON lists, one a line:
 
@@ -14,6 +15,7 @@ It prints JSON lists, one a line:
     ["tick", {...}]                      once a second, and at the end: what was counted since the last one
     ["event", {...}], ["late", {...}]    an event over the threshold, and one in flight over the timeout
     ["in_flight", [{...}, ...]]          the answer to the command
+    ["flushed", []]                      the answer to the command, after the tick
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from bcc import BPF, utils  # type: ignore[import-not-found] # only the distribu
 
 # This file is run apart from its package, whose folder Python doesn't search.
 sys.path.append(str(Path(__file__).parent))
-from processes import cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
+from processes import cgroup_id_of, cgroup_ids, pids_of, skipped_runs  # type: ignore[import-not-found]
 
 _TRACING = Path("/sys/kernel/tracing")
 _WAKING = "sched:sched_waking"
@@ -46,12 +48,14 @@ _LATE_SECONDS = 0.5  # between two looks for what is over the timeout
 _ABANDONED_NS = 30_000_000_000  # a packet in flight for longer isn't read by any program
 _MOST_STACKS = 5000  # different ones between two ticks
 _MOST_LISTED = 1000  # in flight, longest first
-_BUCKETS = 65
+_RECEIVE = 3  # the operation of packets that are received
 # Packets of these sockets came from no device: a buffer at the same address was freed without a trace.
 _LOCAL_SOCKETS = (b"unix_", b"netlink_")
 _BY_PROCESS, _BY_COMM, _BY_CGROUP = 1, 2, 4
+_PROCESS_FILTERS = {"pids", "executables"}
+_FILTERS = _PROCESS_FILTERS | {"comms", "cgroups"}
 # The counters of the C program, in its order.
-_COUNTERS = ("seen", "below", "reported", "table_full", "ring_full", "lost_stacks", "missed")
+_COUNTERS = ("seen", "reported", "table_full", "ring_full", "lost_stacks", "missed")
 _NEW_NAMESPACE, _PRIVATE, _RECURSIVE = 0x20000, 1 << 18, 0x4000  # CLONE_NEWNS, MS_PRIVATE, MS_REC
 _PERF_EVENT_OPEN, _ENABLE = 298, 0x2400
 # struct event of the C program, up to the addresses of its stack; and struct stack.
@@ -123,10 +127,11 @@ class _Tracker:
         self._stack_size = _STACK.size + self._kernel_bytes + self._user_bytes
         self._own = setup["own"]
         self._bpf = BPF(text=setup["text"])
+        ctypes.CDLL(None).malloc_trim(0)  # the compiler has freed 25 MiB
         self._takes_wakers, self._is_at_wakers = _WAKING in setup["tracepoints"], False
         self._aggregate = _Aggregate()
         self._announced: set[int] = set()
-        self._generation = 0
+        self._generation = 1
         self._last: dict[str, list[tuple[int, int]]] = {}
         self._unseen = 0
         self._last_counters = [0] * len(_COUNTERS)
@@ -140,16 +145,30 @@ class _Tracker:
             self._interrupts = _Interrupts(self._bpf["interrupts"])
         self._bpf["events"].open_ring_buffer(self._add)
         self._is_on = True
+        self._settings = setup["settings"]
         self.set(setup["settings"])
+
+    def obey(self, command: str, *arguments: Any) -> None:
+        """Do what a command says, and print the answer."""
+        if command == "set":
+            self.set(*arguments)
+        elif command == "flush":
+            self.tick()
+            _print_list("flushed", [])
+        else:
+            _print_list("in_flight", self.in_flight())
 
     def set(self, settings: dict[str, Any]) -> None:
         """Apply settings: from now on, the C program reads them."""
+        changed = {name for name in settings if settings[name] != self._settings[name]}
         self._settings = settings
         self._attach_to_wakers(wanted=settings["wakers"])
         self._late.clear()
         _replace(self._bpf["comms"], ((*_comm_key(comm),) for comm in settings["comms"]))
-        self._refresh_filters(anew=True)
+        self._refresh_filters(anew=not changed.isdisjoint(_PROCESS_FILTERS))
         self._write_settings()
+        if not changed.isdisjoint(_FILTERS):
+            self._forget_unwanted()
 
     def _attach_to_wakers(self, *, wanted: bool) -> None:
         """Run the program that takes stacks of wakers only if they are wanted: it costs at each wake-up."""
@@ -238,17 +257,17 @@ class _Tracker:
 
     def tick(self) -> None:
         """Print what was counted since the last tick, and start anew."""
-        finished, self._generation = self._generation, 1 - self._generation
+        finished, self._generation = self._generation, self._generation + 1
         self._write_settings()
         # What is still being counted in the other CPUs' last moment lands in the next tick.
-        below, dropped = self._new_buckets("below"), self._new_buckets("dropped")
-        extremes = self._bpf["extremes"]
-        found = [part for part in extremes[extremes.Key(finished)] if part.min]
-        extremes[extremes.Key(finished)] = (extremes.Leaf * len(utils.get_possible_cpus()))()
+        counts = self._bpf["counted"][0]
+        below, dropped = (self._new_buckets(name, counts) for name in ("below", "dropped"))
+        found = [part.extremes[finished & 1] for part in counts]
+        found = [part for part in found if part.generation == finished]
         self._bpf.ring_buffer_consume()
         aggregate, self._aggregate = self._aggregate, _Aggregate()
         self._announced.clear()
-        totals = [sum(self._bpf["counters"][self._bpf["counters"].Key(i)]) for i in range(len(_COUNTERS))]
+        totals = [sum(part.counters[i] for part in counts) for i in range(len(_COUNTERS))]
         counters = {
             name: total - last
             for name, total, last in zip(_COUNTERS, totals, self._last_counters, strict=True)
@@ -257,6 +276,7 @@ class _Tracker:
         left_out = sum(count for count, _ in aggregate.left_out.values())
         unseen_before, self._unseen = self._unseen, skipped_runs(os.getpid())
         counters |= {
+            "below": sum(count for count, _ in below.values()),
             "left_out": left_out,
             "abandoned": self._abandoned + self._refuted,
             "unseen": self._unseen - unseen_before,
@@ -282,20 +302,19 @@ class _Tracker:
                 "below": below,
                 "dropped": dropped,
                 "counters": counters,
-                "min": min((part.min for part in found), default=1) - 1,
+                "min": min((part.min for part in found), default=0),
                 "max": largest,
             },
         )
         self._refresh_filters()
 
-    def _new_buckets(self, name: str) -> dict[int, tuple[int, int]]:
-        """Return what was added to a table of buckets since the last call, without empty buckets."""
-        table = self._bpf[name]
+    def _new_buckets(self, name: str, counts: list[Any]) -> dict[int, tuple[int, int]]:
+        """Return what the CPUs added to these buckets since the last call, without empty ones."""
         sums = [
-            (sum(part.count for part in parts), sum(part.total for part in parts))
-            for parts in (table[table.Key(index)] for index in range(_BUCKETS))
+            (sum(bucket.count for bucket in buckets), sum(bucket.total for bucket in buckets))
+            for buckets in zip(*(getattr(part, name) for part in counts), strict=True)
         ]
-        before = self._last.get(name, [(0, 0)] * _BUCKETS)
+        before = self._last.get(name, [(0, 0)] * len(sums))
         self._last[name] = sums
         return {
             index: (count - old_count, total - old_total)
@@ -352,6 +371,24 @@ class _Tracker:
         self._write_settings()
         time.sleep(_DRAIN_SECONDS)
         self.tick()
+
+    def _forget_unwanted(self) -> None:
+        """Forget what is in flight and doesn't pass the filters, which may have changed since it began."""
+        settings, entries, stacks = self._settings, self._bpf["entries"], self._bpf["stacks"]
+        processes = {key.value for key in self._bpf["processes"]}
+        cgroups = {key.value for key in self._bpf["cgroups"]}
+        comms = {bytes(key) for key in self._bpf["comms"]}
+        for key, entry in [*entries.items_lookup_batch()]:
+            if self._is_network and entry.operation == _RECEIVE:
+                continue  # its reader is filtered
+            unwanted = (
+                ((settings["pids"] or settings["executables"]) and entry.pid not in processes)
+                or (settings["comms"] and bytes(entry.comm) not in comms)
+                or (settings["cgroups"] and cgroup_id_of(entry.pid) not in cgroups)
+            )
+            for table in (entries, stacks) if unwanted else ():
+                with suppress(KeyError):
+                    del table[key]
 
     def forget_abandoned(self) -> None:
         """Forget packets that no program has read, which would fill the table."""
@@ -416,11 +453,7 @@ def main() -> None:
                 break
             *lines, unread = (unread + piece).split(b"\n")
             for line in lines:
-                name, *arguments = json.loads(line)
-                if name == "set":
-                    tracker.set(*arguments)
-                else:
-                    _print_list("in_flight", tracker.in_flight())
+                tracker.obey(*json.loads(line))
         tracker.drain()
         if time.monotonic() >= tick_due:
             tracker.tick()

@@ -126,6 +126,7 @@ class Monitor:
 
         Raises ToolFailed if the tracker fails or is stopped meanwhile.
         """
+        self.session.flush()
         recorder = Recorder(self.session.tracker.name)
         self.session.listen(recorder)
         try:
@@ -133,6 +134,7 @@ class Monitor:
             while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):
                 if not self.session.is_running:
                     raise self.session.failure or ToolFailed(self.session.tracker.name, "it was stopped")
+            self.session.flush()
         finally:
             self.session.unlisten(recorder)
         return recorder
@@ -153,10 +155,12 @@ class Monitor:
 def described(namer: StackNamer, happenings: list[Happening]) -> list[dict[str, Any]]:
     """Return events as JSON objects, with the functions of their stacks, leaf first.
 
-    If names can't be looked up, the lists of functions are empty.
+    The list of functions is empty if the stack isn't known, or names can't be looked up.
     """
+    known = [happening.stack.kernel or happening.stack.user for happening in happenings]
     try:
-        names = namer.names_of_raw([happening.stack for happening in happenings])
+        named = namer.names_of_raw([happening.stack for happening in happenings])
+        names = [functions if is_known else [] for functions, is_known in zip(named, known, strict=True)]
     except AgentError:
         names = [[] for _ in happenings]
     return [

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _SKIPPED = "recursion_misses:"
+_VERSION_2 = "0::"  # begins the line of /proc/PID/cgroup that has the cgroup of version 2
 
 
 def pids_of(executables: Iterable[str]) -> Iterator[int]:
@@ -27,12 +28,37 @@ def pids_of(executables: Iterable[str]) -> Iterator[int]:
 
 
 def cgroup_ids(paths: Iterable[str]) -> Iterator[int]:
-    """Yield the ids of these cgroups and of those inside; a path begins below /sys/fs/cgroup."""
+    """Yield the ids of these cgroups and of those inside.
+
+    A path is the one in /proc/PID/cgroup, or the folder's. A BPF program only knows those of version 2, which
+    have another folder where /sys/fs/cgroup has those of version 1.
+    """
+    root = _cgroup_root()
     for path in paths:
-        root = Path("/sys/fs/cgroup") / path.strip("/")
-        for folder, _, _ in os.walk(root):
+        inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path(path.strip("/"))
+        for folder, _, _ in os.walk(root / inside):
             with suppress(OSError):
                 yield Path(folder).stat().st_ino
+
+
+def cgroup_id_of(pid: int) -> int | None:
+    """Return the id of the cgroup that a process is in; None if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            if line.startswith(_VERSION_2):
+                path = line.removeprefix(_VERSION_2).strip("/")
+                return (_cgroup_root() / path).stat().st_ino
+    return None
+
+
+def _cgroup_root() -> Path:
+    """Return the folder in which cgroups of version 2 are mounted."""
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            mounted, _, kind = line.partition(" - ")
+            if kind.startswith("cgroup2 "):
+                return Path(mounted.split(" ")[4])
+    return Path("/sys/fs/cgroup")
 
 
 def skipped_runs(pid: int) -> int:

@@ -98,7 +98,18 @@ class Session:
 
         Raises NotSupported, and ToolFailed if there is no answer.
         """
-        command = self._feed.ask_in_flight()
+        return self._ask(self._feed.ask_in_flight())
+
+    def flush(self) -> None:
+        """Return when the listeners were told of all that was counted until now.
+
+        With bpftrace, which can't be asked, up to a second is told of later. Raises ToolFailed if there is no
+        answer.
+        """
+        if command := self._feed.ask_tick():
+            self._ask(command)
+
+    def _ask(self, command: bytes) -> list[Happening]:
         with self._answered:
             self._answers.clear()
             self._send(command)
@@ -135,7 +146,7 @@ class Session:
             self._tell(kind, told)
 
     def _tell(self, kind: str, told: Any) -> None:
-        if kind == "in_flight":
+        if kind in {"in_flight", "flushed"}:
             with self._answered:
                 self._answers.append([Happening.parse(self.tracker, waiting) for waiting in told])
                 self._answered.notify_all()

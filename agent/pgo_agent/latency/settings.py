@@ -25,8 +25,8 @@ class TrackerSettings:
     is the largest number of events a second in the stream.
 
     Empty filters let everything pass. `comms` are names of threads, `executables` paths or file names of
-    programs, `pids` processes, which stand also for those that they fork, and `cgroups` paths below
-    /sys/fs/cgroup. A process passes if it is in `executables` or `pids`, if either is given.
+    programs, `pids` processes, which stand also for those that they fork, and `cgroups` paths as in
+    /proc/PID/cgroup. A process passes if it is in `executables` or `pids`, if either is given.
     """
 
     threshold: int = _UNITS["ms"]

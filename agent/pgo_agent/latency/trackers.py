@@ -157,6 +157,7 @@ _ALL = (
             "skb:skb_copy_datagram_iovec",
             "skb:consume_skb",
             "net:net_dev_queue",
+            "qdisc:qdisc_enqueue",
             "net:net_dev_xmit",
             "sock:inet_sock_set_state",
         ),

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, probe
 
 from tests.agent.busy import needs_gcc
-from tests.agent.latency.waiting import MS, NAME, build, samples_of, wait_until, waiting
+from tests.agent.latency.waiting import MS, NAME, build, obstacle, samples_of, wait_until, waiting
 from tests.agent.serving import Serving
 
 pytestmark = needs_gcc
@@ -33,10 +31,8 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(agent: Serving) -> Iterator[httpx.Client]:
-    try:
-        probe(TRACKERS["offcpu"])
-    except ToolFailed as error:
-        pytest.skip(str(error))
+    if obstacle("offcpu"):
+        pytest.skip(obstacle("offcpu"))
     yield agent.client
     agent.client.delete(URL)
 
@@ -100,6 +96,23 @@ def test_what_waits_is_listed(client: httpx.Client, binary: Path) -> None:
         (found,) = client.get(f"{URL}/in-flight").json()
         assert found["operation"] == "blocked"
         assert "__x64_sys_pause" in found["functions"]
+
+
+def test_a_profile_has_only_what_passes_the_filters_since_it_was_asked_for(
+    client: httpx.Client, binary: Path
+) -> None:
+    """The filters are changed while both programs wait, and the profile begins in the middle of a second."""
+    with waiting(binary, "sleep") as one, waiting(binary, "sleep") as other:
+        settings = {"threshold": "5ms", "executables": [NAME]}
+        assert client.put(URL, json=settings).status_code == 201
+        waiting_now = client.get(f"{URL}/in-flight").json()
+        assert not any(each["functions"] for each in waiting_now)  # which takes a timeout
+        for process in (one, other, one):
+            changed = client.patch(URL, json={"executables": [], "pids": [process.pid]})
+            assert changed.status_code == 200
+            profile = client.get(f"{URL}/profile?seconds=1")
+            found = [sample for sample in samples_of(profile.content) if "pid" in sample.labels]
+            assert {sample.labels["pid"] for sample in found} == {process.pid}
 
 
 @pytest.mark.parametrize("method", ["PATCH", "DELETE"])

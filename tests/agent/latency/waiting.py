@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pgo_agent.errors import ToolFailed
-from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerBackend, TrackerSettings
+from pgo_agent.latency import TRACKERS, Recorder, Session, TrackerBackend, TrackerSettings, probe
 
 from tests.agent.serving import parsed
 
@@ -32,9 +33,11 @@ def build(folder: Path) -> Path:
 
 
 @contextmanager
-def waiting(binary: Path, way: str, *arguments: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program until the end of the block."""
-    command: list[str | Path] = [binary, way, *arguments]
+def waiting(
+    binary: Path, way: str, *arguments: Path, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the program until the end of the block; `before` is a command that becomes it."""
+    command: list[str | Path] = [*before, binary, way, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -42,6 +45,16 @@ def waiting(binary: Path, way: str, *arguments: Path) -> Iterator[subprocess.Pop
             yield process
         finally:
             process.kill()
+
+
+@cache
+def obstacle(tracker: str) -> str:
+    """Return why a tracker doesn't work on this machine, "" if it does."""
+    try:
+        probe(TRACKERS[tracker])
+    except ToolFailed as error:
+        return str(error)
+    return ""
 
 
 class Tracking(NamedTuple):

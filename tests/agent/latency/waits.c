@@ -97,6 +97,28 @@ NAMED void read_late(int from, int to) {
     done++;
 }
 
+NAMED void send_two(int to) {
+    static char bytes[1208];
+    for (int i = 0; i < 2; i++) /* the second one waits for its turn in a slow device's queue */
+        call(SYS_write, to, (long)bytes, sizeof(bytes), 0);
+    sleep_ms(20);
+    done++;
+}
+
+NAMED void connect_late(int socket, struct sockaddr_in *address) {
+    call(SYS_connect, socket, (long)address, sizeof(*address), 0);
+    done++;
+}
+
+static void *accept_late(void *listener) {
+    fcntl(*(int *)listener, F_SETFL, O_NONBLOCK);
+    for (;;) {
+        sleep_ms(300);
+        close(accept(*(int *)listener, 0, 0));
+    }
+    return listener;
+}
+
 NAMED void spin(void) {
     for (;;)
         done++;
@@ -115,16 +137,32 @@ NAMED void storm(void) {
     done++;
 }
 
-static void connect_pair(int *from, int *to) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+static struct sockaddr_in address = {.sin_family = AF_INET};
+
+static int listening(int kind) {
     socklen_t length = sizeof(address);
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    *to = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&address, length) || listen(listener, 1) ||
-        getsockname(listener, (struct sockaddr *)&address, &length) ||
-        connect(*to, (struct sockaddr *)&address, length))
+    int listener = socket(AF_INET, kind, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(listener, (struct sockaddr *)&address, length) || (kind == SOCK_STREAM && listen(listener, 0)) ||
+        getsockname(listener, (struct sockaddr *)&address, &length))
         exit(1);
-    *from = accept(listener, 0, 0);
+    return listener;
+}
+
+static int connected(int kind) {
+    int to = socket(AF_INET, kind, 0);
+    if (connect(to, (struct sockaddr *)&address, sizeof(address)))
+        exit(1);
+    return to;
+}
+
+/* A listener has room for one connection, and the packet that asks for another is dropped and sent again. */
+static void connect_to_busy(void) {
+    int first = connected(SOCK_STREAM), second = socket(AF_INET, SOCK_STREAM, 0);
+    connect_late(second, &address);
+    close(first);
+    close(second);
+    sleep_ms(700);
 }
 
 static void spin_on_one_cpu(void) {
@@ -143,13 +181,25 @@ static void spin_on_one_cpu(void) {
 int main(int count, char **arguments) {
     const char *way = arguments[1];
     int file = count > 2 ? open(arguments[2], O_RDWR | O_CREAT, 0600) : -1, from = -1, to = -1;
-    pthread_t holder;
+    int listener = -1;
+    pthread_t helper;
     if (!strcmp(way, "futex"))
-        pthread_create(&holder, 0, hold_lock, 0);
+        pthread_create(&helper, 0, hold_lock, 0);
     if (!strcmp(way, "queue"))
         spin_on_one_cpu();
-    if (!strcmp(way, "tcp"))
-        connect_pair(&from, &to);
+    if (!strcmp(way, "tcp")) {
+        listener = listening(SOCK_STREAM);
+        to = connected(SOCK_STREAM);
+        from = accept(listener, 0, 0);
+    }
+    if (!strcmp(way, "send")) {
+        listening(SOCK_DGRAM);
+        to = connected(SOCK_DGRAM);
+    }
+    if (!strcmp(way, "connect")) {
+        listener = listening(SOCK_STREAM);
+        pthread_create(&helper, 0, accept_late, &listener);
+    }
     puts("waits");
     fflush(stdout);
     if (!strcmp(way, "storm")) { /* once, when a line is read, and then nothing */
@@ -174,6 +224,10 @@ int main(int count, char **arguments) {
             sync_all(file);
         else if (!strcmp(way, "tcp"))
             read_late(from, to);
+        else if (!strcmp(way, "send"))
+            send_two(to);
+        else if (!strcmp(way, "connect"))
+            connect_to_busy();
         else if (!strcmp(way, "queue"))
             nap_among_spinners();
     }

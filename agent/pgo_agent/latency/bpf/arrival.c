@@ -42,14 +42,13 @@ static inline void report_arrival(void *context, struct settings *s, struct arri
     report(event, waker);
 }
 
-static inline void arrive(void *context, struct settings *s, u32 thread) {
+static inline void arrive(void *context, struct settings *s, u32 thread, u64 now) {
     int zero = 0;
     struct key key = {.id = thread};
     struct entry *entry = entries.lookup(&key);
     if (!entry || !entry->start)
         return;
-    int has_stack = entry->has_stack;
-    u64 delay = bpf_ktime_get_ns() - entry->start;
+    u64 delay = now - entry->start;
     if (measure(s, delay)) {
         struct arrival *arrival = arrivals.lookup(&zero);
         if (arrival) {
@@ -64,7 +63,7 @@ static inline void arrive(void *context, struct settings *s, u32 thread) {
     } else if (s->wakers) {
         wakers.delete(&key);
     }
-    forget(&key, has_stack);
+    rest(&key, entry);
 }
 
 TRACEPOINT_PROBE(irq_vectors, irq_work_entry) {

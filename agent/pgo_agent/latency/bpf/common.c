@@ -1,7 +1,9 @@
 // What all trackers share: settings and filters, entries in flight, histograms, stacks and events.
 //
-// A tracker calls `begin` where something starts, and `end_here` where it ends, if the end is in the thread
-// that waited. Reads only tracepoint arguments and helpers, so it works with the headers of another kernel.
+// What comes back under the same key, such as a thread or an interrupt of a CPU, keeps its entry while nothing
+// is in flight: a tracker calls `begin_again` where it starts, and `end_again` where it ends. What has a key of
+// its own, such as a packet, is inserted by `begin`, and deleted by `end_here` or `end_elsewhere`. Reads only
+// tracepoint arguments and helpers, so it works with the headers of another kernel.
 
 #include <uapi/linux/errno.h>
 #include <uapi/linux/ptrace.h>
@@ -10,14 +12,16 @@
 #define BY_COMM 2
 #define BY_CGROUP 4
 
-enum counter { SEEN, BELOW, REPORTED, TABLE_FULL, RING_FULL, LOST_STACKS, MISSED, COUNTERS };
+#define BUCKETS 65
+
+enum counter { SEEN, REPORTED, TABLE_FULL, RING_FULL, LOST_STACKS, MISSED, COUNTERS };
 
 struct settings {
     u64 threshold;  // ns
     u32 filters;
     u32 at_entry;   // entries keep their stack, for those that take longer than the timeout
     u32 wakers;     // reported waits have the waker's stack
-    u32 generation; // which of the two extremes are written
+    u32 generation; // another in each tick; its parity says which of the two extremes are written
     u32 own[2];     // the processes of the agent, which aren't tracked
     u32 is_on;      // 0 before the first settings are written, and after the last event is counted
     u32 unused;
@@ -29,13 +33,13 @@ struct key {
 };
 
 struct entry {
-    u64 start; // ns of CLOCK_MONOTONIC
+    u64 start; // ns of CLOCK_MONOTONIC; 0 while nothing is in flight
     u64 number;
     u64 comm[2];
     char name[16];
     u32 pid;
     u32 thread;
-    u32 operation;
+    u32 operation; // 0 while nothing is in flight
     u32 has_stack; // the stack of its beginning is kept
 };
 
@@ -62,8 +66,17 @@ struct bucket {
 };
 
 struct extremes {
-    u64 min; // ns, plus 1; 0 if there is none
+    u64 generation; // in which these were found
+    u64 min;        // ns
     u64 max;
+};
+
+// All that is counted at each event, so that it takes one look into one table. Only programs write it.
+struct counted {
+    u64 counters[COUNTERS];
+    struct extremes extremes[2];
+    struct bucket below[BUCKETS];
+    struct bucket dropped[BUCKETS];
 };
 
 BPF_ARRAY(settings, struct settings, 1);
@@ -72,27 +85,24 @@ BPF_HASH(comms, struct key, u8, 64);
 BPF_HASH(cgroups, u64, u8, 4096);
 BPF_HASH(entries, struct key, struct entry, ENTRIES);
 BPF_HASH(stacks, struct key, struct stack, STACKS);
-BPF_PERCPU_ARRAY(counters, u64, COUNTERS);
-BPF_PERCPU_ARRAY(below, struct bucket, 65);
-BPF_PERCPU_ARRAY(dropped, struct bucket, 65);
-BPF_PERCPU_ARRAY(extremes, struct extremes, 2);
+BPF_PERCPU_ARRAY(counted, struct counted, 1);
 BPF_PERCPU_ARRAY(scratch, struct event, 1);
 BPF_RINGBUF_OUTPUT(events, RING_PAGES);
 
 static inline void count(int which) {
-    counters.increment(which);
+    int zero = 0;
+    struct counted *counts = counted.lookup(&zero);
+    if (counts)
+        counts->counters[which]++;
 }
 
-static inline void add_to(struct bucket *bucket, u64 delay) {
-    if (bucket) {
-        bucket->count++;
-        bucket->total += delay;
-    }
-}
-
-// Bucket 0 is for 0 ns; bucket i is for 2^(i-1) up to 2^i ns.
-static inline u32 bucket_of(u64 delay) {
-    return delay ? bpf_log2l(delay) : 0;
+// Add to a bucket: 0 is for 0 ns; i is for 2^(i-1) up to 2^i ns.
+static inline void add_to(struct bucket *buckets, u64 delay) {
+    u32 index = delay ? bpf_log2l(delay) : 0;
+    if (index >= BUCKETS)
+        return;
+    buckets[index].count++;
+    buckets[index].total += delay;
 }
 
 // Return the settings, or 0 while nothing is to be counted.
@@ -147,8 +157,12 @@ static inline void keep_stack(void *context, struct key *key) {
         count(LOST_STACKS);
 }
 
-// Keep an entry. If there is one already, the kernel didn't tell of its end.
-static inline int keep(struct key *key, struct entry *entry) {
+// Note that something begins in the current thread. With `stack`, its stack is kept until it ends. If there is
+// an entry already, the kernel didn't tell of its end.
+static inline void begin(void *context, struct settings *s, struct key *key, struct entry *entry, int stack) {
+    set_current(entry);
+    entry->start = bpf_ktime_get_ns();
+    entry->has_stack = stack || s->at_entry;
     int failed = entries.insert(key, entry);
     if (failed == -EEXIST) {
         count(SEEN);
@@ -159,17 +173,43 @@ static inline int keep(struct key *key, struct entry *entry) {
     if (failed) {
         count(SEEN);
         count(TABLE_FULL);
+    } else if (entry->has_stack) {
+        keep_stack(context, key);
     }
-    return !failed;
 }
 
-// Note that something begins in the current thread. With `stack`, its stack is kept until it ends.
-static inline void begin(void *context, struct settings *s, struct key *key, struct entry *entry, int stack) {
+// Note that what comes back under this key begins in the current thread; return its entry, still without a
+// start, or 0 if there is no room for it.
+static inline struct entry *begin_again(void *context, struct settings *s, struct key *key) {
+    struct entry *entry = entries.lookup(key);
+    if (!entry) {
+        struct entry empty = {};
+        entries.insert(key, &empty);
+        entry = entries.lookup(key);
+        if (!entry) {
+            count(SEEN);
+            count(TABLE_FULL);
+            return 0;
+        }
+    } else if (entry->start || entry->operation) { // the kernel didn't tell of its end
+        count(SEEN);
+        count(MISSED);
+        if (entry->has_stack)
+            stacks.delete(key);
+        entry->start = 0;
+    }
     set_current(entry);
-    entry->start = bpf_ktime_get_ns();
-    entry->has_stack = stack || s->at_entry;
-    if (keep(key, entry) && entry->has_stack)
+    entry->has_stack = s->at_entry;
+    if (s->at_entry)
         keep_stack(context, key);
+    return entry;
+}
+
+static inline void rest(struct key *key, struct entry *entry) {
+    if (entry->has_stack)
+        stacks.delete(key);
+    entry->start = 0;
+    entry->operation = 0;
 }
 
 static inline void forget(struct key *key, int has_stack) {
@@ -180,80 +220,102 @@ static inline void forget(struct key *key, int has_stack) {
 
 // Count a delay; return whether it is over the threshold, and so to be reported.
 static inline int measure(struct settings *s, u64 delay) {
-    int generation = s->generation & 1;
-    u32 index = bucket_of(delay);
-    struct extremes *found = extremes.lookup(&generation);
-    if (found) {
-        if (!found->min || delay + 1 < found->min)
-            found->min = delay + 1;
-        if (delay > found->max)
-            found->max = delay;
+    int zero = 0;
+    u32 generation = s->generation;
+    struct counted *counts = counted.lookup(&zero);
+    if (!counts)
+        return 0;
+    struct extremes *found = &counts->extremes[generation & 1];
+    if (found->generation != generation) {
+        found->generation = generation;
+        found->min = found->max = delay;
+    } else if (delay < found->min) {
+        found->min = delay;
+    } else if (delay > found->max) {
+        found->max = delay;
     }
-    count(SEEN);
+    counts->counters[SEEN]++;
     if (delay >= s->threshold)
         return 1;
-    count(BELOW);
-    add_to(below.lookup(&index), delay);
+    add_to(counts->below, delay);
     return 0;
 }
 
 static inline void report(struct event *event, int waker) {
-    u64 size = waker ? sizeof(*event) : sizeof(*event) - sizeof(event->waker);
-    u32 index = bucket_of(event->delay);
+    int zero = 0;
     if (event->stack.kernel_bytes < 0 && event->stack.user_bytes <= 0)
         count(LOST_STACKS);
     int failed = waker ? events.ringbuf_output(event, sizeof(*event), BPF_RB_NO_WAKEUP)
                        : events.ringbuf_output(event, sizeof(*event) - sizeof(event->waker), BPF_RB_NO_WAKEUP);
-    if (failed) {
-        count(RING_FULL);
-        add_to(dropped.lookup(&index), event->delay);
-    } else {
-        count(REPORTED);
-    }
+    struct counted *counts = counted.lookup(&zero);
+    if (!counts)
+        return;
+    counts->counters[failed ? RING_FULL : REPORTED]++;
+    if (failed)
+        add_to(counts->dropped, event->delay);
+}
+
+// Report what has just ended in the thread whose stack is wanted.
+static inline void report_here(void *context, struct entry *entry, u64 delay) {
+    int zero = 0;
+    struct event *event = scratch.lookup(&zero);
+    if (!event)
+        return;
+    event->delay = delay;
+    event->entry = *entry;
+    set_current(&event->entry);
+    take_stack(context, &event->stack);
+    report(event, 0);
+}
+
+// Report what has just ended with the stack that was kept when it began.
+static inline void report_kept(struct key *key, struct entry *entry, u64 delay) {
+    int zero = 0;
+    struct event *event = scratch.lookup(&zero);
+    struct stack *kept = stacks.lookup(key);
+    if (!event)
+        return;
+    event->delay = delay;
+    event->entry = *entry;
+    event->stack.kernel_bytes = -1;
+    event->stack.user_bytes = -1;
+    if (kept)
+        bpf_probe_read_kernel(&event->stack, sizeof(event->stack), kept);
+    report(event, 0);
+}
+
+// End what comes back under `key`, in the thread whose stack is reported.
+static inline void end_again(void *context, struct settings *s, struct key *key) {
+    struct entry *entry = entries.lookup(key);
+    if (!entry || !entry->start)
+        return;
+    u64 delay = bpf_ktime_get_ns() - entry->start;
+    if (measure(s, delay))
+        report_here(context, entry, delay);
+    rest(key, entry);
 }
 
 // End what began under `key`, in the thread whose stack is reported.
 static inline void end_here(void *context, struct settings *s, struct key *key) {
-    int zero = 0;
     struct entry *entry = entries.lookup(key);
     if (!entry)
         return;
     int has_stack = entry->has_stack;
     u64 delay = bpf_ktime_get_ns() - entry->start;
-    if (measure(s, delay)) {
-        struct event *event = scratch.lookup(&zero);
-        if (event) {
-            event->delay = delay;
-            event->entry = *entry;
-            set_current(&event->entry);
-            take_stack(context, &event->stack);
-            report(event, 0);
-        }
-    }
+    if (measure(s, delay))
+        report_here(context, entry, delay);
     forget(key, has_stack);
 }
 
 // End what began under `key`, and report the stack that was kept when it began.
 static inline void end_elsewhere(struct settings *s, struct key *key) {
-    int zero = 0;
     struct entry *entry = entries.lookup(key);
     if (!entry)
         return;
     int has_stack = entry->has_stack;
     u64 delay = bpf_ktime_get_ns() - entry->start;
-    if (measure(s, delay)) {
-        struct event *event = scratch.lookup(&zero);
-        struct stack *kept = stacks.lookup(key);
-        if (event) {
-            event->delay = delay;
-            event->entry = *entry;
-            event->stack.kernel_bytes = -1;
-            event->stack.user_bytes = -1;
-            if (kept)
-                bpf_probe_read_kernel(&event->stack, sizeof(event->stack), kept);
-            report(event, 0);
-        }
-    }
+    if (measure(s, delay))
+        report_kept(key, entry, delay);
     forget(key, has_stack);
 }
 

@@ -8,13 +8,19 @@ TRACEPOINT_PROBE(sched, sched_switch) {
     struct settings *s = get_settings();
     if (!s)
         return 0;
-    if (args->prev_pid && !(args->prev_state & ENDED) && is_wanted(s)) {
-        struct key key = {.id = args->prev_pid};
-        struct entry entry = {.operation = args->prev_state & 0xff ? BLOCKED : PREEMPTED};
-        begin(args, s, &key, &entry, 0);
+    u64 now = bpf_ktime_get_ns();
+    struct key key = {.id = args->prev_pid};
+    if (args->prev_state & ENDED) {
+        forget(&key, 1);
+    } else if (args->prev_pid && is_wanted(s)) {
+        struct entry *entry = begin_again(args, s, &key);
+        if (entry) {
+            entry->operation = args->prev_state & 0xff ? BLOCKED : PREEMPTED;
+            entry->start = now;
+        }
     }
     if (args->next_pid)
-        arrive(args, s, args->next_pid);
+        arrive(args, s, args->next_pid, now);
     return 0;
 }
 
@@ -26,7 +32,7 @@ int take_waker(struct tracepoint__sched__sched_waking *args) {
         return 0;
     struct key key = {.id = args->pid};
     struct entry *entry = entries.lookup(&key);
-    if (!entry || bpf_ktime_get_ns() - entry->start < s->threshold)
+    if (!entry || !entry->start || bpf_ktime_get_ns() - entry->start < s->threshold)
         return 0;
     struct event *event = scratch.lookup(&zero);
     if (!event)

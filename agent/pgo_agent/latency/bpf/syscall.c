@@ -1,20 +1,26 @@
 // System calls: from the entry to the exit, by number.
+//
+// There may be millions a second, so these are raw tracepoints: the kernel makes no record of each call for them.
+// The arguments of `sys_enter` are the registers and the number.
 
-TRACEPOINT_PROBE(raw_syscalls, sys_enter) {
+RAW_TRACEPOINT_PROBE(sys_enter) {
     struct settings *s = get_settings();
     if (!s || !is_wanted(s))
         return 0;
     struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
-    struct entry entry = {.number = args->id};
-    begin(args, s, &key, &entry, 0);
+    struct entry *entry = begin_again(ctx, s, &key);
+    if (entry) {
+        entry->number = ctx->args[1];
+        entry->start = bpf_ktime_get_ns();
+    }
     return 0;
 }
 
-TRACEPOINT_PROBE(raw_syscalls, sys_exit) {
+RAW_TRACEPOINT_PROBE(sys_exit) {
     struct settings *s = get_settings();
     struct key key = {.id = (u32)bpf_get_current_pid_tgid()};
     if (s)
-        end_here(args, s, &key);
+        end_again(ctx, s, &key);
     return 0;
 }
 
