@@ -19,6 +19,7 @@ PACKAGE = os.path.dirname(__file__)
 MODULES = (
     "columns.vectors",
     "columns.tables",
+    "columns.strings",
     "profile.columns",
     "codec.wire",
     "codec.reader",

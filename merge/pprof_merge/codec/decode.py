@@ -114,25 +114,26 @@ def summary_of(reader: Reader) -> Summary:
 
 def header_of(reader: Reader) -> Header:
     """Return the header of a profile."""
-    strings, scalars, types = reader.strings, reader.scalars, reader.types
+    string, scalars, types = reader.string, reader.scalars, reader.types
     return Header(
         sample_types=tuple(
-            ValueType(strings[types[2 * i]], strings[types[2 * i + 1]]) for i in range(reader.n_types)
+            ValueType(string(types[2 * i]), string(types[2 * i + 1])) for i in range(reader.n_types)
         ),
-        period_type=ValueType(strings[reader.period_type[0]], strings[reader.period_type[1]]),
+        period_type=ValueType(string(reader.period_type[0]), string(reader.period_type[1])),
         period=scalars[PERIOD],
         time_nanos=scalars[TIME_NANOS],
         duration_nanos=scalars[DURATION_NANOS],
-        comments=tuple(strings[comment] for comment in reader.comments),
-        default_sample_type=strings[scalars[DEFAULT_SAMPLE_TYPE]],
-        doc_url=strings[scalars[DOC_URL]],
-        drop_frames=strings[scalars[DROP_FRAMES]],
-        keep_frames=strings[scalars[KEEP_FRAMES]],
+        comments=tuple(string(comment) for comment in reader.comments),
+        default_sample_type=string(scalars[DEFAULT_SAMPLE_TYPE]),
+        doc_url=string(scalars[DOC_URL]),
+        drop_frames=string(scalars[DROP_FRAMES]),
+        keep_frames=string(scalars[KEEP_FRAMES]),
     )
 
 
 def profile_of(reader: Reader) -> Profile:
     """Return the profile that was read."""
     profile = Profile(header_of(reader), reader, digest_of(reader))
+    reader.make_strings()
     reader.data = b""  # the columns have all of it
     return profile

@@ -56,6 +56,8 @@ _HEADER_TEXTS: Final = (
 )
 # Up to so many packed numbers are read without counting them first.
 _SHORT_RUN: Final[i64] = 4096
+# The tag of locations that are packed.
+_PACKED_FRAMES: Final[i64] = 0x0A
 _SEED: Final[i64] = int.from_bytes(os.urandom(8), "little") >> 1
 
 
@@ -109,6 +111,33 @@ class Ids:
             slot = slot + 1 & mask
         return -1
 
+    def read_packed(self, data: bytes, at: i64, end: i64, rows: vec[i32], begin: i64) -> i64:
+        """Set the cells of `rows` from `begin` on to the rows of packed ids; return the end of these cells.
+
+        Return -1 if one isn't known or has more than three bytes, or if ids need slots.
+        """
+        n: i64 = self.n
+        if self.mask != 0:
+            return -1
+        while at < end:
+            id_: i64 = data[at]
+            at += 1
+            if id_ >= 128:
+                second: i64 = i64(data[at]) if at < end else i64(128)
+                at += 1
+                id_ = id_ & 127 | (second & 127) << 7
+                if second >= 128:
+                    third: i64 = i64(data[at]) if at < end else i64(128)
+                    at += 1
+                    if third >= 128:
+                        return -1
+                    id_ |= third << 14
+            if id_ < 1 or id_ > n:
+                return -1
+            rows[begin] = i32(id_ - 1)
+            begin += 1
+        return begin
+
     def rows_of(self, some: vec[i64], count: i64, rows: vec[i32], begin: i64) -> i64:
         """Set the cells of `rows` from `begin` on to the rows of some ids; return how many ids are known.
 
@@ -144,6 +173,7 @@ class Reader(ProfileColumns):
     def __init__(self, data: bytes, limits: Limits) -> None:
         super().__init__()
         self.data: bytes = data
+        self.text = data
         self.limits = limits
         self.comments: list[int] = []
         self.scalars: vec[i64] = zeros(16)
@@ -162,8 +192,8 @@ class Reader(ProfileColumns):
         self.deepest: i64 = limits.stack_depth
         self.types: vec[i64] = zeros(0)
         self.some: vec[i64] = zeros(0)  # the numbers of one repeated field, with room for `n_types` and more
-        self.n_strings: i64 = 0
         self.sample_bytes: i64 = 0
+        self.location_bytes: i64 = 0
         self.n_labels_read: i64 = 0
 
     def read(self) -> None:
@@ -171,7 +201,7 @@ class Reader(ProfileColumns):
         if not self.data:
             raise MalformedProfile("the input is empty")
         self.split()
-        if self.n_strings == 0 or self.strings[0]:
+        if self.n_strings == 0 or self.has_text(0):
             raise MalformedProfile("the string table does not begin with the empty string")
         if self.n_samples and not self.n_types:
             raise MalformedProfile("there are samples, but no sample types")
@@ -187,6 +217,10 @@ class Reader(ProfileColumns):
         self.resolve_locations(mappings, functions)
         self.read_samples(Ids("location", self.locations, self.n_locations, 5))
         self.records, self.some = zeros(0), zeros(0)
+
+    def has_text(self, row: i64) -> bool:
+        """Return whether a string has a byte."""
+        return self.spans[2 * row] < self.spans[2 * row + 1]
 
     def count_start_lines(self) -> i64:
         """Return how many functions have a start line."""
@@ -204,10 +238,16 @@ class Reader(ProfileColumns):
         n_samples: i64 = 0
         n_mappings: i64 = 0
         n_locations: i64 = 0
+        location_bytes: i64 = 0
         n_functions: i64 = 0
+        n_strings: i64 = 0
+        n_records: i64 = 0
+        records, spans = self.records, self.spans
         at: i64 = 0
         end: i64 = i64(len(data))
         most_samples: i64 = self.limits.samples
+        most_strings: i64 = self.limits.strings
+        longest: i64 = self.limits.name_bytes
         while at < end:
             tag, value, at = field(data, at, end)
             number: i64 = number_of(tag)
@@ -217,7 +257,14 @@ class Reader(ProfileColumns):
             elif kind != LENGTH:
                 refuse_type(tag, LENGTH)
             elif number == STRING:
-                self.add_string(at, value)
+                if n_strings >= most_strings:
+                    self.limits.check("strings", n_strings + 1)
+                if value > longest:
+                    self.limits.check("name_bytes", value, f"string {n_strings}")
+                if 2 * n_strings + 2 > len(spans):
+                    spans = room(spans, 2 * n_strings + 2)
+                spans[2 * n_strings], spans[2 * n_strings + 1] = at, at + value
+                n_strings += 1
             else:
                 if number == SAMPLE:
                     n_samples += 1
@@ -226,24 +273,25 @@ class Reader(ProfileColumns):
                         self.limits.check("samples", n_samples)
                 elif number == LOCATION:
                     n_locations += 1
+                    location_bytes += value
                 elif number == FUNCTION:
                     n_functions += 1
                 elif number == MAPPING:
                     n_mappings += 1
                 else:
                     n_types += 1
-                n: i64 = 2 * self.n_records
-                if n + 2 > len(self.records):
+                if 2 * n_records + 2 > len(records):
                     self.check_counts(n_types, n_mappings, n_locations, n_functions)
-                    self.records = room(self.records, n + 2)
-                self.records[n] = at << 3 | number
-                self.records[n + 1] = at + value
-                self.n_records += 1
+                    records = room(records, 2 * n_records + 2)
+                records[2 * n_records], records[2 * n_records + 1] = at << 3 | number, at + value
+                n_records += 1
             if kind == LENGTH:
                 at += value
         self.check_counts(n_types, n_mappings, n_locations, n_functions)
         self.n_types, self.n_samples, self.n_mappings = n_types, n_samples, n_mappings
-        self.n_locations, self.n_functions, self.n_strings = n_locations, n_functions, i64(len(self.strings))
+        self.n_locations, self.n_functions, self.n_strings = n_locations, n_functions, n_strings
+        self.records, self.n_records, self.spans = records, n_records, spans
+        self.location_bytes = location_bytes
 
     def check_counts(self, n_types: i64, n_mappings: i64, n_locations: i64, n_functions: i64) -> None:
         """Raise LimitExceeded if there are too many records of a kind; `split` itself counts samples."""
@@ -252,16 +300,6 @@ class Reader(ProfileColumns):
         limits.check("mappings", n_mappings)
         limits.check("locations", n_locations)
         limits.check("functions", n_functions)
-
-    def add_string(self, at: i64, size: i64) -> None:
-        """Add a string to the string table."""
-        limits = self.limits
-        row: i64 = i64(len(self.strings))
-        if row >= limits.strings:
-            limits.check("strings", row + 1)
-        if size > limits.name_bytes:
-            limits.check("name_bytes", size, f"string {row}")
-        self.strings.append(self.data[at : at + size])
 
     def read_header_field(self, tag: i64, value: i64, at: i64) -> None:
         """Read a field of the profile that isn't a record; skip it if it is unknown."""
@@ -344,7 +382,10 @@ class Reader(ProfileColumns):
     def read_locations(self) -> None:
         """Read the locations and their lines."""
         records = self.records
-        self.locations, self.lines = zeros(5 * self.n_locations), zeros(3 * self.n_locations)
+        self.locations = zeros(5 * self.n_locations)
+        # Most locations have twelve bytes or more besides their lines, and lines have eight.
+        lines: i64 = (self.location_bytes - 12 * self.n_locations) // 8
+        self.lines = zeros(3 * min(max(lines, i64(0)), self.most_lines))
         row: i64 = 0
         try:
             for i in range(self.n_records):
@@ -412,8 +453,8 @@ class Reader(ProfileColumns):
         records = self.records
         n: i64 = self.n_samples
         self.values = zeros(self.n_types * n)
-        # Most frames take two bytes.
-        self.frames = zeros32(min(self.sample_bytes // 2, self.most_frames))
+        # Most frames take two bytes. There is room for as many as the last stack has bytes.
+        self.frames = zeros32(min(self.sample_bytes // 2, self.most_frames) + _SHORT_RUN)
         self.frame_ends, self.label_ends = zeros(n + 1), zeros(n + 1)
         self.some = zeros(self.n_types)
         row: i64 = 0
@@ -441,6 +482,15 @@ class Reader(ProfileColumns):
             tag, value, at = field(data, at, end)
             kind: i64 = tag & 7
             number: i64 = number_of(tag)
+            if tag == _PACKED_FRAMES and value <= min(self.deepest - n_frames, _SHORT_RUN):
+                last: i64 = first_frame + n_frames + value
+                if last > len(self.frames):
+                    self.frames = room32(self.frames, last)
+                last = ids.read_packed(data, at, at + value, self.frames, first_frame + n_frames)
+                if last >= 0:
+                    n_frames = last - first_frame
+                    at += value
+                    continue
             if number == 1 or number == 2:
                 count: i64 = 1
                 if kind == LENGTH:
@@ -451,7 +501,8 @@ class Reader(ProfileColumns):
                             self.limits.check("stack_depth", count, f"sample {row}")
                         if number == 2 and count > self.most_values:
                             self.limits.check("sample_types", count)
-                    self.some = room(self.some, count)
+                    if count > len(self.some):
+                        self.some = room(self.some, count)
                     count = read_packed(data, at, at + value, self.some, 0)
                     at += value
                 elif kind == VARINT:
@@ -522,10 +573,10 @@ class Reader(ProfileColumns):
             if unit < 0 or unit >= n_strings:
                 self.check_text(unit, f"the unit of label {self.n_labels_read + i - first}")
             if is_text:
-                if not self.strings[text]:
+                if not self.has_text(text):
                     continue
             else:
-                if not self.strings[unit]:
+                if not self.has_text(unit):
                     unit = 0
                 if number == 0 and unit == 0:
                     continue

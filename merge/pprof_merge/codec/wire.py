@@ -19,6 +19,11 @@ LENGTH: Final[i64] = 2
 FIXED32: Final[i64] = 5
 
 _MAX_BYTES: Final[i64] = 10
+# Bytes from here on are not the last of their varint.
+_LONG: Final[i64] = 128
+# A tag of one byte and a number of two; and what is set in the tags of all fields that can't be so short.
+_SHORT_FIELD: Final[i64] = 3
+_NOT_SHORT: Final[i64] = 0x85
 _NUMBER_BITS: Final[i64] = 0x1FFFFFFFFFFFFFFF
 _REST_BITS: Final[i64] = 0x1FFFFFFFFFFFFFF
 
@@ -57,15 +62,35 @@ def field(data: bytes, at: i64, end: i64) -> tuple[i64, i64, i64]:
     The content of a field with a length begins there. Of fixed numbers, which pprof does not use, the value
     is 0. Raises MalformedProfile.
     """
+    if end - at > _SHORT_FIELD:
+        tag: i64 = data[at]
+        if tag & _NOT_SHORT == 0:
+            value: i64 = data[at + 1]
+            size: i64 = 2
+            if value >= _LONG:  # most numbers and lengths have one or two bytes
+                value = value & 127 | i64(data[at + 2]) << 7
+                size = 3
+            if value < 1 << 14 and (tag & 7 == VARINT or value <= end - at - size):
+                return tag, value, at + size
+    return long_field(data, at, end)
+
+
+def long_field(data: bytes, at: i64, end: i64) -> tuple[i64, i64, i64]:
+    """Return what `field` returns, for a field of any length."""
     start: i64 = at
-    tag, at = varint(data, at, end)
+    tag: i64 = i64(data[at]) if at < end else i64(_LONG)
+    at += 1
+    if tag >= _LONG:
+        tag, at = long_varint(data, start, end)
     kind: i64 = tag & 7
     value: i64 = 0
-    if kind == VARINT:
-        value, at = varint(data, at, end)
-    elif kind == LENGTH:
-        value, at = varint(data, at, end)
-        if value < 0 or value > end - at:
+    if kind == VARINT or kind == LENGTH:
+        value = i64(data[at]) if at < end else i64(_LONG)
+        if value < _LONG:
+            at += 1
+        else:
+            value, at = long_varint(data, at, end)
+        if kind == LENGTH and (value < 0 or value > end - at):
             refuse(f"field {number_of(tag)} is longer than the bytes that are left", start)
     elif kind == FIXED64 or kind == FIXED32:
         at += 8 if kind == FIXED64 else 4

@@ -38,10 +38,13 @@ def _shares(names: Sequence[str], jobs: int) -> list[Sequence[str]]:
 def _read_share(names: Sequence[str]) -> Batch:
     # The user's own files may be of any size.
     batch = Batch(Limits.none())
+    n_headers = 0
     for name in _watched(names):
         try:
             batch.read(read(name))
-            check_compatible(batch.header(0), batch.header(len(batch) - 1))
+            if len(batch.headers) > n_headers:
+                n_headers = len(batch.headers)
+                check_compatible(batch.header(0), batch.header(len(batch) - 1))
         except ProfileError as error:
             raise BadInputError(f"{name}: {error}") from error
     return batch

@@ -115,7 +115,7 @@ def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> Profi
     Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
     """
     merged = ProfileColumns()
-    merged.strings = list(tables.strings)
+    merged.strings = tables.strings.since(0)
     merged.n_types = totals.n_types
     locations = add_samples(merged, tables, totals.stacks, totals.sums, totals.n, depth)
     functions = add_locations(merged, tables, uses, locations)

@@ -92,7 +92,6 @@ class Batch:
             self._limits,
             list(self.headers),
             self.profiles,
-            list(tables.strings),
             columns,
             (bytes32_of(stacks.words, stacks.ends[stacks.count]), bytes_of(stacks.ends, stacks.count + 1)),
             (bytes32_of(traces.stacks, traces.n_stacks), bytes_of(traces.values, traces.n_values)),
@@ -102,12 +101,11 @@ class Batch:
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        limits, headers, profiles, strings, columns, stacks, samples, mappings, inner_columns, ends = state
+        limits, headers, profiles, columns, stacks, samples, mappings, inner_columns, ends = state
         self.__init__(limits)  # type: ignore[misc]
         self.headers.of(headers)
         self.profiles = profiles
         tables, traces = self.tables, self.tables.traces
-        tables.strings = dict(zip(strings, range(len(strings)), strict=True))
         for table, (words, row_ends) in zip(_tables(tables), columns, strict=True):
             table.words, table.ends = column_of(words), column_of(row_ends)
             table.count = len(table.ends) - 1
@@ -148,7 +146,14 @@ class Batch:
 
 def _tables(tables: Numbering) -> list[Table]:
     """Return all tables of 64-bit words."""
-    return [tables.mappings, tables.functions, tables.locations, tables.label_sets, tables.inner_columns]
+    return [
+        tables.strings.table,
+        tables.mappings,
+        tables.functions,
+        tables.locations,
+        tables.label_sets,
+        tables.inner_columns,
+    ]
 
 
 def merge(profiles: Iterable[Profile]) -> Profile:

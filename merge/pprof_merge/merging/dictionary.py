@@ -24,9 +24,6 @@ from pprof_merge.merging.segment import Counts, Entries, Rows
 from pprof_merge.merging.traces import Traces
 from pprof_merge.profile import Header
 
-# The memory of a string besides its bytes, its entry in the dict included.
-_STRING_OVERHEAD_BYTES = 130
-
 
 class Label(NamedTuple):
     """One label. `key`, `text` and `unit` are numbers of strings; `text` is -1 if the label is a number."""
@@ -43,8 +40,6 @@ class Dictionary:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._headers_by_number: list[Header] = []
-        # The bytes of the first `_n_sized_strings` strings: strings are never removed.
-        self._n_sized_strings = self._string_bytes = 0
 
     @property
     def tables(self) -> Numbering:
@@ -76,23 +71,18 @@ class Dictionary:
         new.clear()
         return traces
 
-    @property
-    def strings(self) -> dict[bytes, int]:
-        """The number of each string, in the order of the numbers."""
-        return self.tables.strings
+    def strings(self) -> list[bytes]:
+        """Return all strings, in the order of their numbers."""
+        return self.tables.strings.since(0)
 
     @property
     def nbytes(self) -> int:
         """The approximate memory of the dictionary in bytes."""
-        if self._n_sized_strings < len(self.strings):
-            strings = list(self.strings)[self._n_sized_strings :]
-            self._string_bytes += sum(map(len, strings))
-            self._n_sized_strings = len(self.strings)
         tables = self.tables
         stacks = _nbytes(tables.stacks, 4)
+        names = _nbytes(tables.strings.table, 8)
         others = (tables.functions, tables.locations, tables.label_sets, tables.inner_columns)
-        strings_bytes = self._string_bytes + _STRING_OVERHEAD_BYTES * len(self.strings)
-        return strings_bytes + stacks + sum(_nbytes(table, 8) for table in others)
+        return names + stacks + sum(_nbytes(table, 8) for table in others)
 
     @property
     def headers(self) -> list[Header]:
@@ -143,7 +133,7 @@ class Dictionary:
         """Return the entries that were added since the dictionary had these counts."""
         tables = self.tables
         return Entries(
-            list(tables.strings)[counts.strings :],
+            tables.strings.since(counts.strings),
             self._batch.headers.since(counts.headers),
             _since(tables.mappings, counts.mappings),
             _since(tables.functions, counts.functions),
@@ -156,7 +146,7 @@ class Dictionary:
     def grow(self, entries: Entries) -> None:
         """Add the entries that another dictionary got when it was as this one is now."""
         tables = self.tables
-        tables.strings.update(zip(entries.strings, range(len(tables.strings), 1 << 62), strict=False))
+        tables.strings.add(entries.strings)
         self._batch.headers.of(entries.headers)
         for table, rows in (
             (tables.mappings, entries.mappings),

@@ -16,6 +16,7 @@ from typing import Final, final
 from librt.vecs import vec
 from mypy_extensions import i32, i64
 
+from pprof_merge.columns.strings import Strings
 from pprof_merge.columns.tables import IntTable, Table
 from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
 from pprof_merge.profile.columns import ProfileColumns
@@ -39,7 +40,7 @@ class Numbering:
     """
 
     def __init__(self) -> None:
-        self.strings: dict[bytes, int] = {b"": 0}
+        self.strings: Strings = Strings()
         self.mappings: Table = Table()
         self.functions: Table = Table()
         self.locations: Table = Table()
@@ -55,25 +56,14 @@ class Numbering:
 
     def add(self, profile: ProfileColumns) -> None:
         """Number what a profile refers to; append its traces."""
-        texts = self.number_strings(profile.strings)
+        if profile.strings:
+            texts = self.strings.add(profile.strings)
+        else:
+            texts = self.strings.numbers_of(profile.text, profile.spans, profile.n_strings)
         mappings = self.number_mappings(profile, texts)
         functions = self.number_functions(profile, texts)
         locations = self.number_locations(profile, mappings, functions)
         self.add_samples(profile, texts, mappings, locations)
-
-    def number_strings(self, strings: list[bytes]) -> vec[i64]:
-        """Return the number of each string."""
-        known = self.strings
-        texts = zeros(i64(len(strings)))
-        row: i64 = 0
-        for string in strings:
-            number = known.get(string)
-            if number is None:
-                number = len(known)
-                known[string] = number
-            texts[row] = number
-            row += 1
-        return texts
 
     def number_mappings(self, profile: ProfileColumns, texts: vec[i64]) -> vec[i64]:
         """Return the number of each mapping."""
@@ -172,13 +162,17 @@ class Numbering:
         rows, bounds, numbers = zeros32(n + profile.n_frames), zeros(n + 1), zeros(n)
         kept_values = traces.room_for_values(n * n_types)
         n_values: i64 = traces.n_values
-        # For each location the mapping whose use isn't known yet, or -1.
-        unused = zeros(profile.n_locations)
+        # For each location the mapping whose use isn't known yet, or -1; and how many mappings these are.
+        unused, to_use = zeros(profile.n_locations), zeros(profile.n_mappings)
+        n_unused: i64 = 0
         for row in range(profile.n_locations):
-            unused[row] = profile.locations[5 * row + 1]
+            mapping: i64 = profile.locations[5 * row + 1]
+            unused[row] = mapping
+            if mapping >= 0 and to_use[mapping] == 0:
+                to_use[mapping] = 1
+                n_unused += 1
         if profile.n_mappings > 0:
             traces.add_mapping(profile.mappings, 0, mapping_of[0], texts)
-        used = zeros(profile.n_mappings)
         first_used: i64 = traces.n_mappings
         kept: i64 = 0
         size: i64 = 0
@@ -198,14 +192,14 @@ class Numbering:
                     rows[size] = i32(self.label_set_of(profile, texts, first_label, last_label))
                 size += 1
                 for k in range(begin, end):
-                    frame: i64 = i64(frames[k])
-                    rows[size] = i32(location_of[frame])
+                    rows[size] = i32(location_of[i64(frames[k])])
                     size += 1
-                    mapping: i64 = unused[frame]
-                    if mapping >= 0:
-                        unused[frame] = -1
-                        if used[mapping] == 0:
-                            used[mapping] = 1
+                if n_unused > 0:
+                    for k in range(begin, end):
+                        mapping = unused[i64(frames[k])]
+                        if mapping >= 0 and to_use[mapping] != 0:
+                            to_use[mapping] = 0
+                            n_unused -= 1
                             if not traces.has_mapping(first_used, mapping_of[mapping]):
                                 traces.add_mapping(profile.mappings, mapping, mapping_of[mapping], texts)
                 kept += 1
@@ -243,7 +237,7 @@ class Numbering:
         """Bring the words of labels into Go's order: those with text by key, then those with a number."""
         order: list[tuple[bool, bytes, int]] = []
         for i in range(begin, end):
-            order.append((labels[4 * i + 1] < 0, profile.strings[labels[4 * i]], int(i - begin)))
+            order.append((labels[4 * i + 1] < 0, profile.string(labels[4 * i]), int(i - begin)))
         order.sort()
         unsorted = words[:]
         at: i64 = 0
@@ -255,11 +249,8 @@ class Numbering:
 
     def absorb(self, other: Numbering) -> Renumbering:
         """Add all entries of other tables; return the number that each of them has here."""
-        texts = zeros(i64(len(other.strings)))
-        row: i64 = 0
-        for string in other.strings:
-            texts[row] = self.strings.setdefault(string, len(self.strings))
-            row += 1
+        strings = other.strings.table
+        texts = self.take(self.strings.table, strings, strings.words[: strings.ends[strings.count]])
         renumbered = Renumbering(texts)
         # In each row the words from the first on are numbers of what the map has, every `step` words.
         words = other.mappings.words[: other.mappings.ends[other.mappings.count]]

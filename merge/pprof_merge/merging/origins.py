@@ -42,7 +42,7 @@ def origins_of(
     dictionary: Dictionary, profiles: SelectedTraces, given: Sequence[GivenLabels]
 ) -> list[Origin]:
     """Return the origin of each profile of a merge: by its given labels, or else by its own content."""
-    strings = list(dictionary.strings)
+    strings = dictionary.strings()
     sample_types = profiles.headers()[0].sample_types if len(profiles) else ()
     own = (
         origin for part in profiles.parts(sample_types) for origin in _own_origins(dictionary, part, strings)

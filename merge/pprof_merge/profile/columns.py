@@ -15,6 +15,7 @@ from pprof_merge.columns.vectors import column32_of, column_of, zeros, zeros32
 class ProfileColumns:
     """One profile as columns. Rows of messages have a cell for each field, in the order of the schema.
 
+    - `strings`; a reader has them as `spans` (n_strings, 2) of its `text`: where each begins, and ends
     - `mappings` (n_mappings, 10), `functions` (n_functions, 5); names are rows of `strings`
     - `locations` (n_locations, 5): id, row of the mapping or -1, address, end of its lines, folded
     - `lines` (n_lines, 3): row of the function, line, column
@@ -27,6 +28,9 @@ class ProfileColumns:
 
     def __init__(self) -> None:
         self.strings: list[bytes] = []
+        self.text: bytes = b""
+        self.spans: vec[i64] = zeros(0)
+        self.n_strings: i64 = 0
         self.mappings, self.functions, self.locations = zeros(0), zeros(0), zeros(0)
         self.lines, self.values, self.labels = zeros(0), zeros(0), zeros(0)
         self.frame_ends, self.label_ends = zeros(1), zeros(1)
@@ -39,6 +43,18 @@ class ProfileColumns:
         self.n_lines: i64 = 0
         self.n_frames: i64 = 0
         self.n_labels: i64 = 0
+
+    def string(self, row: i64) -> bytes:
+        """Return a string, given its row."""
+        if self.strings:
+            return self.strings[row]
+        return self.text[self.spans[2 * row] : self.spans[2 * row + 1]]
+
+    def make_strings(self) -> None:
+        """Make `strings` of the spans, which they replace."""
+        text, spans = self.text, self.spans
+        self.strings = [text[spans[2 * row] : spans[2 * row + 1]] for row in range(self.n_strings)]
+        self.text, self.spans = b"", zeros(0)
 
     def fill(self, frames: bytes, columns: dict[str, bytes]) -> None:
         """Set the columns, of which `frames` has 32 bits, from the bytes of NumPy's arrays.
