@@ -22,16 +22,16 @@ pytestmark = pytest.mark.exhaustive
 
 
 def interpreters() -> list[str]:
-    """Return the Pythons from 3.11 to 3.14 on PATH that can build, and the one that runs the tests."""
-    found = [sys.executable]
+    """Return the Pythons 3.11 to 3.14 that can build, on PATH or of pyenv; the one of the tests is first."""
+    found = {sys.version_info.minor: sys.executable}
     for minor in range(11, 15):
-        path = shutil.which(f"python3.{minor}")
-        if path is None or minor == sys.version_info.minor:
-            continue
-        asked = subprocess.run([path, "-c", _HAS_HEADERS], capture_output=True, text=True, check=False)
-        if asked.stdout.strip() == "True":
-            found.append(path)
-    return found
+        # On PATH, pyenv has scripts that run only the version which it was told to.
+        of_pyenv = sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python3.{minor}"))
+        for path in filter(None, (shutil.which(f"python3.{minor}"), *map(str, of_pyenv))):
+            asked = subprocess.run([path, "-c", _HAS_HEADERS], capture_output=True, text=True, check=False)
+            if asked.stdout.strip() == "True":
+                found.setdefault(minor, path)
+    return [*found.values()]
 
 
 def run(*command: str | Path, cwd: Path) -> str:

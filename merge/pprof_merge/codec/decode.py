@@ -115,19 +115,19 @@ def summary_of(reader: Reader) -> Summary:
 def header_of(reader: Reader) -> Header:
     """Return the header of a profile."""
     string, scalars, types = reader.string, reader.scalars, reader.types
+    sample_types = [ValueType(string(types[2 * i]), string(types[2 * i + 1])) for i in range(reader.n_types)]
+    # In the order of the fields: by their names would take as long as the rest of a small profile's header.
     return Header(
-        sample_types=tuple(
-            ValueType(string(types[2 * i]), string(types[2 * i + 1])) for i in range(reader.n_types)
-        ),
-        period_type=ValueType(string(reader.period_type[0]), string(reader.period_type[1])),
-        period=scalars[PERIOD],
-        time_nanos=scalars[TIME_NANOS],
-        duration_nanos=scalars[DURATION_NANOS],
-        comments=tuple(string(comment) for comment in reader.comments),
-        default_sample_type=string(scalars[DEFAULT_SAMPLE_TYPE]),
-        doc_url=string(scalars[DOC_URL]),
-        drop_frames=string(scalars[DROP_FRAMES]),
-        keep_frames=string(scalars[KEEP_FRAMES]),
+        tuple(sample_types),
+        ValueType(string(reader.period_type[0]), string(reader.period_type[1])),
+        scalars[PERIOD],
+        scalars[TIME_NANOS],
+        scalars[DURATION_NANOS],
+        tuple([string(comment) for comment in reader.comments]),
+        string(scalars[DEFAULT_SAMPLE_TYPE]),
+        string(scalars[DOC_URL]),
+        string(scalars[DROP_FRAMES]),
+        string(scalars[KEEP_FRAMES]),
     )
 
 

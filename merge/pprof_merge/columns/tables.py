@@ -145,8 +145,9 @@ class Table(Slots):
 
     def numbers_of(self, source: vec[i64], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
         """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
-        ahead, words = zeros(min(n, _BLOCK) + 1), self.words
+        ahead, words, ends, slots = zeros(min(n, _BLOCK) + 1), self.words, self.ends, self.slots
         most: i64 = i64(len(words)) - 1
+        last: i64 = i64(len(slots)) - 1
         for first in range(i64(0), n, _BLOCK):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
@@ -157,7 +158,21 @@ class Table(Slots):
                 seen ^= words[min(numbers[k], most)]
             ahead[some] = seen
             for k in range(first, first + some):
-                numbers[k] = self.number_of(source, bounds[k], bounds[k + 1] - bounds[k], ahead[k - first])
+                # Most rows are known, and in the first slot that they may be in.
+                hash_: i64 = ahead[k - first]
+                entry: i64 = slots[hash_ >> 32 & last]
+                begin: i64 = bounds[k]
+                size: i64 = bounds[k + 1] - begin
+                if entry != 0 and entry >> 32 == hash_ & _TAG_BITS:
+                    start: i64 = ends[(entry & _ROW_BITS) - 1]
+                    if ends[entry & _ROW_BITS] - start == size:
+                        same: i64 = 0
+                        while same < size and words[start + same] == source[begin + same]:
+                            same += 1
+                        if same == size:
+                            numbers[k] = (entry & _ROW_BITS) - 1
+                            continue
+                numbers[k] = self.number_of(source, begin, size, hash_)
 
     def known(self, source: vec[i64], begin: i64, size: i64) -> i64:
         """Return the number of one row, which is added if it is new. There must be room."""
@@ -242,8 +257,9 @@ class IntTable(Slots):
 
     def numbers_of(self, source: vec[i32], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
         """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
-        ahead, words = zeros(min(n, _BLOCK) + 1), self.words
+        ahead, words, ends, slots = zeros(min(n, _BLOCK) + 1), self.words, self.ends, self.slots
         most: i64 = i64(len(words)) - 1
+        last: i64 = i64(len(slots)) - 1
         for first in range(i64(0), n, _BLOCK):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
@@ -254,7 +270,21 @@ class IntTable(Slots):
                 seen ^= i64(words[min(numbers[k], most)])
             ahead[some] = seen
             for k in range(first, first + some):
-                numbers[k] = self.number_of(source, bounds[k], bounds[k + 1] - bounds[k], ahead[k - first])
+                # Most rows are known, and in the first slot that they may be in.
+                hash_: i64 = ahead[k - first]
+                entry: i64 = slots[hash_ >> 32 & last]
+                begin: i64 = bounds[k]
+                size: i64 = bounds[k + 1] - begin
+                if entry != 0 and entry >> 32 == hash_ & _TAG_BITS:
+                    start: i64 = ends[(entry & _ROW_BITS) - 1]
+                    if ends[entry & _ROW_BITS] - start == size:
+                        same: i64 = 0
+                        while same < size and words[start + same] == source[begin + same]:
+                            same += 1
+                        if same == size:
+                            numbers[k] = (entry & _ROW_BITS) - 1
+                            continue
+                numbers[k] = self.number_of(source, begin, size, hash_)
 
     def append(self, words: bytes, sizes: bytes) -> None:
         """Give rows the next numbers; none is in the table. Words are int32, `sizes` int64, one a row."""
