@@ -137,10 +137,10 @@ def tracking(options: argparse.Namespace) -> TrackerSettings:
 def _latency(options: argparse.Namespace) -> int:
     backend = choose_tracker_backend(options.backend)
     session = Session(TRACKERS[options.tracker], tracking(options), backend)
-    recorder = Recorder(options.tracker)
-    view = _View(session, recorder)
-    session.listen(recorder)
     session.start()
+    recorder = Recorder(options.tracker)  # its time begins, before the first tick
+    session.listen(recorder)
+    view = _View(session, recorder)
     try:
         deadline = time.monotonic() + (options.seconds or float("inf"))
         while session.is_running and (left := deadline - time.monotonic()) > 0:
