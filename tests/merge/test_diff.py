@@ -27,6 +27,13 @@ def test_shares_are_compared_and_not_values() -> None:
     assert (found["a"].now.cum_share, found["a"].difference("cum")) == (1.0, 0.0)
 
 
+def test_of_equal_differences_the_other_ones_decide() -> None:
+    now, base = table({"b;lock;switch": 3, "b;read;switch": 1}), table({"b;read;switch": 4})
+    assert [row.name for row in diff_tables(now, base, "flat")] == ["lock", "read", "b", "switch"]
+    now, base = table({"a": 2, "b;c": 2}), table({"b": 2, "b;c": 2})
+    assert [row.name for row in diff_tables(now, base, "cum")] == ["a", "b", "c"]
+
+
 def test_nothing_has_no_shares() -> None:
     (found,) = diff_tables(table({"a": 1}), table({}), "cum")
     assert (found.base, found.difference("cum")) == (Usage(0, 0, 0.0, 0.0), 1.0)

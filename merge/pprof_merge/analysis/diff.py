@@ -35,10 +35,15 @@ class DiffRow:
 
 
 def diff_tables(now: TopTable, base: TopTable, by: TopOrder) -> list[DiffRow]:
-    """Return a row for each name in two tables of one column: the largest difference first, then by name."""
+    """Return a row for each name in two tables of one column: the largest difference first.
+
+    Of equal ones, those with the larger difference of the other values come first, then it goes by name. All
+    waits have the same leaf, so the functions that wait differ only in their cumulative values.
+    """
     of_now, of_base, none = usage_by_name(now), usage_by_name(base), Usage(0, 0, 0.0, 0.0)
     rows = [DiffRow(name, of_now.get(name, none), of_base.get(name, none)) for name in {**of_now, **of_base}]
-    rows.sort(key=lambda row: (-abs(row.difference(by)), row.name))
+    other: TopOrder = "cum" if by == "flat" else "flat"
+    rows.sort(key=lambda row: (-abs(row.difference(by)), -abs(row.difference(other)), row.name))
     return rows
 
 
