@@ -5,7 +5,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 SERVED := proto merge collector
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Modules are compiled when they are first imported, which most never are.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # Many tests wait for processes more than they compute.
 WORKERS ?= $(shell expr 3 \* $$(nproc))
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)

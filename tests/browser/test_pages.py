@@ -62,7 +62,7 @@ def test_every_page_is_without_faults_for_eyes_and_screen_readers(
         assert not person.faults
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", ["phone", pytest.param("desktop", marks=pytest.mark.exhaustive)])
 def test_every_page_fits_the_window(browser: Browser, server: Server, width: str) -> None:
     with Person.of(browser, server, width=width) as person:
         for name, path in PAGES.items():
