@@ -40,10 +40,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iterato
         yield agent
 
 
-@pytest.fixture(
-    scope="module",
-    params=["bcc", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("perf", "bpftrace"))],
-)
+@pytest.fixture(scope="module", params=["bcc", "perf", "bpftrace"])
 def profiler(request: pytest.FixtureRequest) -> str:
     """One that works here, as requests call it."""
     try:
@@ -78,6 +75,7 @@ def total(profile: Profile) -> tuple[int, int]:
     return samples, nanoseconds
 
 
+@pytest.mark.exhaustive  # `test_the_schedule_pushes_and_a_merge_gives_it_back` samples them, too
 def test_its_backends_are_sampled_as_often_as_they_were_busy(
     agent: Serving, cluster: Cluster, profiler: str, tmp_path: Path
 ) -> None:

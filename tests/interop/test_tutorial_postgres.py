@@ -86,12 +86,14 @@ def paste(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[
         shutil.rmtree(home)
 
 
+@pytest.mark.exhaustive
 def test_a_profile_says_what_the_page_says(paste: Paste) -> None:
     said = paste(block("pgbench"))
     assert '"profiler": "perf"' in said
     assert {"PostgresMain", "PortalRun"} <= {*re.findall(r"\w+$", said, re.MULTILINE)}, said
 
 
+@pytest.mark.exhaustive
 def test_the_difference_is_what_the_page_says(paste: Paste, server: Server) -> None:
     """Takes over 20 s: a profile is taken of each of two loads."""
     assert paste(block("for protocol")).count("tps = ") == 2
