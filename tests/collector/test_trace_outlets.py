@@ -25,7 +25,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Written:
-    """What an outlet writes: the traces of each write."""
+    """Records the traces of each write of an outlet."""
 
     def __init__(self) -> None:
         self.batches: list[list[RequestTrace]] = []

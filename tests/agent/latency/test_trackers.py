@@ -264,7 +264,7 @@ def cgroup() -> Iterator[Path]:
 
 
 def test_a_control_group_is_that_of_proc_or_its_folder(binary: Path, cgroup: Path) -> None:
-    """Of two programs, only the one inside is tracked, when the filter comes while both wait."""
+    """The filter comes while both programs wait; then only the one inside is tracked."""
     entering = ("sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh")
     with (
         waiting(binary, "sleep"),

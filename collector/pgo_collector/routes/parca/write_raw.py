@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from pprof_merge import Limits, inflate
 
-from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.engine.pushes import Unpacked
 from pgo_collector.errors import LabelsInvalid, PushInvalid
 from pgo_collector.routes.parca.parca_pb2 import RawProfileSeries, WriteRawRequest
 from pgo_collector.routes.pyroscope.naming import UNKNOWN_SERVICE, Sender, Target
-from pgo_collector.routes.pyroscope.push import check_count, check_labels
+from pgo_collector.routes.pyroscope.push import check_labels, unpack_series
 
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SERVICE = "service_name"
@@ -37,19 +36,9 @@ def unpack_write_raw(options: WriteOptions, content: bytes, limits: Limits) -> l
         request = WriteRawRequest.FromString(inflate(content, limits))
     except DecodeError as error:
         raise PushInvalid(f"the body isn't a WriteRawRequest: {error}") from error
-    check_count(len(request.series), options.most_profiles)
-    check_count(sum(len(series.samples) for series in request.series), options.most_profiles)
-    return [profile for series in request.series for profile in _profiles(series, options.sender)]
-
-
-def _profiles(series: RawProfileSeries, sender: Sender) -> Iterator[Unpacked]:
-    try:
-        target = _target(series, sender)
-    except LabelsInvalid as error:
-        yield error.with_traceback(None)
-        return
-    for sample in series.samples:
-        yield PushedProfile(sample.raw_profile, target.series)
+    return unpack_series(
+        request.series, options.most_profiles, lambda series: _target(series, options.sender)
+    )
 
 
 def _target(series: RawProfileSeries, sender: Sender) -> Target:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -32,14 +32,40 @@ def unpack_push(options: PushOptions, content: bytes, limits: Limits) -> list[Un
     """Return the profiles of a Push, gzip or not. Raises PushInvalid or ProfileError."""
     message = inflate(content, limits)
     request = _from_json(message, options) if options.is_json else _from_protobuf(message)
-    check_count(len(request.series), options.most_profiles)
-    check_count(sum(len(series.samples) for series in request.series), options.most_profiles)
-    return [profile for series in request.series for profile in _profiles(series, options.sender)]
+    return unpack_series(
+        request.series, options.most_profiles, lambda series: _target(series, options.sender)
+    )
 
 
-def _profiles(series: RawProfileSeries, sender: Sender) -> Iterator[Unpacked]:
+class _Sample(Protocol):
+    @property
+    def raw_profile(self) -> bytes: ...
+
+
+class _Sampled(Protocol):
+    @property
+    def samples(self) -> Sequence[_Sample]: ...
+
+
+_Series = TypeVar("_Series", bound=_Sampled)
+
+
+def unpack_series(
+    every: Sequence[_Series], most: int, target_of: Callable[[_Series], Target]
+) -> list[Unpacked]:
+    """Return the profiles of all series in a request; of one whose labels are wrong, what is wrong.
+
+    `target_of` returns where the profiles of a series go, or raises LabelsInvalid. Raises PushInvalid if
+    there are more than `most` series or profiles.
+    """
+    _check_count(len(every), most)
+    _check_count(sum(len(series.samples) for series in every), most)
+    return [profile for series in every for profile in _profiles(series, target_of)]
+
+
+def _profiles(series: _Series, target_of: Callable[[_Series], Target]) -> Iterator[Unpacked]:
     try:
-        target = _target(series, sender)
+        target = target_of(series)
     except LabelsInvalid as error:
         yield error.with_traceback(None)
         return
@@ -78,15 +104,15 @@ def _from_json(message: bytes, options: PushOptions) -> PushRequest:
     try:
         parsed = json.loads(message)
         every = parsed.get("series") or []
-        check_count(len(every), options.most_profiles)
-        check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
+        _check_count(len(every), options.most_profiles)
+        _check_count(sum(len(series.get("samples") or []) for series in every), options.most_profiles)
         return json_format.ParseDict(parsed, PushRequest(), ignore_unknown_fields=True)
     except NOT_JSON as error:
         reason = str(error).encode(errors="backslashreplace").decode()  # it may quote half a surrogate pair
         raise PushInvalid(f"the body isn't {_NAME} as JSON: {reason}") from error
 
 
-def check_count(count: int, most: int) -> None:
+def _check_count(count: int, most: int) -> None:
     """Raise PushInvalid if a request has more profiles or series than it may."""
     if count > most:
         raise PushInvalid(
