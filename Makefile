@@ -139,7 +139,7 @@ test-all: test exhaustive images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
-	.dev/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) $(ARGS)
+	.dev/lowest/bin/python -m pytest -o cache_dir=.dev/lowest/cache $(LOWEST_TESTS) $(ARGS)
 
 # The tools of the tests are those of .venv; what the packages say that they need is as old as they say.
 .dev/lowest/.complete: $(SERVED:%=%/pyproject.toml) agent/pyproject.toml .venv/.complete Makefile

@@ -21,7 +21,7 @@ from tests.bench.measure import progress, run
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import ROOT, Rig
 from tests.cpu_meter import CpuMeter, children_of
-from tests.interop.postgres_cluster import Cluster, running_postgres
+from tests.interop.postgres_cluster import Cluster, only_postgres, running_postgres
 
 _FREQUENCY = 99
 _ROUNDS = 5
@@ -42,7 +42,7 @@ _BARE = {
 
 def sections(rig: Rig) -> list[Section]:
     """Measure both tables."""
-    with running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
+    with only_postgres(), running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
         return [_overhead(rig, cluster), _finishing(rig, cluster)]
 
 

@@ -20,7 +20,7 @@ from tests.bench.measure import progress
 from tests.bench.report import Section, table
 from tests.bench.rig import Rig
 from tests.cpu_meter import CpuMeter, children_of
-from tests.interop.postgres_cluster import Cluster, running_postgres
+from tests.interop.postgres_cluster import Cluster, only_postgres, running_postgres
 
 _ROUNDS = 5
 _SECONDS = 8
@@ -43,7 +43,7 @@ class _Cost(NamedTuple):
 
 def sections(rig: Rig) -> list[Section]:
     """Measure both tables."""
-    with running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
+    with only_postgres(), running_postgres(scale=2 if rig.scale > 1 else 10) as cluster:
         return [_overhead(rig, cluster), _inside(rig)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -56,6 +57,17 @@ class Cluster:
         database = () if program == "pg_isready" else ("-U", "postgres", "postgres")
         # The name of the database comes last, and pgbench takes options after it.
         return [_INSTALLED[-1] / program, "-h", "127.0.0.1", "-p", str(self.port), *database]
+
+
+@contextmanager
+def only_postgres() -> Iterator[None]:
+    """Wait until no other test on this machine is in here, and keep others out.
+
+    Profilers find PostgreSQL by its name: two tests whose servers have the same one would profile both.
+    """
+    with (Path(tempfile.gettempdir()) / "tests-of-postgres.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pgo_agent.backends import backends, probe
 from pgo_agent.errors import AgentError
 
 from tests.interop.listening import free_port
-from tests.interop.postgres_cluster import MISSING
+from tests.interop.postgres_cluster import MISSING, only_postgres
 from tests.interop.shell import pasted
 from tests.oracle.oracle import go_environment
 from tests.server import Server
@@ -77,13 +77,14 @@ def paste(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[
             script = script.replace(there, here)
         return pasted(script, folder, go_environment())
 
-    try:
-        run(block("install -d"))
-        yield run
-    finally:
-        run(block("runuser"))
-        assert [*Path(home).iterdir()] == []
-        shutil.rmtree(home)
+    with only_postgres():
+        try:
+            run(block("install -d"))
+            yield run
+        finally:
+            run(block("runuser"))
+            assert [*Path(home).iterdir()] == []
+            shutil.rmtree(home)
 
 
 @pytest.mark.exhaustive

@@ -15,7 +15,7 @@ from pgo_agent.errors import ToolFailed
 from pgo_agent.latency import TRACKERS, probe
 
 from tests.interop.listening import free_port
-from tests.interop.postgres_cluster import MISSING
+from tests.interop.postgres_cluster import MISSING, only_postgres
 from tests.interop.shell import pasted
 from tests.oracle.oracle import go_environment
 
@@ -46,12 +46,13 @@ def paste(tmp_path: Path) -> Iterator[Callable[[str], str]]:
             script = script.replace(there, here)
         return pasted(script, tmp_path, go_environment())
 
-    try:
-        yield run
-    finally:
-        run(cleaning)
-        assert [*Path(home).iterdir()] == []
-        shutil.rmtree(home)
+    with only_postgres():
+        try:
+            yield run
+        finally:
+            run(cleaning)
+            assert [*Path(home).iterdir()] == []
+            shutil.rmtree(home)
 
 
 def test_the_lock_is_found_as_the_page_says(paste: Callable[[str], str]) -> None:
