@@ -5,8 +5,6 @@ location with 250 inlined calls in each of them. So each writer computes the siz
 and counts, and raises `OutputTooLarge` before it joins anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

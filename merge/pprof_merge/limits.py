@@ -1,8 +1,6 @@
 """Every limit on the size of one profile, in one place; `decode` enforces them."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pprof_merge.errors import LimitExceeded
 
@@ -44,6 +42,6 @@ class Limits(NamedTuple):
             raise LimitExceeded(limit, allowed, where)
 
     @classmethod
-    def none(cls) -> Limits:
+    def none(cls) -> Self:
         """Return limits without bounds, for profiles from a trusted source."""
         return cls._make([1 << 62] * len(cls._fields))

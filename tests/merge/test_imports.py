@@ -39,6 +39,23 @@ def test_a_merge_is_written_without_numpy(wanted: str, jobs: str, profiles: Path
     assert "numpy" not in modules
 
 
+def test_a_merge_imports_no_more_than_it_takes(profiles: Path, tmp_path: Path) -> None:
+    modules = imported(_COMMAND, "-o", tmp_path / "out", *profiles.glob("lintd-*"))
+    # Archives, which argparse asks for the terminal's width, and loaders.
+    assert not modules & {"shutil", "importlib.util"}
+
+
+def test_named_tuples_are_made_without_compiling_their_annotations() -> None:
+    postponed = (
+        "import pprof_merge.command.cli, typing; sys.exit(str([each for module in [*sys.modules.values()]"
+        " if module.__name__.startswith('pprof_merge') for each in vars(module).values()"
+        " if isinstance(each, type) and issubclass(each, tuple)"
+        " for kind in each.__annotations__.values() if isinstance(kind, typing.ForwardRef)] or ''))"
+    )
+    command = [sys.executable, "-c", f"import sys; {postponed}"]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip() == ""
+
+
 def test_weights_are_summed_with_numpy(profiles: Path, tmp_path: Path) -> None:
     files = sorted(profiles.glob("lintd-*"))
     assert "numpy" in imported(_COMMAND, "--weight", "duration", "-o", tmp_path / "out", *files)

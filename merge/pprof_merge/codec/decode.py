@@ -4,8 +4,6 @@ A profile that google/pprof's parser refuses is refused here too, with the place
 to the formats that came before the protobuf is left out; the reason then says how to convert them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns

@@ -1,12 +1,14 @@
 """The command `pprof-merge`: reads its options and files, writes their merge.
 
 Modules that only some calls need are imported where they are used, and NumPy with them: to import them would
-take longer than to merge ten profiles.
+take longer than to merge ten profiles. Modules with named tuples do without postponed annotations, which
+would be compiled one by one at the import.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.rules import Rules
 
 _BAD_INPUT = 2
+_COLUMNS = 80  # of a terminal that has no width
 _INTERRUPTED = 130  # what shells give for SIGINT
 
 
@@ -34,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         prog="pprof-merge",
         description="Merge pprof profiles into one. The order of the files makes no difference.",
         epilog="Exit status: 0, or 2 with a message that names the file or option at fault.",
+        formatter_class=_formatter,
     )
     described.add_argument(
         "--version",
@@ -110,6 +114,15 @@ def parser() -> argparse.ArgumentParser:
         help="a pprof profile, gzipped or bare; - is standard input",
     )
     return described
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Return argparse's formatter, which would import `shutil` and all it needs to learn the width itself."""
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    if not width and sys.stdout.isatty():
+        width = os.get_terminal_size(sys.stdout.fileno()).columns
+    return argparse.HelpFormatter(prog, width=(width or _COLUMNS) - 2)
 
 
 class _Version(argparse.Action):

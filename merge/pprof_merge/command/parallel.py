@@ -1,7 +1,5 @@
 """Read the command's files into a `Batch`, in several processes; each reads a part of the files."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

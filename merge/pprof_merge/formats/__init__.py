@@ -3,8 +3,6 @@
 A format's module is imported when the format is first used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The command merges a batch and ends; nothing here needs NumPy. A `Collection` ta
 batch, and keeps them for any selection.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from itertools import groupby, islice
@@ -74,7 +72,7 @@ class Batch:
         timeless = next(islice(self.headers, profile.header, None))
         return timeless._replace(time_nanos=profile.time_nanos, duration_nanos=profile.duration_nanos)
 
-    def absorb(self, other: Batch) -> None:
+    def absorb(self, other: "Batch") -> None:
         """Add all profiles of another batch, in their order: what they share is mapped, not read again."""
         headers = self.headers.of(other.headers)
         self.profiles += [each._replace(header=headers[each.header]) for each in other.profiles]

@@ -9,8 +9,6 @@ With a half-life, a profile counts half for each half-life that it is older than
 arithmetic is in integers, so that the same profiles get the same factors on every machine and in any order.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence

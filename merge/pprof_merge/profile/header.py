@@ -1,7 +1,5 @@
 """The header of a profile: its fields that are not tables."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 # Messages show at most so many bytes of a type or unit: a hostile profile may have long ones.
