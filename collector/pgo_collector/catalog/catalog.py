@@ -6,8 +6,9 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,17 +17,16 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 import structlog
 
-from pgo_collector.catalog.database import REINDEX, check_database, open_database
+from pgo_collector.catalog.database import REINDEX, check_database, is_damage, open_database
 from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
-    add_single_profiles,
+    add_profiles,
     assign_profiles,
     drop_empty_series,
     put_blob,
-    put_profile,
     read_blobs,
     read_counting_blob,
     read_in_order,
@@ -128,7 +128,7 @@ class Catalog:
         and types are dropped.
         """
         try:
-            with span("catalog", "transaction"):
+            with self._driver_errors(), span("catalog", "transaction"):
                 with self._writer.begin():
                     yield self._writer
                     done = time.monotonic_ns()
@@ -137,6 +137,16 @@ class Catalog:
         finally:
             for service, type_ in {name.series[:2] for name in blobs}:
                 self._fingerprints.invalidate(service, type_)
+
+    @contextmanager
+    def _driver_errors(self) -> Iterator[None]:
+        """Raise SQLAlchemy's error for one that the driver raises in a prepared statement."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_damage(error):
+                self._note_damage(str(error))
+            raise sa.exc.DatabaseError(None, None, error) from error
 
     def made_nanos(self) -> int:
         """Return when the tables were made, in ns since 1970.
@@ -307,7 +317,7 @@ class Catalog:
 
     def counting_blob(self, name: BlobName) -> Blob | None:
         """Return the blob that counts the profile with this name; None if none does."""
-        with self._engine.begin() as connection:
+        with self._driver_errors(), self._engine.begin() as connection:
             return read_counting_blob(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
@@ -388,14 +398,8 @@ class Catalog:
     def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
         """Make blobs with one profile each live, have them count it, and put these events into the outbox."""
         with self.writing(*(name for name, _ in blobs)) as connection:
-            add_profiles(connection, blobs, events)
-
-    def add_singles(self, blobs: Sequence[tuple[BlobName, Facts]], events: Iterable[Event] = ()) -> None:
-        """Do the same as `add`, fast for thousands of blobs."""
-        with self.writing(*(name for name, _ in blobs)) as connection:
-            add_single_profiles(connection, blobs)
-            for event in events:
-                connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
+            add_profiles(connection, blobs)
+            add_events(connection, events)
 
     def set_size(self, blob: int, size: int) -> None:
         """Set the size of a blob's file, in bytes."""
@@ -480,12 +484,8 @@ def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
     return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
 
 
-def add_profiles(
-    connection: sa.Connection, profiles: Iterable[tuple[BlobName, Facts]], events: Iterable[Event]
-) -> None:
-    """Do the same as `Catalog.add` inside a transaction of the caller's."""
-    for name, facts in profiles:
-        put_profile(connection, name, facts)
+def add_events(connection: sa.Connection, events: Iterable[Event]) -> None:
+    """Put events into the outbox, inside a transaction of the caller's."""
     for event in events:
         connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
 

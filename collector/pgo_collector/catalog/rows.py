@@ -1,6 +1,6 @@
 """Reading and writing the rows of blobs, and of the series and profiles that belong to them.
 
-The statements of a submit are built once: building one takes longer than running it.
+The statements of a submit are prepared: what SQLAlchemy does around one takes longer than running it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
+from pgo_collector.catalog.statements import Prepared
 from pgo_collector.catalog.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -46,8 +47,10 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
     return [table.c[column] == sa.bindparam(column) for column in columns]
 
 
-_KNOWN_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
-_NEW_SERIES = sa.insert(SERIES).returning(SERIES.c.id)
+_FIND_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
+_KNOWN_SERIES = Prepared(_FIND_SERIES)
+_NEW_SERIES = Prepared(sa.insert(SERIES).returning(SERIES.c.id), "service", "type", "labels", "rolled_up")
+_NEW_LABELS = Prepared(sa.insert(LABELS), "series_id", "key", "value")
 _SERIES_WITH = [
     sa.select(column).distinct().where(key == sa.bindparam("blob"))
     for column, key in (
@@ -61,25 +64,26 @@ _EMPTY_SERIES = sa.select(SERIES.c.id).where(
 )
 _IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
 _NEW_BLOB = insert(BLOBS)
-_PUT_BLOBS = _NEW_BLOB.on_conflict_do_update(
+_PUT_BLOB = _NEW_BLOB.on_conflict_do_update(
     index_elements=("series_id", "time_nanos", "digest"),
     set_={
         column: _NEW_BLOB.excluded[column]
         for column in ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
     },
 )
-_PUT_BLOB = _PUT_BLOBS.returning(BLOBS.c.id)
-_NEW_PROFILES = sa.insert(PROFILES)
+_PUT_BLOBS = Prepared(_PUT_BLOB, *(column.name for column in BLOBS.c if not column.primary_key))
 _PROFILE = ("series_id", "time_nanos", "digest")
-_NEW_SINGLE_PROFILES = sa.insert(PROFILES).values(
-    **{column: sa.bindparam(column) for column in _PROFILE},
-    blob_id=sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery(),
+_NEW_PROFILES = Prepared(
+    sa.insert(PROFILES).values(
+        **{column: sa.bindparam(column) for column in _PROFILE},
+        blob_id=sa.select(BLOBS.c.id).where(*_same(BLOBS, *_PROFILE)).scalar_subquery(),
+    )
 )
-_COUNTING = (
+_COUNTING = Prepared(
     sa.select(*_BLOB_COLUMNS)
     .select_from(NAMED_BLOBS.join(PROFILES, PROFILES.c.blob_id == BLOBS.c.id))
     .where(
-        PROFILES.c.series_id == _KNOWN_SERIES.scalar_subquery(),
+        PROFILES.c.series_id == _FIND_SERIES.scalar_subquery(),
         *_same(PROFILES, "time_nanos", "digest"),
     )
 )
@@ -87,8 +91,8 @@ _COUNTING = (
 
 def read_counting_blob(connection: sa.Connection, profile: BlobName) -> Blob | None:
     """Return the blob that counts the profile with this name; None if none does."""
-    row = connection.execute(_COUNTING, _key(profile.series) | profile.identity._asdict()).one_or_none()
-    return None if row is None else _blob(*row)
+    rows = _COUNTING.rows(connection, _key(profile.series) | profile.identity._asdict())
+    return _blob(*rows[0]) if rows else None
 
 
 def read_blobs(
@@ -135,39 +139,16 @@ def put_blob(
     connection: sa.Connection, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
 ) -> int:
     """Insert a live blob, or make its row live; return the row's id."""
-    series = _put_series(connection, name.series)
-    return _put_blob(connection, series, name, facts, end_nanos, inputs_size)
+    row = _blob_row(_put_series(connection, name.series), name, facts, end_nanos, inputs_size)
+    return int(connection.execute(_PUT_BLOB.returning(BLOBS.c.id), row).scalar_one())
 
 
-def put_profile(connection: sa.Connection, name: BlobName, facts: Facts) -> None:
-    """Insert a live blob with one profile, which it counts."""
-    series = _put_series(connection, name.series)
-    blob = _put_blob(connection, series, name, facts, name.identity.time_nanos, 0)
-    row = {"series_id": series, "blob_id": blob, **name.identity._asdict()}
-    connection.execute(_NEW_PROFILES, row)
-
-
-def add_single_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
-    """Do the same as `put_profile` for thousands of profiles, in a tenth of the time."""
-    every = {name.series for name, _ in entries}
-    series = [{**_key(each), "rolled_up": bool(each.dropped)} for each in every]
-    connection.execute(insert(SERIES).on_conflict_do_nothing(), series)
-    ids = {each: int(connection.execute(_KNOWN_SERIES, _key(each)).scalar_one()) for each in every}
-    labels = [
-        {"series_id": ids[each], "key": key, "value": value} for each in every for key, value in each.labels
-    ]
-    if labels:
-        connection.execute(insert(LABELS).on_conflict_do_nothing(), labels)
+def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
+    """Insert live blobs with one profile each, which they count."""
+    ids = {series: _put_series(connection, series) for series in {name.series for name, _ in entries}}
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in entries]
-    connection.execute(_PUT_BLOBS, rows)
-    connection.execute(_NEW_SINGLE_PROFILES, [{column: row[column] for column in _PROFILE} for row in rows])
-
-
-def _put_blob(  # noqa: PLR0917 - a row
-    connection: sa.Connection, series: int, name: BlobName, facts: Facts, end_nanos: int, inputs_size: int
-) -> int:
-    row = _blob_row(series, name, facts, end_nanos, inputs_size)
-    return int(connection.execute(_PUT_BLOB, row).scalar_one())
+    _PUT_BLOBS.each(connection, rows)
+    _NEW_PROFILES.each(connection, rows)
 
 
 def _blob_row(
@@ -199,7 +180,7 @@ def assign_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs
         for series, identities in by_series.items()
         for identity in identities
     ]
-    connection.execute(_NEW_PROFILES, rows)
+    connection.execute(sa.insert(PROFILES), rows)
     # An input from an earlier roll-up has lost labels. The profiles inside it have theirs, and are inputs
     # too.
     origins = [{"blob_id": blob, "series_id": id_} for series, id_ in ids.items() if not series.dropped]
@@ -238,15 +219,12 @@ def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = 
 
 def _put_series(connection: sa.Connection, series: Series) -> int:
     """Return the id of a series; insert its row if it is missing."""
-    known = connection.execute(_KNOWN_SERIES, _key(series)).scalar_one_or_none()
-    if known is not None:
-        return int(known)
-    row = {**_key(series), "rolled_up": bool(series.dropped)}
-    added = int(connection.execute(_NEW_SERIES, row).scalar_one())
-    if series.labels:
-        rows = [{"series_id": added, "key": key, "value": value} for key, value in series.labels]
-        connection.execute(sa.insert(LABELS), rows)
-    return added
+    known = _KNOWN_SERIES.rows(connection, _key(series))
+    if not known:
+        known = _NEW_SERIES.rows(connection, {**_key(series), "rolled_up": bool(series.dropped)})
+        labels = [{"series_id": known[0][0], "key": key, "value": value} for key, value in series.labels]
+        _NEW_LABELS.each(connection, labels)
+    return int(known[0][0])
 
 
 def _key(series: Series) -> dict[str, str]:
@@ -262,7 +240,15 @@ def _marks(name: BlobName) -> tuple[int, int]:
 
 
 def _blob(  # noqa: PLR0917 - called with thousands of rows
-    id_: int, service: str, type_: str, labels: str, time_nanos: int, digest: str, *others: Any
+    id_: int,
+    service: str,
+    type_: str,
+    labels: str,
+    time_nanos: int,
+    digest: str,
+    inputs_size: int,
+    live: int,
+    *others: int,
 ) -> Blob:
     name = BlobName(series_of(service, type_, labels), Identity(time_nanos, digest))
-    return Blob(id_, name, *others)
+    return Blob(id_, name, inputs_size, bool(live), *others)

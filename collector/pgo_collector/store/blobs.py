@@ -163,8 +163,10 @@ class Blobs:
 
     def discard(self, name: BlobName) -> None:
         """Delete a blob, then its .inputs, if they are there."""
-        self.path(name).unlink(missing_ok=True)
-        self._inputs_path(name).unlink(missing_ok=True)
+        path = f"{self._root}/{name}"
+        for each in (path, path.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX):
+            if os.path.lexists(each):  # before a submit it isn't there, and an error costs more than a look
+                Path(each).unlink(missing_ok=True)
 
     def remove_folders(self, names: Iterable[BlobName]) -> None:
         """Remove the folders of these blobs that are empty, and the empty folders above them.

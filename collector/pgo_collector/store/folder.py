@@ -54,10 +54,14 @@ def sync_file(path: Path) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a new file and make its content durable. Raises FileExistsError if it is there."""
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:

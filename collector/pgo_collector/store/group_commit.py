@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.catalog import Catalog, add_profiles
-from pgo_collector.catalog.rows import Blob, read_counting_blob
+from pgo_collector.catalog.catalog import Catalog, add_events
+from pgo_collector.catalog.rows import Blob, add_profiles, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
@@ -106,7 +106,8 @@ class GroupCommit:
                 new = self._place(names, submissions, counting, failures)
                 entries = [(name, new[name].facts) for name in new if name not in failures]
                 events = [event for name, facts in entries for event in self._announce(name, facts)]
-                add_profiles(connection, entries, events)
+                add_profiles(connection, entries)
+                add_events(connection, events)
         except SQLAlchemyError as error:
             for name in new.keys() - failures.keys():
                 with suppress(OSError):  # a file that stays isn't counted; the next start counts it

@@ -209,7 +209,7 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
             for event in store.announce(name, known)
             if store.blobs.written_nanos(name) > made
         ]
-        await store.write(store.catalog.add_singles, entries, events)
+        await store.write(store.catalog.add, *entries, events=events)
     if new:
         _log.info("profiles taken in", count=len(new))
 
