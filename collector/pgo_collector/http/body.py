@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-import aiofiles
-from aiofiles.threadpool.binary import AsyncBufferedIOBase
 from pprof_merge import trim_heap
 from starlette.requests import Request
 
@@ -27,8 +25,6 @@ _BUFFER_BYTES = 512 << 10
 _SMALL_BUFFER_BYTES = 16 << 10
 # The largest body that stays in memory. The server may have read as much ahead of a connection anyway.
 _IN_MEMORY_BYTES = 64 << 10
-# So many files stay open between writes: half of the file descriptors that are kept for files.
-_MOST_OPEN_FILES = 128
 # Once bodies have taken this much memory and have freed most of it, free pages go back to the system, so
 # many seconds later.
 _TRIM_BYTES = 8 << 20
@@ -49,7 +45,6 @@ class BodyReader:
         self._seconds = settings.body_timeout
         self._memory = _MemoryBudget(settings.body_memory_bytes)
         self._disk = _DiskBudget(settings.incoming_megabytes)
-        self._open_files = _OpenFiles()
 
     @asynccontextmanager
     async def read(self, request: Request, path: Path, limit: int, expected: str) -> AsyncIterator[Body]:
@@ -74,8 +69,7 @@ class BodyReader:
         async with self.read(request, path, limit, expected) as body:
             if body.content is not None:
                 try:
-                    async with aiofiles.open(path, "wb") as file:
-                        await file.write(body.content)
+                    await asyncio.to_thread(path.write_bytes, body.content)
                 except OSError as error:
                     raise not_stored("body", error) from error
             return body.size
@@ -85,8 +79,8 @@ class BodyReader:
             raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
         try:
             with span("http", "body") as reading:
-                async with asyncio.timeout(self._seconds), _SpoolFile(path, self._open_files) as file:
-                    body = await _spool(request, file, limit, usage)
+                async with asyncio.timeout(self._seconds):
+                    body = await _spool(request, path, limit, usage)
                 reading.note(size=body.size)
                 return body
         except TimeoutError:
@@ -167,7 +161,7 @@ class _Usage:
         self.add_disk(-self._on_disk)
 
 
-async def _spool(request: Request, file: _SpoolFile, limit: int, usage: _Usage) -> Body:
+async def _spool(request: Request, path: Path, limit: int, usage: _Usage) -> Body:
     """Read a body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
     size, buffer = 0, bytearray()
     async for chunk in request.stream():
@@ -178,55 +172,24 @@ async def _spool(request: Request, file: _SpoolFile, limit: int, usage: _Usage) 
         usage.add_memory(len(chunk))
         if len(buffer) >= usage.buffer_bytes:
             usage.add_disk(len(buffer))
-            await file.append(buffer)
+            await asyncio.to_thread(_append, path, buffer)
             usage.free_memory()
             buffer = bytearray()
     if size == len(buffer) <= _IN_MEMORY_BYTES:
         return Body(size, bytes(buffer))
     if buffer:
         usage.add_disk(len(buffer))
-        await file.append(buffer)
+        await asyncio.to_thread(_append, path, buffer)
         usage.free_memory()
     return Body(size, None)
 
 
-class _OpenFiles:
-    """The number of bodies' files that are open."""
+def _append(path: Path, content: bytearray) -> None:
+    """Write at the end of a file, made if it is missing. Raises OSError.
 
-    def __init__(self) -> None:
-        self.count = 0
-
-
-class _SpoolFile:
-    """The file of one body, as an async context manager; it is made by the first write.
-
-    It stays open between writes, unless too many files do: slow clients could otherwise take all file
-    descriptors.
+    It doesn't stay open until the next write: slow clients could otherwise take all file descriptors.
     """
-
-    def __init__(self, path: Path, open_files: _OpenFiles) -> None:
-        self._path = path
-        self._open_files = open_files
-        self._exit = AsyncExitStack()
-        self._file: AsyncBufferedIOBase | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._exit.aclose()
-
-    async def append(self, content: bytes | bytearray) -> None:
-        """Write at the end of the file. Raises OSError."""
-        if self._file is None and self._open_files.count < _MOST_OPEN_FILES:
-            self._open_files.count += 1
-            self._exit.callback(self._forget)
-            self._file = await self._exit.enter_async_context(aiofiles.open(self._path, "ab"))
-        if self._file is not None:
-            await self._file.write(content)
-            return
-        async with aiofiles.open(self._path, "ab") as file:
-            await file.write(content)
-
-    def _forget(self) -> None:
-        self._open_files.count -= 1
+    with path.open("ab", buffering=0) as file:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
