@@ -2,10 +2,13 @@
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
+from fastapi.routing import APIRoute
 from starlette.requests import Request
+from starlette.responses import Response
 
 from pgo_collector.errors import KeyOutOfScope, KeyRefused
 from pgo_collector.http.context import NO_KEY, context_of
@@ -15,6 +18,26 @@ from pgo_collector.http.selections import first_value
 from pgo_collector.traces.spans import span
 
 Dependency = Callable[[Request], Awaitable[None]]
+
+
+class DirectRoute(APIRoute):
+    """A route whose dependencies and endpoint take the request alone, and are called one after another.
+
+    FastAPI would look each time for what else they take, which costs a tenth of a submit.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request; see APIRoute."""
+        checks = [dependency.dependency for dependency in self.dependencies]
+
+        async def handle(request: Request) -> Response:
+            for check in checks:
+                if check is not None:
+                    await check(request)
+            answer: Response = await self.endpoint(request)
+            return answer
+
+        return handle
 
 
 async def allow_anyone(request: Request) -> None:

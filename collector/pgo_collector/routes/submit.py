@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.auth import require_service_key
+from pgo_collector.http.auth import DirectRoute, require_service_key
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import parameters, problems
@@ -15,7 +15,7 @@ SUBMIT = "/v1/submit"
 
 def submit_routes(ingest: Ingest, keys: KeyFile, default_service: str) -> APIRouter:
     """Return the route."""
-    router = APIRouter()
+    router = APIRouter(route_class=DirectRoute)
 
     @router.post(
         SUBMIT,

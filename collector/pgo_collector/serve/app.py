@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
@@ -84,44 +85,43 @@ class AppDependencies(NamedTuple):
 def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     """Return the application. It doesn't redirect a path with a trailing slash to one without."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
+    include = _adding_to(app)
     store, (submit_keys, merge_keys, metrics_keys) = dependencies.store, dependencies.keys
     app.router.routes.append(health_route())
     readiness = Readiness(store, dependencies.background, settings.min_free_megabytes)
-    app.include_router(ready_routes(readiness, store.workers, dependencies.warming))
-    app.include_router(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
+    include(ready_routes(readiness, store.workers, dependencies.warming))
+    include(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
     quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
     bodies = BodyReader(settings)
     ingest = Ingest(store, quotas, settings, bodies)
-    app.include_router(submit_routes(ingest, submit_keys, settings.default_service))
+    include(submit_routes(ingest, submit_keys, settings.default_service))
     rules = RulesFolder(settings.rules_dir)
     budget = settings.output_budget
     merges = Merges(store, dependencies.locks, settings.merges_kept, budget)
     reports = Reports(store, budget)
-    app.include_router(merge_routes(merges, rules, merge_keys, settings.default_service))
-    app.include_router(report_routes(reports, bodies, merge_keys, settings))
+    include(merge_routes(merges, rules, merge_keys, settings.default_service))
+    include(report_routes(reports, bodies, merge_keys, settings))
     releases = AllReleases(merges, reports, rules, settings)
-    app.include_router(release_routes(releases, merge_keys, settings.default_service))
-    app.include_router(releases_routes(releases, merge_keys, settings.default_service))
-    app.include_router(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
-    app.include_router(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
-    app.include_router(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
-    app.include_router(parca_routes(ingest, submit_keys, settings.push_profiles))
-    app.include_router(
-        datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open)
-    )
+    include(release_routes(releases, merge_keys, settings.default_service))
+    include(releases_routes(releases, merge_keys, settings.default_service))
+    include(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
+    include(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
+    include(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
+    include(parca_routes(ingest, submit_keys, settings.push_profiles))
+    include(datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open))
     autopgo = AutopgoParts(ingest, merges, rules, readiness)
-    app.include_router(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
-    app.include_router(inventory_routes(store, merge_keys, settings.default_service))
+    include(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
+    include(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
-    app.include_router(query_routes(fleet, merge_keys, settings.default_service))
+    include(query_routes(fleet, merge_keys, settings.default_service))
     limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     profiles = Profiles(store, limits)
     reading = Reading(profiles, fleet, merges, rules)
-    app.include_router(querier_routes(profiles, reading, Messages(store, bodies), merge_keys))
-    app.include_router(render_routes(reading, merge_keys))
+    include(querier_routes(profiles, reading, Messages(store, bodies), merge_keys))
+    include(render_routes(reading, merge_keys))
     traces = KeptTraces(store.folder.path, budget)
-    app.include_router(traces_routes(traces, merge_keys))
-    app.include_router(openapi_routes())
+    include(traces_routes(traces, merge_keys))
+    include(openapi_routes())
     sources = Sources(
         sessions=Sessions(
             merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
@@ -141,3 +141,11 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     install_error_handlers(app, DIALECTS)
     layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
+
+
+def _adding_to(app: FastAPI) -> Callable[[APIRouter], None]:
+    """Return a function that adds a router's routes to those of the application.
+
+    FastAPI would keep the router, and match each request first with it and then again with its routes.
+    """
+    return lambda router: app.router.routes.extend(router.routes)

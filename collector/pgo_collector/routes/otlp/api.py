@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ContentTypeUnknown, ParameterInvalid, PushRefused, Refusal
-from pgo_collector.http.auth import require_key
+from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
@@ -39,7 +39,7 @@ _SERVER_ERROR = 500
 
 def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: Path) -> APIRouter:
     """Return the route; `start_lines` is the folder of the start lines that profiles get."""
-    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
     labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
 
     @router.post(

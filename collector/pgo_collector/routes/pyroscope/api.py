@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.auth import require_key
+from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
@@ -28,7 +28,7 @@ _ANONYMOUS = "anonymous"
 
 def pyroscope_routes(ingest: Ingest, keys: KeyFile, most_profiles: int) -> APIRouter:
     """Return the routes; one request may have `most_profiles` profiles."""
-    router = APIRouter(dependencies=[Depends(require_key(keys))])
+    router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
 
     @router.post(
         PUSH,
