@@ -147,7 +147,7 @@ lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of wha
 	$(BIN)/uv venv --quiet --python $(BIN)/python $(@D)
 	grep --only-matching --extended-regexp '^($(LOWEST_TOOLS))==[^ ]+' requirements.txt >$(@D)/tools.txt
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct \
-		-r $(@D)/tools.txt -e proto -e merge -e collector -e 'agent[kubernetes,serve]'
+		-r $(@D)/tools.txt -e proto -e merge -e collector -e 'agent[kubernetes,serve,symbols]'
 	@touch $@
 
 .PHONY: lint

@@ -18,6 +18,7 @@ from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.latency import add_latency
 from pgo_agent.commands.scrape import add_scrape
 from pgo_agent.commands.serve import add_serve
+from pgo_agent.commands.symbols import add_symbols
 from pgo_agent.errors import AgentError
 from pgo_agent.native import native_profile, read_samples, recording_of
 
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     add_scrape(commands.add_parser("scrape", help="pull profiles from /debug/pprof, and submit them"))
     add_serve(commands.add_parser("serve", help="serve profiles of programs on this machine over HTTP"))
     _add_submit(commands.add_parser("submit", help="submit pprof profiles to a collector"))
+    add_symbols(commands.add_parser("symbols", help="send the functions of a Go program to a collector"))
     return commands_parser
 
 

@@ -87,6 +87,14 @@ class Collector:
         """
         self.send(self.upload(profile, type_))
 
+    def submit_symbols(self, symbols: bytes) -> None:
+        """Send the symbols of a Go program like `submit`; return when the collector has stored them.
+
+        `symbols` is a pprof profile with the functions of the program, as the command `pgo-agent symbols`
+        makes it. Raises as `submit` does.
+        """
+        self.send(self._endpoint.symbols(symbols))
+
     async def submit_async(self, profile: bytes, type_: str | None = None) -> None:
         """Submit like `submit`, from a program on asyncio or trio. No connection is kept open afterwards."""
         from anyio import sleep  # noqa: PLC0415 - it takes as long to import as httpx

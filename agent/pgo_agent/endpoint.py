@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 import httpx
@@ -12,6 +12,7 @@ import httpx
 from pgo_agent.trace import Step
 
 SUBMIT_PATH = "/v1/submit"
+SYMBOLS_PATH = "/v1/symbols"
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -22,12 +23,14 @@ Query = tuple[tuple[str, str], ...]
 class Upload:
     """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`.
 
-    `steps` are what the agent did with it so far, if its way is traced.
+    Symbols of a program are a profile, too, which goes to another route: `path` is where, below the
+    collector's base URL. `steps` are what the agent did with it so far, if its way is traced.
     """
 
     body: bytes
     query: Query = ()
     steps: tuple[Step, ...] = field(default=(), compare=False)
+    path: str = SUBMIT_PATH
 
 
 def make_upload(profile: bytes, query: Query) -> Upload:
@@ -56,9 +59,16 @@ class Endpoint:
         """Return an upload of a pprof profile; without `type_` the query has no type."""
         return make_upload(profile, self._query + ((("type", type_),) if type_ is not None else ()))
 
+    def symbols(self, symbols: bytes) -> Upload:
+        """Return an upload of a program's symbols."""
+        service = tuple(pair for pair in self._query if pair[0] == "service")
+        return replace(make_upload(symbols, service), path=SYMBOLS_PATH)
+
     def request(self, upload: Upload) -> httpx.Request:
         """Return the POST request for an upload, without the key, which the client adds."""
-        url = self.url.copy_merge_params(upload.query) if upload.query else self.url
+        url = self.url.copy_with(path=self.url.path.removesuffix(SUBMIT_PATH) + upload.path)
+        if upload.query:
+            url = url.copy_merge_params(upload.query)
         return httpx.Request(
             "POST", url, content=upload.body, headers={"Content-Type": "application/octet-stream"}
         )

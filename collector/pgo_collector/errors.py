@@ -226,7 +226,7 @@ class BodyTooSlow(Refusal):
 
 
 class BodyTooLarge(Refusal):
-    """The body is larger than any profile may be."""
+    """The body is larger than the route takes."""
 
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 

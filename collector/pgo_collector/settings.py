@@ -283,6 +283,33 @@ class Settings(BaseSettings):
             " lines from them, in seconds; inf for never."
         ),
     )
+    symbols_bytes: int = Field(
+        default=32 << 20,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The largest upload of a program's symbols, as it is sent and uncompressed, in bytes. Beyond it,"
+            " the answer is 413."
+        ),
+    )
+    symbols_functions: int = Field(
+        default=200_000,
+        gt=0,
+        le=_MOST,
+        description=(
+            "How many functions of a build are kept, for start lines. An upload of symbols with more is"
+            " refused with 413."
+        ),
+    )
+    symbols_builds: int = Field(
+        default=100,
+        gt=0,
+        le=_MOST,
+        description=(
+            "Of how many builds of a service start lines are kept; each build id of an upload counts. Those"
+            " to which something was last added are kept."
+        ),
+    )
     grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
         default="",
         description=(

@@ -19,6 +19,7 @@ from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.upkeep.upkeep import Upkeep
 from pydantic import HttpUrl
 from structlog.testing import capture_logs
@@ -89,7 +90,15 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             deliveries = Deliveries(store, endpoint, 1, 100, metrics.count_deliveries)
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
             locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
-            dependencies = AppDependencies(store, locks, warming, background, Keys(keys, keys, keys), metrics)
+            dependencies = AppDependencies(
+                store,
+                StartLineTables(store, settings),
+                locks,
+                warming,
+                background,
+                Keys(keys, keys, keys),
+                metrics,
+            )
             metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))
             transport = httpx.ASGITransport(create_app(settings, dependencies))
             async with httpx.AsyncClient(

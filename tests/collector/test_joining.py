@@ -7,7 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from pgo_collector.engine.start_lines import KnownFunction, StartLines, learn_start_lines, read_start_lines
+from pgo_collector.engine.start_lines import (
+    KnownFunction,
+    StartLines,
+    TableFolder,
+    learn_start_lines,
+    read_start_lines,
+)
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
@@ -52,8 +58,24 @@ def ebpf(service: str, stack: list[Frame], taken: int, build: str = BUILD) -> by
     return request.body
 
 
-def table(**starts: int) -> StartLines:
-    return StartLines({f"main.{name}": KnownFunction("/a.go", line, 5) for name, line in starts.items()})
+def table(tmp_path: Path, since: int, **starts: int) -> StartLines:
+    """Return the table of a build whose functions begin at these lines of /a.go."""
+    part = tmp_path / "part"
+    found = {BUILD: {name.replace("_", "."): ("/a.go", line) for name, line in starts.items()}}
+    ((made, _),) = TableFolder(tmp_path, "s", 100, since).add(found, [part], is_uploaded=False)
+    return StartLines(made)
+
+
+def learned(tmp_path: Path, since: int, *, most: int = 100, **starts: int) -> bool:
+    """Learn from a Go profile; return whether anything was new."""
+    blob = tmp_path / f"{since}.pb.gz"
+    blob.write_bytes(go_profile(**starts))
+    tables = TableFolder(tmp_path, "s", most, since)
+    written = learn_start_lines([blob, tmp_path / "gone"], tables, [tmp_path / "part"])
+    for part, target in written:
+        target.parent.mkdir(exist_ok=True)
+        part.replace(target)
+    return bool(written)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +92,17 @@ def table(**starts: int) -> StartLines:
         (("main.k", "/a.go", 31), False),
     ],
 )
-def test_a_frame_is_joined_only_if_its_line_is_in_the_function(frame: Frame, *, is_found: bool) -> None:
-    known = table(f=10, h=30)
+def test_a_frame_is_joined_only_if_its_line_is_in_the_function(
+    tmp_path: Path, frame: Frame, *, is_found: bool
+) -> None:
+    known = table(tmp_path, 5, main_f=10, main_h=30)
     assert (known.find(*frame, taken=5) is not None) == is_found
     assert known.find(*frame, taken=4) is None
 
 
-def test_a_closure_may_begin_before_a_line_of_its_function() -> None:
+def test_a_closure_may_begin_before_a_line_of_its_function(tmp_path: Path) -> None:
     functions = {"main.f": 10, "main.f.func1": 12, "main.f-range1": 14, "main.g": 20, "main.ff": 30}
-    known = StartLines({name: KnownFunction("/a.go", line, 0) for name, line in functions.items()})
+    known = table(tmp_path, 0, **functions)
     found = known.find("main.f", "/a.go", 16, 0)
     assert found is not None
     assert found.start_line == 10
@@ -88,34 +112,28 @@ def test_a_closure_may_begin_before_a_line_of_its_function() -> None:
 
 
 def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:
-    folder = tmp_path / "start_lines"
-    (folder / "s").mkdir(parents=True)
-    for since, starts in ((1, {"f": 10}), (2, {"f": 11, "g": 20}), (3, {"g": 20})):
-        blob = tmp_path / f"{since}.pb.gz"
-        blob.write_bytes(go_profile(**starts))
-        written = learn_start_lines([blob, tmp_path / "gone"], folder, "s", since, [tmp_path / "part"])
-        assert len(written) == (since < 3)
-        for part, target in written:
-            part.replace(target)
-    known = read_start_lines(folder, "s", BUILD)
+    assert learned(tmp_path, 1, f=10)
+    assert learned(tmp_path, 2, f=11, g=20)
+    assert not learned(tmp_path, 3, g=20)
+    assert not learned(tmp_path, 4, most=2, h=30)
+    known = read_start_lines(tmp_path, "s", BUILD)
     assert known is not None
-    assert known.functions == {
-        "main.f": KnownFunction("/src/main.go", 10, 1),
-        "main.g": KnownFunction("/src/main.go", 20, 2),
-    }
-    assert read_start_lines(folder, "s", "another") is None
-    assert read_start_lines(folder, "t", BUILD) is None
+    assert known.find("main.f", "/src/main.go", 12, 1) == KnownFunction(10, is_uploaded=False)
+    assert known.find("main.g", "/src/main.go", 21, 2) == KnownFunction(20, is_uploaded=False)
+    assert known.find("main.g", "/src/main.go", 21, 1) is None
+    assert known.find("main.h", "/src/main.go", 31, 4) is None
+    assert read_start_lines(tmp_path, "s", "another") is None
+    assert read_start_lines(tmp_path, "t", BUILD) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"f": 1}', b'{"f": ["a"]}'])
-def test_a_damaged_table_is_none(tmp_path: Path, content: bytes) -> None:
-    blob = tmp_path / "blob"
-    blob.write_bytes(go_profile(f=10))
-    (tmp_path / "s").mkdir()
-    ((part, target),) = learn_start_lines([blob], tmp_path, "s", 0, [tmp_path / "part"])
-    assert part.exists()
+@pytest.mark.parametrize("content", [b"", b"[]", b"SQLite format 3\0" + b"\1" * 5000])
+def test_a_damaged_table_is_none_and_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    learned(tmp_path, 0, f=10)
+    (target,) = (tmp_path / "s").iterdir()
     target.write_bytes(content)
     assert read_start_lines(tmp_path, "s", BUILD) is None
+    assert learned(tmp_path, 1, g=10)
+    assert read_start_lines(tmp_path, "s", BUILD) is not None
 
 
 def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
@@ -156,7 +174,8 @@ def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
         report = server.ask("/v1/report", service="shop").json()
         assert report["kept_apart"]["profiles"] == 3
         # Two samples of four; their leaf is in the kernel, which has no start lines.
-        assert report["joined"] == {"profiles": 1, "share": 0.5, "start_lines": 0.0}
+        sources = {"go_profiles": 0.5, "symbols": 0.0}
+        assert report["joined"] == {"profiles": 1, "share": 0.5, "start_lines": 0.0, "sources": sources}
         assert report["go"]["verdict"] == "used"
         server.restart()  # what was learned is on disk
         assert_exported(export(server, ebpf("shop", stack[:1], later + 1)))

@@ -99,7 +99,10 @@ def test_large_messages_and_bombs_are_refused(server: Server) -> None:
     request.sample([(f"{number}-{'x' * 4000}", "", 0) for number in range(1500)], timestamps=1)
     assert 5 << 20 < len(request.body) < 8 << 20  # gRPC's own limit is 4 MiB
     assert call(server, request.body) == b""
-    code, _ = refused(server, bytes(9 << 20))
+    code, details = refused(server, bytes(9 << 20))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "PGOF_MAX_COMPRESSED_BYTES" in details
+    code, _ = refused(server, bytes(17 << 20))  # gRPC's core refuses what is over twice the limit
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
     code, details = refused(server, bytes(200 << 20), compression=grpc.Compression.Gzip)
     assert code == grpc.StatusCode.INVALID_ARGUMENT

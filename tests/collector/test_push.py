@@ -326,7 +326,7 @@ def test_bombs_are_refused_by_the_limits_of_submits(tmp_path: Path) -> None:
         ):
             message = refused(push(server, body), 400, "invalid_argument")
             assert "PGOF_MAX_INFLATED_BYTES" in message or "not a profile" in message
-        assert "larger than" in refused(push(server, bytes(9 << 20)), 400, "invalid_argument")
+        assert "PGOF_MAX_COMPRESSED_BYTES" in refused(push(server, bytes(9 << 20)), 400, "invalid_argument")
         assert not server.blobs()
         assert_pushed(push(server, one(profile_of("a"), "after")))
 

@@ -159,7 +159,8 @@ def test_symbols_are_bounded_as_other_bodies_are(tmp_path: Path) -> None:
     with Server(tmp_path, {"PGOF_MAX_INFLATED_BYTES": "1000"}) as server:
         server.submit(profile_of("a"))
         assert ask(server, "POST", content=b"f\n" * 500).status_code == 200
-        assert_problem(ask(server, "POST", content=b"f\n" * 501), 413, "the body is larger than 1,000 bytes")
+        detail = "the body is larger than 1,000 bytes (PGOF_MAX_INFLATED_BYTES)"
+        assert_problem(ask(server, "POST", content=b"f\n" * 501), 413, detail)
 
 
 def test_a_profile_without_calls_is_reported_as_what_it_is(shared: Server) -> None:

@@ -23,6 +23,7 @@ from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
 from starlette.routing import Mount, Route
@@ -67,7 +68,14 @@ def app(tmp_path: Path) -> FastAPI:
     with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
         app = create_app(
             Settings(),
-            AppDependencies(store, Locks(), Warming(store), BackgroundTasks({}), Keys(keys, keys, keys)),
+            AppDependencies(
+                store,
+                StartLineTables(store, Settings()),
+                Locks(),
+                Warming(store),
+                BackgroundTasks({}),
+                Keys(keys, keys, keys),
+            ),
         )
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name
         app = vars(app)["_app"]

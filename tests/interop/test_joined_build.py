@@ -1,4 +1,5 @@
-"""A Go program is built with what eBPF saw: functions get start lines from a Go profile of the same build.
+"""A Go program is built with what eBPF saw: functions get start lines from a Go profile of the same build, or
+from the program's symbols.
 
 What the eBPF profiler sends is made from a profile that the program took of itself.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pgo_agent.cli import main
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.exporting import Export, assert_exported, export
@@ -91,34 +93,52 @@ def server(tmp_path_factory: pytest.TempPathFactory, own: Profile) -> Iterator[S
         yield server
 
 
-def joined(server: Server, service: str, file: Path) -> Path:
+def joined(server: Server, service: str, file: Path, by: str = "joined") -> Path:
     """Fetch the merge of the joined profiles of a service."""
-    answer = server.merge(query={"service": service, "labels": "start_lines=joined"})
+    answer = server.merge(query={"service": service, "labels": f"start_lines={by}"})
     assert answer.status_code == 200, answer.text
     file.write_bytes(answer.content)
     return file
 
 
 @pytest.fixture(scope="module")
-def guides(server: Server, own: Profile, plain: Path) -> tuple[Path, Path]:
-    """What the program says of itself, and the same as eBPF saw it and the collector joined it."""
-    body = as_ebpf(own, "shop", time.time_ns() + LATER, is_expanded=True)
-    assert_exported(export(server, body))
+def guides(server: Server, own: Profile, plain: Path) -> tuple[Path, Path, Path]:
+    """What the program says of itself, and the same as eBPF saw it and the collector joined it: with a Go
+    profile of the same build, and with the symbols of the program.
+    """
+    for service in ("shop", "symbols"):
+        if service == "symbols":
+            send_symbols(server, plain, service)
+        body = as_ebpf(own, service, time.time_ns() + LATER, is_expanded=True)
+        assert_exported(export(server, body))
     file = plain.with_name("own.pgo")
     file.write_bytes(gzip.compress(own.SerializeToString()))
-    return file, joined(server, "shop", plain.with_name("joined.pgo"))
+    by_symbols = joined(server, "symbols", plain.with_name("symbols.pgo"), "symbols")
+    return file, joined(server, "shop", plain.with_name("joined.pgo")), by_symbols
 
 
-def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path], server: Server) -> None:
-    of_own, of_joined = ({edge for edge in edges(guide) if edge.startswith("main.")} for guide in guides)
-    assert of_own == of_joined != set()
-    report = server.ask("/v1/report", service="shop").json()
-    assert report["joined"]["profiles"] == 1
-    assert report["joined"]["start_lines"] > 0.5
+def send_symbols(server: Server, binary: Path, service: str) -> None:
+    """Run `pgo-agent symbols`."""
+    key_file = binary.with_name("key")
+    key_file.write_text(Server.submit_key)
+    arguments = ["symbols", binary, "--url", server.base_url, "--key-file", key_file, "--service", service]
+    assert main([*map(str, arguments), "--json"]) == 0
+
+
+def test_the_compiler_reads_the_same_calls(guides: tuple[Path, Path, Path], server: Server) -> None:
+    of_own, of_joined, by_symbols = (
+        {edge for edge in edges(guide) if edge.startswith("main.")} for guide in guides
+    )
+    assert of_own == of_joined == by_symbols != set()
+    for service in ("shop", "symbols"):
+        report = server.ask("/v1/report", service=service).json()
+        assert report["joined"]["profiles"] == 1
+        assert report["joined"]["start_lines"] > 0.5
+    assert report["joined"]["sources"] == {"go_profiles": 0.0, "symbols": 1.0}
 
 
 @pytest.mark.exhaustive
-def test_the_build_is_the_same(guides: tuple[Path, Path], plain: Path) -> None:
+def test_the_build_is_the_same(guides: tuple[Path, Path, Path], plain: Path) -> None:
     """Takes over 20 s: with a new profile, Go compiles all of its library that the program uses anew."""
     binaries = []
     for number, guide in enumerate(guides):
@@ -136,12 +156,12 @@ def test_the_build_is_the_same(guides: tuple[Path, Path], plain: Path) -> None:
         binaries.append((folder / "binary").read_bytes())
     without = plain.with_name("without")
     go("build", "-pgo=off", "-trimpath", "-ldflags=-buildid=", "-o", without)
-    assert binaries[0] == binaries[1] != without.read_bytes()
+    assert binaries[0] == binaries[1] == binaries[2] != without.read_bytes()
 
 
 @pytest.mark.exhaustive
 def test_a_line_of_an_inlined_call_is_never_joined(
-    guides: tuple[Path, Path], plain: Path, server: Server
+    guides: tuple[Path, Path, Path], plain: Path, server: Server
 ) -> None:
     """Takes over 20 s. In a build with the profile, a call is inlined that isn't without it."""
     binary = plain.with_name("guided")

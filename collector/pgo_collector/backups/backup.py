@@ -72,6 +72,7 @@ class _Backup:
         self._catalog = directory / CATALOG
         self._blobs = blobs
         self._releases = directory / "releases"
+        self._start_lines = directory / "start_lines"
         self._target = target
         self._profiles = 0
         self._report = Report()
@@ -89,18 +90,20 @@ class _Backup:
             )
         self._report.blobs = len(blobs) - len(gone) - len(damaged)
         self._report.lost = [f"{self._blobs.path / name} is missing" for name in sorted(gone)] + damaged
-        releases = self._copy_releases()
+        releases = self._copy_files(self._releases, "*/*/*")
         self._report.releases = len(releases)
+        start_lines = self._copy_files(self._start_lines, "*/*")
         manifest = Manifest(
             time=datetime.now(UTC),
             version=version("pgo-collector"),
             profiles=self._profiles,
             catalog=catalog,
             releases=releases,
+            start_lines=start_lines,
             lost=self._report.lost,
         )
         self._target.commit(manifest)
-        self._target.sweep({*_paths(blobs)}, {catalog, *releases.values()})
+        self._target.sweep({*_paths(blobs)}, {catalog, *releases.values(), *start_lines.values()})
         return self._report
 
     def _snapshot(self) -> tuple[str, list[BlobRow]]:
@@ -179,25 +182,26 @@ class _Backup:
         self._target.blobs.put(content, self._target.new_part(), name)
         self._report.copied_bytes += len(content)
 
-    def _copy_releases(self) -> dict[str, str]:
-        """Copy the files of releases/ as they are at one moment; return the SHA-256 of each, by its path."""
+    def _copy_files(self, folder: Path, pattern: str) -> dict[str, str]:
+        """Copy a folder's files as they are at one moment; return the SHA-256 of each, by its path there."""
         while True:
-            before = {*self._release_files()}
+            before = {*_files(folder, pattern)}
             try:
-                found = {name: self._target.add_file(self._releases / name) for name, *_ in sorted(before)}
+                found = {name: self._target.add_file(folder / name) for name, *_ in sorted(before)}
             except (FileNotFoundError, CopyDamaged):  # one was deleted or replaced meanwhile
                 continue
-            if {*self._release_files()} == before:
+            if {*_files(folder, pattern)} == before:
                 return found
 
-    def _release_files(self) -> Iterator[tuple[str, int, int]]:
-        """Yield path, inode and mtime in ns of each file of releases/: a file that replaces it has others."""
-        for path in self._releases.glob("*/*/*"):
-            try:
-                found = path.stat()
-            except FileNotFoundError:
-                continue
-            yield str(path.relative_to(self._releases)), found.st_ino, found.st_mtime_ns
+
+def _files(folder: Path, pattern: str) -> Iterator[tuple[str, int, int]]:
+    """Yield path, inode and mtime in ns of each file in a folder: a file that replaces it has others."""
+    for path in folder.glob(pattern):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        yield str(path.relative_to(folder)), found.st_ino, found.st_mtime_ns
 
 
 def inputs_path(blob: str) -> str:

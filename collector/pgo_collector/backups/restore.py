@@ -53,6 +53,8 @@ class _Restore:
         for name, sha256 in self._manifest.releases.items():
             if self._try(self._copy_file, sha256, self._folder.releases / name):
                 self._report.releases += 1
+        for name, sha256 in self._manifest.start_lines.items():
+            self._try(self._copy_file, sha256, self._folder.start_lines / name)
         return self._report
 
     def _blobs(self) -> Iterator[tuple[str, str, bool]]:

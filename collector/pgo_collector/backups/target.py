@@ -2,7 +2,7 @@
 
     backup.json      the list of the last complete backup's files: see `Manifest`
     blobs/           as in the data folder; blobs that two backups share are copied once
-    files/<sha256>   the catalog, and the files of releases/
+    files/<sha256>   the catalog, and the files of releases/ and start_lines/
     lock             locked with flock by the process that writes or reads
 
 All files are immutable but two kinds. Replacing backup.json completes a backup. An .inputs may be newer than
@@ -32,8 +32,8 @@ class Manifest(BaseModel):
     """A complete backup: when it was made, by which version, and what is in it.
 
     `catalog` is the SHA-256 of the catalog, which names the blobs; `releases` has the SHA-256 of each file of
-    releases/, by its path there; `profiles` is how many profiles the catalog counts. `lost` has a message for
-    each file that could not be copied.
+    releases/, by its path there, and `start_lines` those of start_lines/; `profiles` is how many profiles the
+    catalog counts. `lost` has a message for each file that could not be copied.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,6 +44,7 @@ class Manifest(BaseModel):
     profiles: int
     catalog: str
     releases: dict[str, str]
+    start_lines: dict[str, str] = {}
     lost: list[str] = []
 
 

@@ -31,6 +31,19 @@ _TRIM_BYTES = 8 << 20
 _TRIM_SECONDS = 1.0
 
 
+class BodyBound(NamedTuple):
+    """The largest body that a route takes, in bytes, and the settings to name in messages, if any set it."""
+
+    size: int
+    setting: str = ""
+
+    def check(self, size: int) -> None:
+        """Raise BodyTooLarge if a body has more bytes."""
+        if size > self.size:
+            where = f" ({self.setting})" if self.setting else ""
+            raise BodyTooLarge(f"the body is larger than {self.size:,} bytes{where}")
+
+
 class Body(NamedTuple):
     """A body that was read: its size in bytes, and its `content`, or None if it is in the file."""
 
@@ -47,8 +60,10 @@ class BodyReader:
         self._disk = _DiskBudget(settings.incoming_megabytes)
 
     @asynccontextmanager
-    async def read(self, request: Request, path: Path, limit: int, expected: str) -> AsyncIterator[Body]:
-        """Read a body of up to `limit` bytes; one that isn't small goes to the new file `path`.
+    async def read(
+        self, request: Request, path: Path, bound: BodyBound, expected: str
+    ) -> AsyncIterator[Body]:
+        """Read a body within a bound; one that isn't small goes to the new file `path`.
 
         Its memory and its file count towards the bounds until the block ends. `expected` says in messages
         what to send. Raises EmptyBody, BodyTooLarge (before reading, if Content-Length says so), BodyTooSlow,
@@ -56,7 +71,7 @@ class BodyReader:
         """
         usage = _Usage(self._memory, self._disk)
         try:
-            body = await self._read(request, path, limit, usage)
+            body = await self._read(request, path, bound, usage)
             if not body.size:
                 raise EmptyBody(f"the body is empty; send {expected}")
             yield body
@@ -64,9 +79,9 @@ class BodyReader:
             usage.free_memory()
             usage.free_disk()
 
-    async def read_to_file(self, request: Request, path: Path, limit: int, expected: str) -> int:
+    async def read_to_file(self, request: Request, path: Path, bound: BodyBound, expected: str) -> int:
         """Read a body to a file even if it is small, and return its size. Raises as `read` does."""
-        async with self.read(request, path, limit, expected) as body:
+        async with self.read(request, path, bound, expected) as body:
             if body.content is not None:
                 try:
                     await asyncio.to_thread(path.write_bytes, body.content)
@@ -74,13 +89,12 @@ class BodyReader:
                     raise not_stored("body", error) from error
             return body.size
 
-    async def _read(self, request: Request, path: Path, limit: int, usage: _Usage) -> Body:
-        if int(request.headers.get("Content-Length", 0)) > limit:
-            raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+    async def _read(self, request: Request, path: Path, bound: BodyBound, usage: _Usage) -> Body:
+        bound.check(int(request.headers.get("Content-Length", 0)))
         try:
             with span("http", "body") as reading:
                 async with asyncio.timeout(self._seconds):
-                    body = await _spool(request, path, limit, usage)
+                    body = await _spool(request, path, bound, usage)
                 reading.note(size=body.size)
                 return body
         except TimeoutError:
@@ -161,13 +175,12 @@ class _Usage:
         self.add_disk(-self._on_disk)
 
 
-async def _spool(request: Request, path: Path, limit: int, usage: _Usage) -> Body:
+async def _spool(request: Request, path: Path, bound: BodyBound, usage: _Usage) -> Body:
     """Read a body; write one that outgrows memory to the file as it arrives, a buffer at a time."""
     size, buffer = 0, bytearray()
     async for chunk in request.stream():
         size += len(chunk)
-        if size > limit:
-            raise BodyTooLarge(f"the body is larger than {limit:,} bytes")
+        bound.check(size)
         buffer += chunk
         usage.add_memory(len(chunk))
         if len(buffer) >= usage.buffer_bytes:

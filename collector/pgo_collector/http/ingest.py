@@ -15,7 +15,7 @@ from pgo_collector.engine.pushes import PlacedProfile, PushBody, Unpack, validat
 from pgo_collector.engine.validation import SubmittedBody, ValidatedBody, validate_bodies
 from pgo_collector.errors import EmptyBody, EmptyProfile, PushRefused, Refusal
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.body import BodyReader
+from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.model.series import Series
 from pgo_collector.settings import Settings
@@ -37,7 +37,9 @@ class Ingest:
         self._quotas = quotas
         self._submits = SubmitBatcher(store.workers, settings.limits, validate_bodies)
         self._pushes = SubmitBatcher(store.workers, settings.limits, validate_pushes)
-        self._largest_body = settings.largest_body
+        self._bound = BodyBound(
+            settings.largest_body, "PGOF_MAX_COMPRESSED_BYTES if it is gzip, else PGOF_MAX_INFLATED_BYTES"
+        )
         self._bodies = bodies
 
     async def submit(
@@ -61,7 +63,7 @@ class Ingest:
             await self._quotas.check(series.service)
         async with (
             self._store.submission_part() as part,
-            self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
+            self._bodies.read(request, part, self._bound, _EXPECTED) as body,
         ):
             context.body_bytes = body.size
             valid = await self._validate(SubmittedBody(body.content or part, series.type))
@@ -84,7 +86,7 @@ class Ingest:
     async def _push(self, request: Request, unpack: Unpack) -> None:
         async with (
             self._store.submission_part() as part,
-            self._bodies.read(request, part, self._largest_body, _EXPECTED) as body,
+            self._bodies.read(request, part, self._bound, _EXPECTED) as body,
         ):
             context_of(request).body_bytes = body.size
             try:

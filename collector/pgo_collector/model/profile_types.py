@@ -43,8 +43,9 @@ KEPT_APART = (
     "Go's compiler can't use them: their functions have no start lines, or they don't measure what Go's CPU"
     " profiles do"
 )
-# The label of CPU profiles by eBPF whose functions got their start lines from a Go profile of the same build.
-JOINED = ("start_lines", "joined")
+# The label of CPU profiles by eBPF whose functions got their start lines from elsewhere, and its values: from
+# Go profiles of the same build alone, or some from symbols that were uploaded.
+START_LINES, BY_PROFILES, BY_SYMBOLS = "start_lines", "joined", "symbols"
 WALL = "wall"
 MEMORY_DELTA = "memory"
 BLOCK_DELTA = "block_delta"

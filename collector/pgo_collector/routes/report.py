@@ -7,7 +7,7 @@ from starlette.responses import Response
 from pgo_collector.engine.tasks import ReportResult
 from pgo_collector.http.answers import LEFT_OUT_HEADER, coarse_headers, left_out_header
 from pgo_collector.http.auth import require_service_key
-from pgo_collector.http.body import BodyReader
+from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import METHODS, SELECTION, parameters, problems
@@ -22,6 +22,7 @@ _EXPECTED = "the output of `go tool nm`, or a list of functions"
 def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings: Settings) -> APIRouter:
     """Return the routes."""
     router = APIRouter(dependencies=[Depends(require_service_key(keys, settings.default_service))])
+    bound = BodyBound(settings.max_inflated_bytes, "PGOF_MAX_INFLATED_BYTES")
 
     @router.api_route(
         "/v1/report",
@@ -45,9 +46,7 @@ def report_routes(reports: Reports, bodies: BodyReader, keys: KeyFile, settings:
     async def report_with_symbols(request: Request) -> Response:
         selection = selection_of(request)
         async with reports.store.part() as part:
-            context_of(request).body_bytes = await bodies.read_to_file(
-                request, part, settings.max_inflated_bytes, _EXPECTED
-            )
+            context_of(request).body_bytes = await bodies.read_to_file(request, part, bound, _EXPECTED)
             return _answer(*await reports.make(selection, part))
 
     return router

@@ -48,11 +48,13 @@ from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
+from pgo_collector.routes.symbols import symbols_routes
 from pgo_collector.routes.traces import traces_routes
 from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.readiness import Readiness
+from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.rendering import Rendering, has_speedscope
@@ -74,6 +76,7 @@ class AppDependencies(NamedTuple):
     """The running objects that the routes use."""
 
     store: Store
+    start_lines: StartLineTables
     locks: Locks
     warming: Warming
     background: BackgroundTasks
@@ -95,6 +98,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     bodies = BodyReader(settings)
     ingest = Ingest(store, quotas, settings, bodies)
     include(submit_routes(ingest, submit_keys, settings.default_service))
+    include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
     rules = RulesFolder(settings.rules_dir)
     budget = settings.output_budget
     merges = Merges(store, dependencies.locks, settings.merges_kept, budget)

@@ -38,6 +38,7 @@ _CODES: Mapping[int, grpc.StatusCode] = MappingProxyType(
     }
 )
 _OK = 200
+_MOST_BYTES = (1 << 31) - 1  # gRPC's core takes no larger number
 # Headers of HTTP/1.1 that say how a body is sent: a call has no use for them.
 _LEFT_OUT = frozenset(
     {
@@ -156,7 +157,8 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
             settings.body_timeout + settings.answer_timeout,
         )
     )
-    # Twice as much as may come, so that `_metadata_fault` can name the setting.
+    # Twice as much as may come of metadata and of a message, so that `_metadata_fault` and the route can name
+    # the setting.
     metadata = 2 * settings.max_header_bytes
     return [
         ("grpc.max_allowed_incoming_connections", settings.grpc_connections),
@@ -166,7 +168,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_connection_age_ms", age),
         ("grpc.max_connection_age_grace_ms", grace),
         ("grpc.max_concurrent_streams", settings.grpc_calls),
-        ("grpc.max_receive_message_length", settings.largest_body),
+        ("grpc.max_receive_message_length", min(2 * settings.largest_body, _MOST_BYTES)),
         ("grpc.max_metadata_size", metadata),
         ("grpc.absolute_max_metadata_size", metadata),
         ("grpc.per_message_decompression", 0),

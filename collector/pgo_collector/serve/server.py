@@ -45,6 +45,7 @@ from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
+from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
@@ -151,7 +152,7 @@ async def _opened_app(
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with open_store(settings, folder, metrics, progress) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-        locks, warming = Locks(), Warming(store)
+        locks, warming, start_lines = Locks(), Warming(store), StartLineTables(store, settings)
         upkeep = Upkeep(store, locks, settings, tracing)
         background = BackgroundTasks(
             {
@@ -161,13 +162,13 @@ async def _opened_app(
                 "trace keys": tracing,
                 "warming": warming,
                 "upkeep": upkeep,
-                "joining": _joining(store, settings, tracing),
+                "joining": _joining(store, start_lines, settings, tracing),
                 "sealing": Sealing(store),
                 "webhook": _deliveries(endpoint, store, settings, metrics, tracing),
             }
         )
         metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
-        dependencies = AppDependencies(store, locks, warming, background, keys, metrics, tracing)
+        dependencies = AppDependencies(store, start_lines, locks, warming, background, keys, metrics, tracing)
         async with background.running():
             yield create_app(settings, dependencies)
 
@@ -208,8 +209,12 @@ def _endpoint(settings: Settings) -> Endpoint | None:
     return Endpoint(str(settings.webhook_url), settings.webhook_secret_file, settings.webhook_timeout)
 
 
-def _joining(store: Store, settings: Settings, tracing: Tracing) -> Joining | NoJoining:
-    return Joining(store, settings.join_seconds, tracing) if isfinite(settings.join_seconds) else NoJoining()
+def _joining(
+    store: Store, tables: StartLineTables, settings: Settings, tracing: Tracing
+) -> Joining | NoJoining:
+    if not isfinite(settings.join_seconds):
+        return NoJoining()
+    return Joining(store, tables, settings.join_seconds, tracing)
 
 
 def _deliveries(

@@ -37,8 +37,9 @@ _MIN_CALLS = 50
 # Instances and versions come from profiles: at most this many of each are listed, each cut to this length.
 _MAX_LISTED = 10_000
 _MAX_TEXT = 300
-# The label of profiles whose functions got their start lines from others.
-_JOINED = ("start_lines", "joined")
+# The label of profiles whose functions got start lines from elsewhere; what each of its values stands for.
+_START_LINES = "start_lines"
+_SOURCES = {"joined": "go_profiles", "symbols": "symbols"}
 _ADVICE = "select fewer profiles"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -109,15 +110,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The profiles of an eBPF profiler whose functions got their start lines from others of the same build.
+    """The profiles of an eBPF profiler whose functions got start lines that are known of the same build.
 
-    They are those with the label `start_lines=joined`: `profiles` is their number, `share` their share of the
-    weight, and `start_lines` the share of their weight that is in functions with a start line.
+    They are those with the label `start_lines`: `profiles` is their number, `share` their share of the
+    weight, and `start_lines` the share of their weight that is in functions with a start line. `sources` has
+    the share of the weight that is of profiles with `start_lines=joined`, as `go_profiles`, and with
+    `start_lines=symbols`, as `symbols`.
     """
 
     profiles: int
     share: float
     start_lines: float
+    sources: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,18 +257,25 @@ def _joined(
 ) -> Joined | None:
     """Return how much of a merge is of profiles whose start lines were joined; None if there are none."""
     column, weights = weight_column(profile.header), np.zeros(len(profile.samples))
-    count = 0
+    count, by_source = 0, dict.fromkeys(_SOURCES.values(), 0.0)
     for contribution, each in zip(contributions, reported, strict=True):
-        if each.told.get(_JOINED[0]) == _JOINED[1]:
+        if source := _SOURCES.get(each.told.get(_START_LINES, "")):
             count += 1
             there = contribution.samples >= 0
-            np.add.at(weights, contribution.samples[there], contribution.values[there, column])
+            values = contribution.values[there, column]
+            np.add.at(weights, contribution.samples[there], values)
+            by_source[source] += float(values.sum())
     if not count:
         return None
     total, of_joined = float(profile.samples.values[:, column].sum()), float(weights.sum())
     has_start_line = np.append(profile.functions.start_line, 0)[leaf_functions(profile)] != 0
     known = float(weights[has_start_line].sum())
-    return Joined(count, of_joined / max(total, 1.0), known / max(of_joined, 1.0))
+    return Joined(
+        count,
+        of_joined / max(total, 1.0),
+        known / max(of_joined, 1.0),
+        {source: weight / max(total, 1.0) for source, weight in by_source.items()},
+    )
 
 
 def _counts(values: Iterable[frozenset[bytes]]) -> dict[str, int]:

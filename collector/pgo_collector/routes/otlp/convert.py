@@ -16,7 +16,7 @@ from pgo_collector.engine.start_lines import KnownFunction
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of, texts_of
-from pgo_collector.routes.otlp.joining import Joined, join
+from pgo_collector.routes.otlp.joining import Joined, join, joined_by
 from pgo_collector.routes.otlp.naming import matches
 
 _MOST = (1 << 63) - 1
@@ -62,10 +62,10 @@ class Origin(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """A profile as bare protobuf of pprof, and whether its functions got start lines."""
+    """A profile as bare protobuf of pprof, and its label for where functions got start lines from, if any."""
 
     content: bytes
-    is_joined: bool
+    joined_by: str = ""
 
 
 def to_pprof(
@@ -88,7 +88,7 @@ def to_pprof(
     made.finish(profile, origin.scope)
     content = made.profile.SerializeToString()
     room.take("inflated_bytes", len(content))
-    return Converted(content, bool(joined))
+    return Converted(content, joined_by(joined))
 
 
 def _totals(profile: otlp.Profile, dictionary: Dictionary, reading: Reading, room: Room) -> dict[_Key, int]:

@@ -1,4 +1,4 @@
-"""Joining: the frames of an eBPF profile get the start lines that a Go profile of the same build told."""
+"""Joining: the frames of an eBPF profile get the start lines that are known of the same build."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pgo_collector.engine.start_lines import KnownFunction, StartLines, read_start_lines
+from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS
 from pgo_collector.routes.otlp.dictionary import Dictionary
 
 # For each location of a build that is known, the function of each of its lines; None for a line of which it
@@ -43,6 +44,14 @@ def join(
             frames += abs(weight) * len(found[index])
             joined += abs(weight) * counts[index]
     return found if joined and joined >= _LEAST_SHARE * frames else {}
+
+
+def joined_by(joined: Joined) -> str:
+    """Return the label of a profile for where its start lines are from; empty if it got none."""
+    if not joined:
+        return ""
+    known = (function for functions in joined.values() for function in functions if function is not None)
+    return BY_SYMBOLS if any(function.is_uploaded for function in known) else BY_PROFILES
 
 
 def _functions(

@@ -15,7 +15,7 @@ from pprof_merge import Header, LimitExceeded, Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
 from pgo_collector.errors import NotPprof, PushInvalid, Refusal
-from pgo_collector.model.profile_types import JOINED
+from pgo_collector.model.profile_types import START_LINES
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.convert import Converted, Origin, Reading, Room, to_pprof
@@ -36,7 +36,7 @@ class ExportOptions(NamedTuple):
     """How to read an export: whether it is JSON, how many profiles it may have, and who sent it.
 
     `labels` and `sample_labels` are the patterns of the attributes that become labels, and `start_lines` is
-    the folder of the start lines that Go programs' profiles told.
+    the folder of the start lines that are known of builds.
     """
 
     is_json: bool
@@ -82,7 +82,7 @@ def _profiles(
             for profile in scope.profiles:
                 try:
                     made = _payload(profile, room) or to_pprof(profile, dictionary, origin, reading, room)
-                    placed = replace(target, labels=_labels(target.labels, is_joined=made.is_joined))
+                    placed = replace(target, labels=_labels(target.labels, made.joined_by))
                 except Refusal as error:
                     yield error.with_traceback(None)
                 except LimitExceeded as error:
@@ -97,9 +97,9 @@ def _place(target: Target, header: Header, has_start_lines: bool) -> Series:
     return replace(target, name=name_of(header)).series(header, has_start_lines)
 
 
-def _labels(labels: Labels, *, is_joined: bool) -> Labels:
+def _labels(labels: Labels, joined_by: str) -> Labels:
     """Return the labels of a profile; one whose functions got start lines is marked. Raises LabelsInvalid."""
-    return labels_of_pairs([*labels, JOINED], _MOST_LABELS) if is_joined else labels
+    return labels_of_pairs([*labels, (START_LINES, joined_by)], _MOST_LABELS) if joined_by else labels
 
 
 def _payload(profile: otlp.Profile, room: Room) -> Converted | None:
@@ -108,7 +108,7 @@ def _payload(profile: otlp.Profile, room: Room) -> Converted | None:
         return None
     if profile.original_payload_format == _PPROF:
         room.take("inflated_bytes", len(profile.original_payload))
-        return Converted(profile.original_payload, is_joined=False)
+        return Converted(profile.original_payload)
     if not profile.samples:
         known = profile.original_payload_format[:50]
         raise NotPprof(f"the profile is only there in the format {known!r}: send its samples, or pprof")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ContentTypeUnknown, EmptyBody, ParameterInvalid
-from pgo_collector.http.body import BodyReader
+from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.routes.pyroscope.encoding import written
 from pgo_collector.routes.pyroscope.push import NOT_JSON
 from pgo_collector.store.store import Store
@@ -25,6 +25,7 @@ PROTOBUF = "application/proto"
 JSON = "application/json"
 # Queries are small, so that they stay in memory and are quick to read; gzip may make them smaller still.
 _LARGEST_BODY = (16 << 10) - 1
+_BOUND = BodyBound(_LARGEST_BODY)
 _LIMITS = Limits(compressed_bytes=_LARGEST_BODY, inflated_bytes=64 << 10)
 
 
@@ -57,7 +58,7 @@ class Messages:
         with suppress(EmptyBody):
             async with (
                 self._store.part() as part,
-                self._bodies.read(request, part, _LARGEST_BODY, "a query") as body,
+                self._bodies.read(request, part, _BOUND, "a query") as body,
             ):
                 content = body.content or b""
         try:

@@ -1,0 +1,96 @@
+"""`pgo-agent symbols`: what it reads from programs, and what it says of those that it can't read."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pgo_agent.errors import NotReadable
+from pgo_agent.native.go_symbols import Symbols
+from pprof_proto.profile_pb2 import Profile
+
+from tests.interop.go_toolchain import go
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Go program, as `go build` makes it."""
+    binary = tmp_path_factory.mktemp("program") / "program"
+    go("build", "-pgo=off", "-o", binary)
+    return binary
+
+
+def test_each_function_of_a_profile_begins_where_the_program_says(program: Path, tmp_path: Path) -> None:
+    file = tmp_path / "cpu.pb.gz"
+    subprocess.run([program, file, "0.5"], check=True, stdout=subprocess.DEVNULL)
+    profile = Profile.FromString(gzip.decompress(file.read_bytes()))
+    texts = [text.decode() for text in profile.string_table]
+    symbols = Symbols.read(program)
+    known = {each.name: each for each in symbols.functions}
+    seen = [(texts[each.name], texts[each.filename], each.start_line) for each in profile.function]
+    assert any(name.startswith("main.") for name, *_ in seen)
+    for name, *where in seen:
+        # Assembly has no first line in DWARF.
+        assert name not in known or [*known[name][1:]] == where
+        assert name in known or name.startswith("runtime.")
+    of_go, gnu = symbols.build_ids
+    assert gnu == texts[profile.mapping[0].build_id]
+    assert of_go.count("/") == 3
+
+
+def test_they_are_sent_as_a_profile(program: Path) -> None:
+    symbols = Symbols.read(program)
+    profile = Profile.FromString(gzip.decompress(symbols.pprof()))
+    texts = [text.decode() for text in profile.string_table]
+    assert tuple(texts[each.build_id] for each in profile.mapping) == symbols.build_ids
+    functions = {(texts[each.name], texts[each.filename], each.start_line) for each in profile.function}
+    assert functions == {*map(tuple, symbols.functions)}
+    assert not profile.sample
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not an ELF file with readable DWARF"),
+        (b"\x7fELF" + b"\xff" * 100, "not an ELF file with readable DWARF"),
+        (Path(sys.executable).read_bytes()[:5000], "not an ELF file with readable DWARF"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with pytest.raises(NotReadable, match=reason):
+        Symbols.read(file)
+
+
+def test_a_program_without_dwarf_says_how_to_build_it(tmp_path: Path) -> None:
+    binary = tmp_path / "stripped"
+    go("build", "-pgo=off", "-ldflags=-w", "-o", binary)
+    with pytest.raises(NotReadable, match="it has no DWARF: build it without -ldflags=-w"):
+        Symbols.read(binary)
+
+
+def test_a_damaged_program_is_refused_or_read(program: Path, tmp_path: Path) -> None:
+    """Debugging information that is damaged at places is an error, or is read in part."""
+    content, file = bytearray(program.read_bytes()), tmp_path / "damaged"
+    for at in range(0, len(content), len(content) // 3):
+        file.write_bytes(content[:at] + bytes(64) + content[at + 64 :])
+        try:
+            assert Symbols.read(file).functions
+        except NotReadable:
+            continue
+
+
+def test_without_the_library_the_command_says_what_to_install(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("key\n")
+    program = "import sys; sys.modules['elftools'] = None; from pgo_agent.cli import main; sys.exit(main())"
+    arguments = ["symbols", key, "--url", "http://127.0.0.1:1", "--key-file", key]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "pgo-agent: pyelftools is not installed: pip install 'pgo-agent[symbols]'\n"

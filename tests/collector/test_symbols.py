@@ -1,0 +1,153 @@
+"""Uploaded symbols: eBPF profiles get start lines from them where no Go profile of the build told any."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import time
+from pathlib import Path
+
+import pytest
+from pprof_proto.profile_pb2 import Profile
+
+from tests.collector.edits import edited
+from tests.collector.exporting import assert_exported, export
+from tests.collector.pushing import stored
+from tests.collector.test_joining import BUILD, LATER, ebpf, go_profile
+from tests.faults.stacks import profile_of
+from tests.server import Server, bearer
+
+STACK = [("main.f", "/src/main.go", 12), ("main.g", "/src/main.go", 24)]
+BOUNDS = {"PGOF_SYMBOLS_BYTES": "5000", "PGOF_SYMBOLS_FUNCTIONS": "10", "PGOF_SYMBOLS_BUILDS": "3"}
+
+
+def symbols(*builds: str, **starts: int) -> bytes:
+    """Return symbols, as bare protobuf, of a program whose functions begin at these lines of /src/main.go."""
+    made = Profile(string_table=[b"", b"/src/main.go"])
+    for id_, build in enumerate(builds, 1):
+        made.mapping.add(id=id_, build_id=len(made.string_table))
+        made.string_table.append(build.encode())
+    for id_, (name, line) in enumerate(starts.items(), 1):
+        made.function.add(id=id_, name=len(made.string_table), filename=1, start_line=line)
+        made.string_table.append(f"main.{name}".encode())
+    return made.SerializeToString()
+
+
+def upload(
+    server: Server, content: bytes, service: str = "shop", key: str = Server.submit_key
+) -> dict[str, object]:
+    """Upload symbols; return the answer, with its status."""
+    answer = server.client.post(
+        "/v1/symbols", params={"service": service}, content=content, headers=bearer(key)
+    )
+    if answer.status_code != 200:
+        assert answer.headers["Content-Type"] == "application/problem+json"
+    return {"status": answer.status_code, **answer.json()}
+
+
+def test_ebpf_profiles_get_start_lines_from_symbols(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        began = time.time()
+        answer = upload(server, gzip.compress(symbols(BUILD, "go/build", f=10, g=20)))
+        counts = answer.pop("from")
+        assert answer == {"status": 200, "service": "shop", "build_ids": [BUILD, "go/build"], "functions": 2}
+        assert isinstance(counts, str)
+        assert counts > time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
+        later = time.time_ns() + LATER
+        assert_exported(export(server, ebpf("shop", STACK, time.time_ns())))  # before they count
+        assert_exported(export(server, ebpf("other", STACK, later)))
+        assert_exported(export(server, ebpf("shop", STACK, later)))
+        server.restart()
+        assert_exported(export(server, ebpf("shop", STACK, later)))  # as a sender that lost the answer
+        assert_exported(export(server, ebpf("shop", STACK, later + 1, build="go/build")))
+        by_symbols = ("cpu", {"start_lines": "symbols"})
+        assert stored(server, "shop") == [by_symbols, by_symbols, ("process_cpu", {})]
+        assert stored(server, "other") == [("process_cpu", {})]
+        report = server.ask("/v1/report", service="shop").json()
+        sources = {"go_profiles": 0.0, "symbols": 1.0}
+        assert report["joined"] == {"profiles": 2, "share": 1.0, "start_lines": 1.0, "sources": sources}
+
+
+def test_go_profiles_and_symbols_add_to_each_other(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_JOIN_SECONDS": "0.2"}) as server:
+        assert server.submit(go_profile(f=10), query={"service": "shop"}).status_code == 204
+        assert_exported(export(server, ebpf("shop", STACK, 1)))
+        server.wait_for_log("start lines learned")
+        assert upload(server, symbols(BUILD, f=11, g=20))["status"] == 200
+        later = time.time_ns() + LATER
+        assert_exported(export(server, ebpf("shop", STACK, later)))
+        assert_exported(export(server, ebpf("shop", STACK[:1], later)))
+        labels = [labels.get("start_lines", "") for type_, labels in stored(server, "shop") if type_ == "cpu"]
+        assert sorted(labels) == ["", "joined", "symbols"]
+        merge = server.merge(query={"service": "shop", "labels": "start_lines=symbols"})
+        profile = Profile.FromString(gzip.decompress(merge.content))
+        assert sorted(each.start_line for each in profile.function) == [
+            10,
+            20,
+        ]  # the first that is told counts
+        report = server.ask("/v1/report", service="shop").json()
+        assert report["joined"]["sources"] == {
+            "go_profiles": pytest.approx(0.4),
+            "symbols": pytest.approx(0.4),
+        }
+
+
+def test_symbols_are_bounded_and_refused_with_the_settings_name(tmp_path: Path) -> None:
+    with Server(tmp_path, BOUNDS) as server:
+        for content, status, detail in (
+            (b"", 400, "the body is empty; send a pprof profile with a program's functions"),
+            (b"\x0b" * 100, 400, "not symbols: "),
+            (gzip.compress(b"\x0b" * 100), 400, "not symbols: "),
+            (symbols(f=10), 400, "the symbols have 0 build ids; give the program's"),
+            (symbols(*"abcdefghi", f=10), 400, "the symbols have 9 build ids; give the program's"),
+            (symbols("b" * 201, f=10), 400, "the symbols have a build id of more than 200 letters"),
+            (symbols(BUILD), 400, "no function of the symbols has a name, a file and a start line"),
+            (symbols(BUILD, f=0), 400, "no function of the symbols has a name, a file and a start line"),
+            (symbols(BUILD, f=-5), 400, "no function of the symbols has a name, a file and a start line"),
+            (profile_of("a"), 400, "the symbols have 0 build ids"),
+            (bytes(5001), 413, "the body is larger than 5,000 bytes (PGOF_SYMBOLS_BYTES)"),
+            (
+                gzip.compress(bytes(50_000)),
+                413,
+                "the symbols are larger than 5,000 bytes (PGOF_SYMBOLS_BYTES)",
+            ),
+            (
+                symbols(BUILD, **{f"f{number}": 10 for number in range(11)}),
+                413,
+                "the symbols have 11 functions, and may have 10 (PGOF_SYMBOLS_FUNCTIONS)",
+            ),
+        ):
+            answer = upload(server, content)
+            assert (answer["status"], str(answer["detail"])[: len(detail)]) == (status, detail)
+        assert upload(server, symbols(BUILD, f=1), key="another")["status"] == 403
+        assert not [*(server.data / "start_lines").iterdir()]
+        assert not [*(server.data / "incoming").iterdir()]
+        for number in range(5):
+            assert upload(server, symbols(f"build {number}", f=1))["status"] == 200
+        assert len([*(server.data / "start_lines" / "shop").iterdir()]) == 3
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_mutated_symbols_are_never_a_fault(tmp_path: Path, count: int) -> None:
+    """The exhaustive run takes over 20 s: 10,000 requests."""
+    chance = random.Random(18)  # noqa: S311 - guards nothing
+    content = symbols(BUILD, "go", f=10, g=20, h=30)
+    with Server(tmp_path) as server:
+        for _ in range(count):
+            mutated = bytearray(content)
+            for _ in range(chance.randint(1, 4)):
+                at = chance.randrange(len(mutated))
+                mutated[at : at + chance.randint(0, 3)] = chance.randbytes(chance.randint(0, 3))
+            body = gzip.compress(mutated, 1) if chance.random() < 0.5 else bytes(mutated)
+            assert upload(server, body)["status"] in {200, 400, 413}
+        assert not server.events("unexpected error")
+
+
+def test_a_profile_of_the_program_are_symbols_too(tmp_path: Path) -> None:
+    def edit(profile: Profile) -> None:
+        profile.string_table.append(b"of a program")
+        profile.mapping[0].build_id = len(profile.string_table) - 1
+
+    with Server(tmp_path) as server:
+        answer = upload(server, edited(go_profile(f=10, g=20), edit))
+        assert (answer["status"], answer["build_ids"], answer["functions"]) == (200, ["of a program"], 2)
