@@ -30,24 +30,27 @@ import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 USABLE, UNUSABLE, REFUSED, NOT_YET = 0, 1, 3, 4
 
 _NOT_FOUND, _NOT_MODIFIED, _TOO_MANY = 404, 304, 429
 _PROBLEM = "application/problem+json"
-_LARGEST_BYTES = 1 << 30
+LARGEST_BYTES = 1 << 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SAMPLE_TYPE, _SAMPLE = 1, 2
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # The head of a function in an LLVM sample profile: name, total, and samples at its entry.
 _LLVM_HEAD = re.compile(rb"^\S.*:\d+:\d+$", re.MULTILINE)
+
+Result = TypeVar("Result")
 
 
 class Unusable(Exception):
@@ -110,13 +113,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         body, etag = _ask(options.url, key, known.etag, options.timeout, options.tries, trace=trace)
     except Refused as refused:
-        return _say(refused.exit_code, f"{refused}; {file} is unchanged")
+        return say(refused.exit_code, f"{refused}; {file} is unchanged")
     except Unusable as problem:
         return _kept(file, known, options.max_age, str(problem))
     try:
         return _taken(file, options.url, body, etag, known)
     except OSError as error:
-        return _say(UNUSABLE, f"cannot write {file}: {error}")
+        return say(UNUSABLE, f"cannot write {file}: {error}")
 
 
 def _taken(file: Path, url: str, body: bytes | None, etag: str, known: Known) -> int:
@@ -126,7 +129,7 @@ def _taken(file: Path, url: str, body: bytes | None, etag: str, known: Known) ->
     if body is not None and is_new:
         replace(file, body)
     Known(url, etag, sha256, time.time()).write(file)
-    return _say(USABLE, f"{file} is new" if is_new else f"{file} is up to date")
+    return say(USABLE, f"{file} is new" if is_new else f"{file} is up to date")
 
 
 def _sha256(file: Path) -> str:
@@ -143,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "url", metavar="URL", type=_url, help="the URL of a release or a merge, with its parameters"
+        "url", metavar="URL", type=http_url, help="the URL of a release or a merge, with its parameters"
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file to write")
     parser.add_argument(
@@ -169,7 +172,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _url(text: str) -> str:
+def http_url(text: str) -> str:
+    """Return an argument of the command line that is an http or https URL."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise argparse.ArgumentTypeError(f"{text!r} is not an http or https URL")
@@ -183,8 +187,9 @@ def _age(text: str) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def _say(exit_code: int, text: str) -> int:
-    print(f"pgo_fetch: {text}", file=sys.stderr)
+def say(exit_code: int, text: str) -> int:
+    """Print a message of the command that runs to standard error; return the exit code."""
+    print(f"{Path(sys.argv[0]).stem}: {text}", file=sys.stderr)
     return exit_code
 
 
@@ -192,11 +197,11 @@ def _kept(file: Path, known: Known, max_age: float, problem: str) -> int:
     """Return the exit code if nothing could be fetched: the file is usable for as long as --max-age says."""
     age = time.time() - known.confirmed
     if known.sha256 and age <= max_age:
-        return _say(
+        return say(
             USABLE, f"{problem}; {file} was up to date {age / 3600:.1f} hours ago, which --max-age allows"
         )
     state = "is older than --max-age" if max_age and known.sha256 else "is unchanged"
-    return _say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is missing'}")
+    return say(UNUSABLE, f"{problem}; {file} {state if file.exists() else 'is missing'}")
 
 
 class Trace:
@@ -218,23 +223,28 @@ def _ask(
     url: str, key: str, etag: str, timeout: float, tries: int, *, trace: Trace | None
 ) -> tuple[bytes | None, str]:
     """Return the profile, or None if it still has this ETag, and its ETag. Raises Refused or Unusable."""
+    return retried(lambda: _ask_once(url, key, etag, timeout, trace), tries)
+
+
+def retried(once: Callable[[], Result], tries: int) -> Result:
+    """Return what a function returns, called again after pauses while it raises Unusable; raise the last."""
     pause = _FIRST_PAUSE
     for attempt in range(1, tries + 1):
         try:
-            return _ask_once(url, key, etag, timeout, trace)
+            return once()
         except Unusable as problem:
             if attempt == tries:
                 raise
             # Pipelines that failed at the same moment shouldn't all come back at the same moment.
             wait = max(problem.pause, pause * random.uniform(0.5, 1))  # noqa: S311
-            _say(UNUSABLE, f"{problem}; trying again in {wait:.1f} s")
+            say(UNUSABLE, f"{problem}; trying again in {wait:.1f} s")
             time.sleep(min(wait, _LONGEST_PAUSE))
             pause *= 2
     raise Unusable("--tries is less than 1")
 
 
 def _ask_once(url: str, key: str, etag: str, timeout: float, trace: Trace | None) -> tuple[bytes | None, str]:
-    request = urllib.request.Request(url, headers={"User-Agent": "pgo_fetch"})  # noqa: S310 (checked in _url)
+    request = urllib.request.Request(url, headers={"User-Agent": "pgo_fetch"})  # noqa: S310 (checked in http_url)
     if key:  # not sent to any host that the answer redirects to
         request.add_unredirected_header("Authorization", f"Bearer {key}")
     if etag:
@@ -243,20 +253,20 @@ def _ask_once(url: str, key: str, etag: str, timeout: float, trace: Trace | None
         trace.sign(request)
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            body = answer.read(_LARGEST_BYTES + 1)
-            _check_whole(body, answer.headers.get("Content-Length"))
+            body = answer.read(LARGEST_BYTES + 1)
+            check_whole(body, answer.headers.get("Content-Length"))
             check(body, url)
             return body, answer.headers.get("ETag", "")
     except urllib.error.HTTPError as error:
         with error:
             if error.code == _NOT_MODIFIED and etag:
                 return None, etag
-            raise _problem(error) from None
+            raise problem_of(error) from None
     except (OSError, HTTPException, zlib.error) as error:
         raise Unusable(f"{urlsplit(url).netloc}: {error or type(error).__name__}") from error
 
 
-def _problem(error: urllib.error.HTTPError) -> Exception:
+def problem_of(error: urllib.error.HTTPError) -> Exception:
     """Return the exception for an error status: Unusable if asking again may help, or Refused."""
     try:
         reason = json.loads(error.read(1 << 16))["detail"]
@@ -267,11 +277,11 @@ def _problem(error: urllib.error.HTTPError) -> Exception:
     if error.code == _NOT_FOUND and is_collectors:  # a proxy's 404 doesn't tell whether there is a profile
         return Refused(text, NOT_YET)
     if error.code == _TOO_MANY or error.code >= 500:
-        return Unusable(text, _retry_after(error.headers.get("Retry-After", "")))
+        return Unusable(text, retry_after(error.headers.get("Retry-After", "")))
     return Refused(text, REFUSED)
 
 
-def _retry_after(text: str) -> float:
+def retry_after(text: str) -> float:
     """Return a Retry-After header in seconds, from either form of RFC 9110; 0 if it isn't valid."""
     if text.isdigit():
         return float(text)
@@ -281,9 +291,10 @@ def _retry_after(text: str) -> float:
         return 0.0
 
 
-def _check_whole(body: bytes, length: str | None) -> None:
-    if len(body) > _LARGEST_BYTES:
-        raise Unusable(f"the answer has more than {_LARGEST_BYTES} bytes")
+def check_whole(body: bytes, length: str | None) -> None:
+    """Check that a body has the length that its header states, and isn't too large. Raises Unusable."""
+    if len(body) > LARGEST_BYTES:
+        raise Unusable(f"the answer has more than {LARGEST_BYTES} bytes")
     if length is not None and len(body) < int(length):
         raise Unusable(f"only {len(body)} of {length} bytes arrived")
 
@@ -303,7 +314,7 @@ def check(body: bytes, url: str) -> None:
 def _check_pprof(body: bytes) -> None:
     try:
         inflate = zlib.decompressobj(31)
-        protobuf = inflate.decompress(body, _LARGEST_BYTES)
+        protobuf = inflate.decompress(body, LARGEST_BYTES)
         seen = set(_fields(protobuf))
     except (zlib.error, IndexError, ValueError) as error:
         raise Unusable(f"the answer is not a gzipped pprof profile ({error})") from None

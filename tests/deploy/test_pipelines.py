@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.deploy.forge import TOKEN, run_git, serving
 from tests.interop.conftest import PROFILE
 from tests.server import Server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+OPENING: dict[str, Any] = yaml.safe_load((DEPLOY / "github-pull-request" / "action.yml").read_text())
+OPENING_JOB: dict[str, Any] = yaml.safe_load((DEPLOY / "gitlab" / "pgo-pull-request.yml").read_text())
 ACTION: dict[str, Any] = yaml.safe_load((DEPLOY / "github-action" / "action.yml").read_text())
 TEMPLATE: dict[str, Any] = yaml.safe_load((DEPLOY / "gitlab" / "pgo-fetch.yml").read_text())
 
@@ -26,15 +29,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def run_action(folder: Path, **inputs: str) -> tuple[int, str]:
-    """Run the action; return the step's exit status and its outputs."""
-    (step,) = ACTION["runs"]["steps"]
-    values = {name: about.get("default") for name, about in ACTION["inputs"].items()} | inputs
-    environment = {}
+def run_action(
+    folder: Path, action: dict[str, Any] = ACTION, environ: Mapping[str, str] | None = None, **inputs: str
+) -> tuple[int, str]:
+    """Run an action; return the step's exit status and its outputs."""
+    (step,) = action["runs"]["steps"]
+    values = {name: about.get("default") for name, about in action["inputs"].items()} | inputs
+    environment = dict(environ or {})
     for variable, expression in step["env"].items():
         name = expression.removeprefix("${{ inputs.").removesuffix(" }}")
         environment[variable] = values[name]
-    output = folder / "output"
+    output = folder.parent / f"{folder.name}.output"
     output.touch()
     environment |= {"GITHUB_OUTPUT": str(output), "GITHUB_ACTION_PATH": str(DEPLOY / "github-action")}
     # As GitHub runs a step whose shell is bash.
@@ -77,4 +82,41 @@ def test_the_job_fetches(server: Server, tmp_path: Path) -> None:
         )
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {path.replace("$PGO_FILE", variables["PGO_FILE"]) for path in job["cache"]["paths"]}
+    assert job["allow_failure"]["exit_codes"] == 4
+
+
+def test_the_action_opens_a_pull_request(server: Server, tmp_path: Path) -> None:
+    with serving("github", tmp_path) as forge:
+        run_git(tmp_path, "clone", "--quiet", str(forge.repository), "clone")
+        clone, url = tmp_path / "clone", f"{server.base_url}/v1/release?format=go"
+        run_git(clone, "remote", "set-url", "origin", forge.git_url)
+        key, token = server.merge_key, TOKEN
+        for base in ("", "main"):
+            inputs = {"url": url, "key": key, "token": token, "base": base}
+            assert run_action(clone, OPENING, forge.environment, **inputs) == (0, "")
+        assert len(forge.requests) == 1
+        inputs["url"] = f"{server.base_url}/v1/release?service=none"
+        assert run_action(clone, OPENING, forge.environment, **inputs) == (0, "")
+        assert run_action(clone, OPENING, forge.environment, **inputs | {"key": "wrong"}) == (3, "")
+
+
+def test_the_job_opens_a_merge_request(server: Server, tmp_path: Path) -> None:
+    job = OPENING_JOB["pgo-pull-request"]
+    with serving("gitlab", tmp_path) as forge:
+        run_git(tmp_path, "clone", "--quiet", str(forge.repository), "clone")
+        run_git(tmp_path / "clone", "remote", "set-url", "origin", forge.git_url)
+        variables = OPENING_JOB["variables"] | {
+            "PGO_URL": f"{server.base_url}/v1/release?format=go",
+            "PGO_KEY": server.merge_key,
+            "PGO_FORGE_TOKEN": TOKEN,
+            "PGO_PULL_REQUEST": str(DEPLOY / "pipeline" / "pgo_pull_request.py"),
+        }
+        subprocess.run(
+            ["bash", "-e", "-c", "\n".join(job["script"])],
+            cwd=tmp_path / "clone",
+            env=os.environ | forge.environment | variables,
+            timeout=120,
+            check=True,
+        )
+        assert [each["head"] for each in forge.requests] == ["pgo/default.pgo"]
     assert job["allow_failure"]["exit_codes"] == 4

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pgo_agent.cli
 import pgo_collector.command.cli
 import pprof_merge.command.cli
 
-from deploy.pipeline import pgo_fetch
 from tools.site.reference.markdown import code, page, table
+
+# The scripts for pipelines belong to no package.
+sys.path.append(str(Path(__file__).parents[3] / "deploy" / "pipeline"))
+import pgo_fetch
+import pgo_pull_request
 
 _INTRODUCTION = """\
 Every command, with its arguments and options. A command exits with 0 if it succeeds. If it fails, it
-exits with 2 and prints the reason to standard error. [`pgo_fetch.py`](../pipelines.md) has exit codes
-of its own, for pipelines."""
+exits with 2 and prints the reason to standard error. [`pgo_fetch.py` and
+`pgo_pull_request.py`](../pipelines.md) have exit codes of their own, for pipelines."""
 
 
 def commands_page() -> str:
@@ -26,6 +32,7 @@ def commands_page() -> str:
         pgo_agent.cli.parser(),
         pprof_merge.command.cli.parser(),
         pgo_fetch.parser(),
+        pgo_pull_request.parser(),
     )
     sections = (_section(*found) for parser in parsers for found in commands(parser))
     return page("Commands", _INTRODUCTION, *sections)
