@@ -83,7 +83,7 @@ def test_the_first_release_is_the_merge(server: Server) -> None:
     reported = server.client.get("/v1/report", headers=bearer(server.merge_key)).json()
     # There was no release to compare with before this one.
     assert one["report"] == {**reported, "times": one["report"]["times"], "against": None}
-    assert reported["against"] == {"overlap": 1.0}
+    assert reported["against"] == {"overlap": 1.0, "moved": []}
 
 
 def test_it_stays_the_same_while_the_merge_drifts_within_the_bound(drifting: Server) -> None:

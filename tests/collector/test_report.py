@@ -74,7 +74,7 @@ def test_against_the_current_release(filled: Server) -> None:
     assert ask(filled).json()["against"] is None
     released = filled.client.get("/v1/release", headers=bearer(Server.merge_key))
     assert released.status_code == 200
-    assert ask(filled).json()["against"] == {"overlap": 1.0}
+    assert ask(filled).json()["against"] == {"overlap": 1.0, "moved": []}
     assert filled.submit((PROFILES / "etl-s2-000.pb.gz").read_bytes()).status_code == 204
     found = ask(filled).json()["against"]["overlap"]
     merged = decode(filled.client.get("/v1/merge", headers=bearer(Server.merge_key)).content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,26 @@ def test_a_profile_to_compare_with(real: Real) -> None:
     found = report_on(v1, against=released)
     assert found.against is not None
     assert found.against.overlap == overlap(merge(map(decode, v1)), released) > 0.3
+    moved = found.against.moved
+    changes = [abs(each.share - each.before) for each in moved]
+    assert changes == sorted(changes, reverse=True)
+    assert len(moved) == 20
+    assert changes[-1] > 0
+    edges = call_edges(merge(map(decode, v1)))
+    by_callee: Counter[bytes] = Counter()
+    for callee, weight in zip(edges.callee.tolist(), edges.weight.tolist(), strict=True):
+        by_callee[edges.names[callee]] += weight
+    for each in moved:
+        weight = by_callee[each.function.encode()]
+        assert each.share == pytest.approx(weight / by_callee.total())
+        assert (each.place is None) == (weight == 0)
+        assert each.place is None or each.place > sum(other > weight for other in by_callee.values())
+    # The other way round, the same functions moved back.
+    back = report_on(v2[:1], against=merge(map(decode, v1))).against
+    assert back is not None
+    assert {(one.function, one.before, one.place_before) for one in back.moved} == {
+        (one.function, one.share, one.place) for one in moved
+    }
     with pytest.raises(UnfitForFormat):
         report_on(v1, against=decode(edited(v2[0], without_start_lines)))
 

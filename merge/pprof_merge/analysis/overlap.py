@@ -12,6 +12,7 @@ edge to another to turn one profile into the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +21,23 @@ from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.arrays import Floats, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.profile import Profile
+
+_MAX_MOVED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFunction:
+    """A function whose share of the weight of all calls changed: its share now and before, from 0 to 1.
+
+    `place` and `place_before` are its places among the functions that are called, 1 for the one with the
+    largest share; None where it isn't called.
+    """
+
+    function: str
+    share: float
+    before: float
+    place: int | None
+    place_before: int | None
 
 
 def overlap(a: Profile, b: Profile, budget: Budget = UNBOUNDED) -> float:
@@ -47,6 +65,44 @@ def overlap_of_edges(a: CallEdges, b: CallEdges) -> float:
     first, second = order[:-1][is_same], order[1:][is_same] - len(a)
     # Rounding errors must not make the sum exceed 1.
     return min(1.0, float(np.minimum(shares_a[first], shares_b[second]).sum()))
+
+
+def moved_functions(now: CallEdges, before: CallEdges) -> tuple[MovedFunction, ...]:
+    """Return the functions whose shares changed most, largest change first, at most 20.
+
+    A function's share is that of all calls of it. Functions whose shares are equal aren't listed.
+    """
+    names = sorted({*now.names, *before.names})
+    ranks = {name: rank for rank, name in enumerate(names)}
+    called, was_called = (_called(edges, ranks) for edges in (now, before))
+    change = np.abs(called - was_called)
+    places, places_before = _places(called), _places(was_called)
+    return tuple(
+        MovedFunction(
+            function=names[row].decode(errors="backslashreplace"),
+            share=float(called[row]),
+            before=float(was_called[row]),
+            place=int(places[row]) or None,
+            place_before=int(places_before[row]) or None,
+        )
+        for row in np.argsort(-change, kind="stable")[:_MAX_MOVED].tolist()
+        if change[row] > 0
+    )
+
+
+def _called(edges: CallEdges, ranks: Mapping[bytes, int]) -> Floats:
+    """Return the share of all calls of each name, (n_ranks)."""
+    rows = _ranks_of(edges.names, ranks)
+    return np.bincount(rows[edges.callee], shares(edges.weight), len(ranks))
+
+
+def _places(called: Floats) -> Int64s:
+    """Return each share's place, 1 for the largest one; 0 for a share of 0."""
+    places = np.zeros(len(called), np.int64)
+    order = np.argsort(-called, kind="stable")
+    places[order] = np.arange(1, len(called) + 1)
+    places[called == 0] = 0
+    return places
 
 
 def shares(weight: Int64s) -> Floats:

@@ -21,7 +21,13 @@ from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edge
 from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.analysis.coverage import Coverage, coverage
 from pprof_merge.analysis.outliers import outlier_scores
-from pprof_merge.analysis.overlap import leaf_functions, leaf_shares, overlap_of_edges
+from pprof_merge.analysis.overlap import (
+    MovedFunction,
+    leaf_functions,
+    leaf_shares,
+    moved_functions,
+    overlap_of_edges,
+)
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.merging.collection import Collection
@@ -103,9 +109,10 @@ class Outliers:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How alike the merge and another profile are (see `overlap`)."""
+    """How alike the merge and another profile are (see `overlap`), and whose shares differ most."""
 
     overlap: float
+    moved: tuple[MovedFunction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,9 @@ def report(
         if options.symbols is not None:
             covered = coverage(profile, traced.edges, options.symbols)
         if against is not None:
-            compared = Comparison(overlap_of_edges(traced.edges, against))
+            compared = Comparison(
+                overlap_of_edges(traced.edges, against), moved_functions(traced.edges, against)
+            )
     return Report(
         go=verdict,
         profiles=len(reported),
