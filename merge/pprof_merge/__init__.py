@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         bucket_bounds,
         focus_latency,
     )
+    from pprof_merge.analysis.noise import CONFIDENCE, Interval, count_samples, difference_interval
     from pprof_merge.analysis.overlap import overlap
     from pprof_merge.analysis.report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 # Names that are imported on first use, with their modules: these import NumPy, and the command does without.
 _WITH_NUMPY = {
     "ALL_LATENCIES": "analysis.latency",
+    "CONFIDENCE": "analysis.noise",
     "Collection": "merging.collection",
     "FlameGraph": "analysis.flame_graph",
     "FlameView": "analysis.flame_graph",
@@ -86,6 +88,7 @@ _WITH_NUMPY = {
     "LatencyTimeline": "analysis.latency",
     "N_BUCKETS": "analysis.latency",
     "ReportOptions": "analysis.report",
+    "Interval": "analysis.noise",
     "KeptApart": "analysis.report",
     "ReportedProfile": "analysis.report",
     "Rules": "analysis.rules",
@@ -98,8 +101,10 @@ _WITH_NUMPY = {
     "WeighedStacks": "analysis.stacks",
     "apply_rules": "analysis.rules",
     "bucket_bounds": "analysis.latency",
+    "count_samples": "analysis.noise",
     "default_column": "analysis.stacks",
     "diff_tables": "analysis.diff",
+    "difference_interval": "analysis.noise",
     "first_appearance": "columns.ragged",
     "focus_calls": "analysis.focus",
     "focus_latency": "analysis.latency",
@@ -114,6 +119,7 @@ _WITH_NUMPY = {
 
 __all__ = [
     "ALL_LATENCIES",
+    "CONFIDENCE",
     "ENGINE",
     "FORMATS",
     "GROUPINGS",
@@ -134,6 +140,7 @@ __all__ = [
     "IncompatibleProfiles",
     "Int32s",
     "Int64s",
+    "Interval",
     "Ints",
     "KeptApart",
     "LatencyHistogram",
@@ -168,9 +175,11 @@ __all__ = [
     "bucket_bounds",
     "check_compatible",
     "compress",
+    "count_samples",
     "decode",
     "default_column",
     "diff_tables",
+    "difference_interval",
     "encode",
     "first_appearance",
     "focus_calls",

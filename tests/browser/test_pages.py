@@ -212,7 +212,8 @@ def test_what_is_selected_goes_along(person: Person) -> None:
 
 def test_two_versions_are_compared(person: Person) -> None:
     page = person.page
-    page.goto(f"{SERVICE}/diff")
+    page.goto(SERVICE)
+    page.get_by_text("Compare", exact=True).click()
     page.get_by_role("link", name="version 1").click()
     expect(page.locator(".flame .more1, .flame .more2, .flame .more3, .flame .more4").first).to_be_attached()
     expect(page.locator(".flame .less1, .flame .less2, .flame .less3, .flame .less4").first).to_be_attached()

@@ -19,6 +19,7 @@ from tests.collector.conftest import PROFILES
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.merge.go_top import go_top
 from tests.merge.stacked import stacked
+from tests.merge.tracked import Events, tracked
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -268,6 +269,31 @@ def test_a_diff_is_of_shares(server: Server) -> None:
     assert len(asked(server, "/v1/diff", labels="version=2", base_labels="version=1", n="2")["rows"]) == 2
     whole = asked(server, "/v1/diff", labels="version=2", base_labels="")
     assert whole["base"]["profiles"] == 2
+
+
+def test_a_diff_says_what_is_noise(server: Server) -> None:
+    for version, work in (("1", 50), ("2", 55), ("3", 300)):
+        profile = stacked({"a;work": work, "a;rest": 1000 - work})
+        store(server, profile, service="default", labels=f"version={version}")
+    little = asked(server, "/v1/diff", labels="version=2", base_labels="version=1", sort="flat")
+    assert little["confidence"] == 0.99
+    assert little["now"]["samples"] == little["base"]["samples"] == 1000
+    assert all(row["flat_interval"]["noise"] and row["cum_interval"]["noise"] for row in little["rows"])
+    much = asked(server, "/v1/diff", labels="version=3", base_labels="version=1")
+    found = {row["name"]: row for row in much["rows"]}
+    interval = found["work"]["flat_interval"]
+    assert 0 < interval["low"] < found["work"]["flat_difference"] == 0.25 < interval["high"]
+    assert not interval["noise"]
+    assert found["a"]["cum_interval"]["noise"]
+
+
+def test_what_is_not_sampled_has_no_interval(server: Server) -> None:
+    for version in ("1", "2"):
+        waits = tracked([Events("main;wait", 1024, 3, 4000)])
+        store(server, waits, service="default", type="offcpu", labels=f"version={version}")
+    answer = asked(server, "/v1/diff", type="offcpu", labels="version=2", base_labels="version=1")
+    assert answer["now"]["samples"] is None
+    assert all(row["flat_interval"] is row["cum_interval"] is None for row in answer["rows"])
 
 
 def test_the_base_of_a_diff_has_a_time_and_a_service_of_its_own(server: Server) -> None:

@@ -151,7 +151,7 @@ def test_the_table_is_sorted_by_its_links(site: Visitor) -> None:
 
 def test_a_difference_has_both_sides(site: Visitor) -> None:
     start = site.page("/ui/services/shop/diff")
-    (suggested,) = (link for link in start.links() if "base_labels" in link)
+    suggested = offered(start)["version 1.5 and 1.4 before it"]
     page = site.page(suggested)
     said = titles(page)
     assert said["main.new"] == "75.0 %, in the base 0.00 %: +75.00 points"
@@ -162,6 +162,67 @@ def test_a_difference_has_both_sides(site: Visitor) -> None:
     assert len(halves) == 2
     for link in halves:
         assert "Total in the base" in site.page(link).text
+
+
+def offered(page: Page) -> dict[str, str]:
+    """Return the links of the comparisons that a page of a service offers, by their names."""
+    links = (tag for tag in page.all("a") if "base_" in tag.attributes["href"])
+    return {tag.text.strip(): tag.attributes["href"] for tag in links}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_offers_comparisons_that_there_are_profiles_for(site: Visitor, path: str) -> None:
+    links = offered(site.page(f"/ui/services/shop{path}"))
+    assert {*links} == {
+        "version 1.5 and 1.4 before it",
+        "the last day and all before it",
+        "the later and the earlier half",
+        "host web-0 and the rest",
+        "host web-1 and the rest",
+    }
+    for link in links.values():
+        assert "Total in the base" in site.page(link).text
+    chosen = offered(site.page(f"/ui/services/shop{path}", labels="version=1.4"))
+    assert {*chosen} == {
+        "the later and the earlier half",
+        "host web-0 and the rest",
+        "host web-1 and the rest",
+    }
+    rest = parse_qs(urlsplit(chosen["host web-1 and the rest"]).query)
+    assert rest == {
+        "labels": ["version=1.4,instance=web-1"],
+        "base_labels": ["version=1.4,instance!=web-1"],
+    }
+
+
+def test_a_week_and_a_release_are_compared_with_the_time_before(server: Server) -> None:
+    now = time.time_ns()
+    for days in (9, 8, 2, 1):
+        profile = stacked({"main.main;work": 10 * days, "main.main;rest": 40}, time_nanos=now - days * DAY)
+        assert server.submit(profile, query={"service": "default"}).status_code == 204
+    visitor = Visitor(server)
+    assert "after and before the current release" not in offered(visitor.page("/ui/services/default"))
+    server.release().raise_for_status()
+    later = stacked({"main.main;work": 10, "main.main;rest": 45}, time_nanos=time.time_ns() + 10 * 10**9)
+    assert server.submit(later, query={"service": "default"}).status_code == 204
+    links = offered(visitor.page("/ui/services/default"))
+    weeks = visitor.page(links["this week and the one before"])
+    assert "Base: profiles 2" in weeks.text
+    released = visitor.page(links["after and before the current release"])
+    assert "Base: profiles 4" in released.text
+
+
+def test_a_difference_within_the_noise_is_called_noise(server: Server) -> None:
+    for version, work in (("1", 5), ("2", 6), ("3", 60)):
+        profile = stacked({"main.main;work": work, "main.main;rest": 100 - work})
+        query = {"service": "shop", "labels": f"version={version}"}
+        assert server.submit(profile, query=query).status_code == 204
+    visitor = Visitor(server)
+    little = visitor.page("/ui/services/shop/diff", labels="version=2", base_labels="version=1")
+    much = visitor.page("/ui/services/shop/diff", labels="version=3", base_labels="version=1")
+    assert all(row[6].startswith("noise") for row in rows(little)[1:])
+    assert [row[6].startswith("noise") for row in rows(much)[1:]] == [False, False, True]
+    assert "of 100 and 100 samples" in much.text
 
 
 def test_a_difference_says_what_is_wrong_with_its_base(site: Visitor) -> None:

@@ -22,6 +22,7 @@ from pprof_merge import (
     TopTable,
     ValueType,
     WeighedStacks,
+    count_samples,
     default_column,
     focus_latency,
     trim_after,
@@ -40,12 +41,14 @@ _FLAME_GRAPH = "the flame graph: "
 class TableResult:
     """A top table with one column, that of the sample type, and the number of profiles in it.
 
-    Type and table are None if there was nothing to merge.
+    `samples` is the number of samples that a profiler took for it; None if that isn't known. Type and table
+    are None if there was nothing to merge.
     """
 
     sample_type: ValueType | None
     table: TopTable | None
     profiles: int
+    samples: int | None
     left_out: tuple[LeftOut, ...]
 
 
@@ -94,16 +97,19 @@ def table_blobs(
     """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
-        return TableResult(None, None, 0, inputs.left_out)
+        return TableResult(None, None, 0, None, inputs.left_out)
     profile = inputs.merge()
     column = _column(profile.header)
     if column is None:
-        return TableResult(None, None, 0, inputs.left_out)
+        return TableResult(None, None, 0, None, inputs.left_out)
     profile = focus_latency(profile, latencies)
     with refuse_too_large("the table: "):
         table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
-    return TableResult(profile.header.sample_types[column], table, len(inputs.numbers), inputs.left_out)
+    samples = count_samples(profile, column)
+    return TableResult(
+        profile.header.sample_types[column], table, len(inputs.numbers), samples, inputs.left_out
+    )
 
 
 @trim_after

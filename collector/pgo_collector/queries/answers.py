@@ -192,6 +192,14 @@ class TimeSeries(_OfProfiles):
     points: list[SeriesPoint]
 
 
+class SharesInterval(_Answer):
+    """The differences of two shares that the samples agree with: Newcombe's hybrid score interval."""
+
+    low: float
+    high: float
+    noise: bool = Field(description="Whether it has 0 in it: the shares may well be the same.")
+
+
 class DiffRow(_Answer):
     """A function, package or file in both selections."""
 
@@ -200,6 +208,10 @@ class DiffRow(_Answer):
     base: Values
     flat_difference: float = Field(description="The flat share now minus the flat share in the base.")
     cum_difference: float
+    flat_interval: SharesInterval | None = Field(
+        description="The interval of `flat_difference`; null if a number of samples isn't known or is 0."
+    )
+    cum_interval: SharesInterval | None
 
 
 class DiffSide(_Answer):
@@ -207,6 +219,12 @@ class DiffSide(_Answer):
 
     total: int
     profiles: int
+    samples: int | None = Field(
+        description=(
+            "The number of samples that profilers took: the sum of `samples/count`, or the total over the"
+            " period where both have one unit; null for what isn't sampled."
+        )
+    )
     left_out: int
     coarse: int
     coarse_labels: list[str]
@@ -220,6 +238,7 @@ class Diff(_Answer):
     sample_type: SampleType
     now: DiffSide
     base: DiffSide
+    confidence: float = Field(description="The confidence of the intervals, from 0 to 1.")
     names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[DiffRow]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pprof_merge import Grouping, TopOrder, Usage, diff_tables
+from pprof_merge import CONFIDENCE, Grouping, TopOrder, Usage, diff_tables, difference_interval
 
 from pgo_collector.errors import NotComparable
-from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, Values
+from pgo_collector.queries.answers import Diff, DiffRow, DiffSide, SampleType, SharesInterval, Values
 from pgo_collector.queries.tables import FleetTable
 
 
@@ -20,6 +20,7 @@ def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_r
         sample_type=SampleType.of(now.sample_type),
         now=_side(now),
         base=_side(base),
+        confidence=CONFIDENCE,
         names=len(rows),
         rows=[
             DiffRow(
@@ -28,16 +29,27 @@ def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_r
                 base=_values(row.base),
                 flat_difference=row.difference("flat"),
                 cum_difference=row.difference("cum"),
+                flat_interval=interval_of(row.now.flat_share, now.samples, row.base.flat_share, base.samples),
+                cum_interval=interval_of(row.now.cum_share, now.samples, row.base.cum_share, base.samples),
             )
             for row in rows[:n_rows]
         ],
     )
 
 
+def interval_of(
+    now: float, now_samples: int | None, base: float, base_samples: int | None
+) -> SharesInterval | None:
+    """Return the interval of the difference of two shares; None if samples are 0 or unknown."""
+    found = difference_interval(now, now_samples, base, base_samples)
+    return found and SharesInterval(low=found.low, high=found.high, noise=found.is_noise)
+
+
 def _side(side: FleetTable) -> DiffSide:
     return DiffSide(
         total=side.total,
         profiles=side.profiles,
+        samples=side.samples,
         left_out=len(side.left_out),
         coarse=len(side.coarse.blobs),
         coarse_labels=list(side.coarse.labels),

@@ -18,10 +18,14 @@ _ADVICE = "ask for one service, or for packages in place of functions"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePart:
-    """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum."""
+    """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum.
+
+    `samples` is the number of samples that its profilers took; None if that isn't known.
+    """
 
     service: str
     profiles: int
+    samples: int | None
     total: int
     rows: Int64s
     flat: Int64s
@@ -52,6 +56,12 @@ class FleetTable:
         """Return the number of profiles in the table."""
         return sum(part.profiles for part in self.parts)
 
+    @property
+    def samples(self) -> int | None:
+        """Return the number of samples that the profilers took; None if it isn't known of all services."""
+        known = [part.samples for part in self.parts if part.samples is not None]
+        return sum(known) if len(known) == len(self.parts) else None
+
 
 async def fleet_table(
     fleet: Fleet, selection: Selection, grouping: Grouping, latencies: LatencyRange = ALL_LATENCIES
@@ -76,7 +86,13 @@ async def fleet_table(
         with refuse_too_large("the table: "):
             fleet.budget.check(sum(each.nbytes for each in sums.values()), _ADVICE)
         part = ServicePart(
-            service, tabled.profiles, int(table.total[0]), rows, table.flat[:, 0], table.cum[:, 0]
+            service,
+            tabled.profiles,
+            tabled.samples,
+            int(table.total[0]),
+            rows,
+            table.flat[:, 0],
+            table.cum[:, 0],
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends
 from pprof_merge import GROUPINGS
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.catalog.summaries import Summary
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.openapi import BASE, LATENCIES, METHODS
 from pgo_collector.http.selections import base_of, latencies_of
-from pgo_collector.model.selection import Selection
-from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.queries.tables import fleet_table
-from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
 from pgo_collector.ui.pages.flame import view_of
 from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
@@ -30,7 +25,6 @@ from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 _OWN = (*BASE, "by", "sort", "n", "root", "search", *LATENCIES)
-_MAX_VERSION = 20
 
 
 def diff_routes(sources: Sources) -> APIRouter:
@@ -40,12 +34,10 @@ def diff_routes(sources: Sources) -> APIRouter:
     async def page(
         request: Request, selected: SelectedProfiles, status: HTTPStatus = HTTPStatus.OK, **values: object
     ) -> Response:
-        suggestions = [] if selected.summary is None else _suggestions(selected, selected.summary)
         template_values: dict[str, object] = {
             "diff": None,
             "problem": None,
             "base": {name: selected.links.own.get(name, "") for name in BASE},
-            "suggestions": suggestions,
             "groupings": [*GROUPINGS],
             "latencies": latencies_of(request),
             **values,
@@ -86,37 +78,3 @@ def diff_routes(sources: Sources) -> APIRouter:
         )
 
     return router
-
-
-def _suggestions(selected: SelectedProfiles, summary: Summary) -> list[tuple[str, str]]:
-    """Return comparisons that there are profiles for: a name and a link each."""
-    found: list[tuple[str, str]] = []
-    links, selection = selected.links, selected.selection
-    if not selection.matchers and len(summary.versions.latest) > 1:
-        newest, before = (version.text for version in summary.versions.latest[:2])
-        found.append(
-            (
-                f"version {cut(newest, _MAX_VERSION)} and {cut(before, _MAX_VERSION)} before it",
-                links.to("diff", labels=_label(newest), base_labels=_label(before)),
-            )
-        )
-    if _is_of_all_time(selection):
-        begin, end = summary.begin_nanos, summary.end_nanos
-        if end - begin > DAY_NANOS:
-            found.append(("the last day and all before it", _by_time(selected, end - DAY_NANOS)))
-        if end - begin > 10**9:
-            found.append(("the later and the earlier half", _by_time(selected, (begin + end) // 2)))
-    return found
-
-
-def _is_of_all_time(selection: Selection) -> bool:
-    return selection.begin is None and selection.end is None
-
-
-def _by_time(selected: SelectedProfiles, nanos: int) -> str:
-    moment = format_time(nanos - nanos % 10**9)
-    return selected.links.to("diff", **{"from": moment, "base_to": moment})
-
-
-def _label(version: str) -> str:
-    return f"version={quote(version, safe='')}"

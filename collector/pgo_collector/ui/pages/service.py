@@ -16,6 +16,7 @@ from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.profile_types import CPU, KEPT_APART, LATENCY_TYPES, PROCESS_CPU
 from pgo_collector.model.selection import Selection
+from pgo_collector.ui.comparisons import Comparison, comparisons, release_time
 from pgo_collector.ui.links import Links
 from pgo_collector.ui.sources import Sources
 
@@ -54,10 +55,16 @@ async def service_page(
     **values: Any,
 ) -> Response:
     """Return a page of a service; the template also gets `values`."""
+    now, offered = time.time_ns(), list[Comparison]()
+    if selected.summary is not None:
+        folder = sources.reports.store.folder
+        released = await asyncio.to_thread(release_time, folder, selected.selection.service)
+        offered = comparisons(selected.selection, selected.links, selected.summary, released, now)
     return await sources.rendering.page(
         request,
         template,
         status,
+        comparisons=offered,
         service=selected.selection.service,
         selection=selected.selection,
         links=selected.links,
@@ -65,7 +72,7 @@ async def service_page(
         summary=selected.summary,
         has_speedscope=sources.has_speedscope,
         tracked=_tracked_type(selected),
-        now=time.time_ns(),
+        now=now,
         **values,
     )
 
