@@ -185,16 +185,29 @@ async def _spool(request: Request, path: Path, bound: BodyBound, usage: _Usage) 
         usage.add_memory(len(chunk))
         if len(buffer) >= usage.buffer_bytes:
             usage.add_disk(len(buffer))
-            await asyncio.to_thread(_append, path, buffer)
+            await _write(path, buffer)
             usage.free_memory()
             buffer = bytearray()
     if size == len(buffer) <= _IN_MEMORY_BYTES:
         return Body(size, bytes(buffer))
     if buffer:
         usage.add_disk(len(buffer))
-        await asyncio.to_thread(_append, path, buffer)
+        await _write(path, buffer)
         usage.free_memory()
     return Body(size, None)
+
+
+async def _write(path: Path, content: bytearray) -> None:
+    """Write at the end of a file, made if it is missing. Raises OSError.
+
+    If the request is cancelled, wait for the write, which could otherwise make the file after its removal.
+    """
+    writing = asyncio.ensure_future(asyncio.to_thread(_append, path, content))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise
 
 
 def _append(path: Path, content: bytearray) -> None:
