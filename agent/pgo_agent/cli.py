@@ -99,7 +99,9 @@ def _submit(options: argparse.Namespace) -> int:
             print(f"to see the trace: pgo-collector trace show {collector.trace_id}", file=sys.stderr)
         for file in _with_progress(options.files):
             try:
-                collector.submit(file.read_bytes(), options.type)
+                nanos = collector.send(collector.upload(file.read_bytes(), options.type))
+                if collector.trace_id is not None:
+                    print(f"{file} took {nanos / 1e6:.3f} ms", file=sys.stderr)
             except (AgentError, OSError) as error:
                 reasons[str(file)] = str(error)
     if options.json:

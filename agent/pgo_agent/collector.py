@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from typing import Any, Self
 
 import httpx
 
 from pgo_agent.endpoint import Endpoint, Upload
-from pgo_agent.errors import CollectorUnavailable
+from pgo_agent.errors import AgentError, CollectorUnavailable
 from pgo_agent.retry import Attempts, RetryPolicy, SubmitResponse
 from pgo_agent.trace import TracedWay, UntracedWay, Way, new_trace_id
 
@@ -28,8 +28,9 @@ class Collector:
     attempt, doubles that bound each time, and never waits less than a Retry-After header asks for. No
     attempt starts later than `within` seconds after the first.
 
-    With a `trace_key`, the collector records where the time of each request goes, and what the agent did
-    before. All that `submit` sends is in one trace, whose id is `trace_id`.
+    With a `trace_key`, the collector records where the time of each request goes. When a profile is sent, the
+    client reports what the agent did with it and how long all took, which may take another `report` seconds
+    and never fails. All that `submit` sends is in one trace, whose id is `trace_id`.
 
     Sending again is safe even if an earlier attempt arrived: a collector counts the same bytes once, however
     often they are submitted.
@@ -47,12 +48,14 @@ class Collector:
         backoff: float = 1.0,
         within: float = 300.0,
         trace_key: str | None = None,
+        report: float = 5.0,
     ) -> None:
         self._endpoint = Endpoint(url, key, service, labels or {})
         self._trace_key = None if trace_key is None else trace_key.strip().encode()
         self.trace_id = None if trace_key is None else new_trace_id()
         self._retries = RetryPolicy(attempts, backoff, within)
         self._timeout = timeout
+        self._report_seconds = report
         self._options: dict[str, Any] = {
             "auth": self._endpoint.auth,
             "headers": {"User-Agent": _user_agent(), "Accept-Encoding": "identity"},
@@ -108,15 +111,22 @@ class Collector:
                 way.begin(request)
                 try:
                     async with aclosing(await client.send(request, stream=True)) as response:
+                        way.answered(response.headers)
                         outcome = SubmitResponse(response, self._timeout)
                         async for chunk in response.aiter_raw():
                             if outcome.add(chunk):
                                 break
                 except httpx.RequestError as error:
                     outcome = error
-                if (wait := attempts.wait_after(outcome)) is None:
+                way.end()
+                try:
+                    wait = attempts.wait_after(outcome)
+                except AgentError:
+                    await self._report_async(client, way)
+                    raise
+                if wait is None:
+                    await self._report_async(client, way)
                     return
-                way.fail()
                 await sleep(wait)
                 way.wait()
 
@@ -124,14 +134,23 @@ class Collector:
         """Return a profile as `send` takes it: gzipped, with the service, labels and type."""
         return self._endpoint.upload(profile, type_)
 
-    def send(self, upload: Upload, until: threading.Event | None = None, trace_id: str | None = None) -> None:
+    def send(self, upload: Upload, until: threading.Event | None = None, trace_id: str | None = None) -> int:
         """Submit an upload like `submit`; once `until` is set, don't wait for another attempt.
 
-        If requests are traced, this one is in the trace `trace_id`, or in that of all submits.
+        If requests are traced, this one is in the trace `trace_id`, or in that of all submits. Returns how
+        long that trace's root is, in ns; else 0.
         """
-        request, attempts = self._endpoint.request(upload), Attempts(self._retries)
         way = self._way(upload, trace_id or self.trace_id)
-        ended = self._closed if until is None else until
+        try:
+            self._send(upload, way, self._closed if until is None else until)
+        except AgentError:
+            self._report(way)
+            raise
+        self._report(way)
+        return way.nanos
+
+    def _send(self, upload: Upload, way: Way, ended: threading.Event) -> None:
+        request, attempts = self._endpoint.request(upload), Attempts(self._retries)
         while True:
             if self._closed.is_set():
                 raise CollectorUnavailable(0, "the client is closed")
@@ -139,15 +158,16 @@ class Collector:
             way.begin(request)
             try:
                 with closing(self._connected().send(request, stream=True)) as response:
+                    way.answered(response.headers)
                     outcome = SubmitResponse(response, self._timeout)
                     for chunk in response.iter_raw():
                         if outcome.add(chunk):
                             break
             except httpx.RequestError as error:
                 outcome = error
+            way.end()
             if (wait := attempts.wait_after(outcome)) is None:
                 return
-            way.fail()
             if ended.wait(wait):
                 raise attempts.unavailable()
             way.wait()
@@ -156,6 +176,20 @@ class Collector:
         if self._trace_key is None or trace_id is None:
             return UntracedWay()
         return TracedWay(self._trace_key, trace_id, upload.steps)
+
+    def _report(self, way: Way) -> None:
+        """Report a way to the collector if it has recorded it, and the client isn't closed."""
+        if (report := way.report()) is not None and not self._closed.is_set():
+            request = self._endpoint.report(report, self._report_seconds)
+            with suppress(httpx.HTTPError), closing(self._connected().send(request, stream=True)) as answer:
+                next(answer.iter_raw(), None)
+
+    async def _report_async(self, client: httpx.AsyncClient, way: Way) -> None:
+        if (report := way.report()) is not None:
+            request = self._endpoint.report(report, self._report_seconds)
+            with suppress(httpx.HTTPError):
+                async with aclosing(await client.send(request, stream=True)) as answer:
+                    await anext(answer.aiter_raw(), None)
 
     def _connected(self) -> httpx.Client:
         """Return the client of this process; a forked child gets its own, with its own connections."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from pgo_agent.trace import Step
+from pgo_agent.trace import Report, Step
 
 SUBMIT_PATH = "/v1/submit"
 SYMBOLS_PATH = "/v1/symbols"
@@ -63,6 +63,17 @@ class Endpoint:
         """Return an upload of a program's symbols."""
         service = tuple(pair for pair in self._query if pair[0] == "service")
         return replace(make_upload(symbols, service), path=SYMBOLS_PATH)
+
+    def report(self, report: Report, timeout: float) -> httpx.Request:
+        """Return the POST request that sends a report; each step of it may take `timeout` seconds."""
+        path = f"{self.url.path.removesuffix(SUBMIT_PATH)}/v1/traces/{report.trace_id}/steps"
+        headers = {**report.headers, "Content-Length": "0"}
+        return httpx.Request(
+            "POST",
+            self.url.copy_with(path=path),
+            headers=headers,
+            extensions={"timeout": httpx.Timeout(timeout).as_dict()},
+        )
 
     def request(self, upload: Upload) -> httpx.Request:
         """Return the POST request for an upload, without the key, which the client adds."""

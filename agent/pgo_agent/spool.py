@@ -51,7 +51,7 @@ class Spool(Protocol):
     def put(self, upload: Upload) -> bool:
         """Store a profile; return True if it survives the end of the process from now on."""
 
-    def drain(self, send: Callable[[Upload], None], until: Event) -> None:
+    def drain(self, send: Callable[[Upload], object], until: Event) -> None:
         """Call `send` with each stored profile, oldest first, until `until` is set.
 
         A profile is removed once it is sent, and dropped if `send` raises SubmitRefused. Any other error is
@@ -69,7 +69,7 @@ class NoSpool:
         """Return False: nothing is stored."""
         return False
 
-    def drain(self, send: Callable[[Upload], None], until: Event) -> None:
+    def drain(self, send: Callable[[Upload], object], until: Event) -> None:
         """Do nothing."""
 
 
@@ -121,7 +121,7 @@ class DiskSpool:
             return False
         return True
 
-    def drain(self, send: Callable[[Upload], None], until: Event) -> None:
+    def drain(self, send: Callable[[Upload], object], until: Event) -> None:
         """Send as `Spool` documents. Drop damaged and old profiles; skip those being sent elsewhere."""
         try:
             for name in self._names():
@@ -134,7 +134,7 @@ class DiskSpool:
         except OSError as error:
             _log.warning("cannot read the profiles in %s: %s", self.folder, error)
 
-    def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], None]) -> None:
+    def _send(self, path: Path, file: BinaryIO, send: Callable[[Upload], object]) -> None:
         if time.time_ns() - int(path.stem) > self._max_age_ns:
             self._drop(path, Dropped.TOO_OLD, "it is too old")
             return

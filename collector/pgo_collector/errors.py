@@ -13,10 +13,12 @@ A refusal carries the HTTP status that the client gets:
     │   ├── PushInvalid         400
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
+    │   ├── ReportInvalid       400
     │   ├── NoSuchWeighting     400
     │   ├── CombineWeighted     400
     │   ├── KeyRefused          403
     │   ├── KeyOutOfScope       403
+    │   ├── ReportRefused       403
     │   ├── FromAnotherSite     403
     │   ├── NothingToMerge      404
     │   │   └── NothingSelected
@@ -209,6 +211,18 @@ class NoSuchTrace(Refusal):
     """No trace has this id, it was deleted, or it is of services that the key isn't for."""
 
     status = HTTPStatus.NOT_FOUND
+
+
+class ReportInvalid(Refusal):
+    """A client reports steps of a trace in another form, or beyond a bound, which the message names."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class ReportRefused(Refusal):
+    """What a client reports of a trace has no signature, or one that isn't good."""
+
+    status = HTTPStatus.FORBIDDEN
 
 
 class CombineNeedsPost(Refusal):

@@ -592,6 +592,18 @@ class Settings(BaseSettings):
         le=100_000,
         description="The largest number of steps to record of one request. Beyond it, they are only counted.",
     )
+    trace_steps: int = Field(
+        default=64,
+        gt=0,
+        le=1000,
+        description="The largest number of steps that a client may report around its traced requests.",
+    )
+    trace_step_seconds: float = Field(
+        default=30 * 86400,
+        gt=0,
+        le=366 * 86400,
+        description="How long what a client reports may have taken in all, in seconds.",
+    )
     traces_waiting: int = Field(
         default=1000,
         gt=0,

@@ -32,6 +32,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -45,6 +46,8 @@ _PROBLEM = "application/problem+json"
 LARGEST_BYTES = 1 << 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+# What the collector takes at least, and how long a report may take.
+_MOST_STEPS, _REPORT_SECONDS = 32, 5.0
 _SAMPLE_TYPE, _SAMPLE = 1, 2
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 # The head of a function in an LLVM sample profile: name, total, and samples at its entry.
@@ -104,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     file: Path = options.file
     try:
         key = options.key_file.read_text().strip() if options.key_file else os.environ.get("PGO_KEY", "")
-        trace = Trace(options.trace.read_text().split()[0]) if options.trace else None
+        trace = Trace(options.trace.read_text().split()[0], options.url) if options.trace else None
     except (OSError, IndexError) as error:
         command_line.error(f"cannot read the key: {error}")
     known = Known.of(file, options.url)
@@ -207,27 +210,83 @@ def _kept(file: Path, known: Known, max_age: float, problem: str) -> int:
 class Trace:
     """A trace that each try is part of, and the key that signs the tries."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, url: str) -> None:
         self.id = secrets.token_hex(16)
         self._key = key.encode()
+        self._url = url
+        self._steps: list[tuple[str, str, int, int]] = []  # name, span id, begin and end in µs since 1970
+        self._offset = time.time_ns() - time.monotonic_ns()
+        self._span, self._since = "", 0
+        self._is_recorded = False
 
-    def sign(self, request: urllib.request.Request) -> None:
-        """Add the headers to a request that have the collector trace it. They are good once."""
-        traceparent, seconds = f"00-{self.id}-{secrets.token_hex(8)}-01", int(time.time())
-        digest = hmac.new(self._key, f"{seconds}.{traceparent}".encode(), hashlib.sha256).hexdigest()
-        request.add_unredirected_header("traceparent", traceparent)
-        request.add_unredirected_header("PGO-Trace-Signature", f"t={seconds},v1={digest}")
+    def begin(self, request: urllib.request.Request) -> None:
+        """Add the headers to the request of a try that have the collector trace it. They are good once."""
+        self._span, self._since = secrets.token_hex(8), self._now()
+        for name, value in self._signature(self._span).items():
+            request.add_unredirected_header(name, value)
+
+    def answered(self, headers: Message) -> None:
+        """Look whether the collector has recorded the try."""
+        self._is_recorded |= headers.get("PGO-Trace") == self.id
+
+    def end(self, name: str = "ask") -> None:
+        """Note that the try has ended, or the wait after it."""
+        now = self._now()
+        self._steps.append((name, self._span, self._since, now))
+        self._span, self._since = secrets.token_hex(8), now
+
+    def report(self) -> None:
+        """Tell the collector of the tries, and how long all of them took. What comes of it doesn't matter."""
+        steps = self._steps[-_MOST_STEPS:]
+        if not steps:
+            return
+        start, end = steps[0][2], steps[-1][3]
+        say(USABLE, f"asking took {(end - start) / 1000:.3f} ms")
+        if not self._is_recorded:
+            return
+        told = [f"fetch={start}:{end - start}"]
+        told += [f"{name}={span}:{since - start}:{until - since}" for name, span, since, until in steps]
+        parts = urlsplit(self._url)
+        prefix = parts.path.partition("/v1/")[0] if "/v1/" in parts.path else ""
+        url = f"{parts.scheme}://{parts.netloc}{prefix}/v1/traces/{self.id}/steps"
+        headers = self._signature(secrets.token_hex(8), ",".join(told))
+        request = urllib.request.Request(url, b"", {"User-Agent": "pgo_fetch", **headers})  # noqa: S310 (checked)
+        try:
+            with urllib.request.urlopen(request, timeout=_REPORT_SECONDS):  # noqa: S310 (checked in _url)
+                pass
+        except (OSError, HTTPException):
+            pass
+
+    def _now(self) -> int:
+        return (time.monotonic_ns() + self._offset) // 1000
+
+    def _signature(self, span: str, steps: str = "") -> dict[str, str]:
+        traceparent, seconds = f"00-{self.id}-{span}-01", int(time.time())
+        told = {"PGO-Trace-Steps": steps} if steps else {}
+        what = ".".join([str(seconds), traceparent, *told.values()])
+        digest = hmac.new(self._key, what.encode(), hashlib.sha256).hexdigest()
+        return {"traceparent": traceparent, "PGO-Trace-Signature": f"t={seconds},v1={digest}", **told}
 
 
 def _ask(
     url: str, key: str, etag: str, timeout: float, tries: int, *, trace: Trace | None
 ) -> tuple[bytes | None, str]:
     """Return the profile, or None if it still has this ETag, and its ETag. Raises Refused or Unusable."""
-    return retried(lambda: _ask_once(url, key, etag, timeout, trace), tries)
+    if trace is None:
+        return retried(lambda: _ask_once(url, key, etag, timeout, None), tries)
+    try:
+        return retried(
+            lambda: _ask_once(url, key, etag, timeout, trace), tries, lambda: trace.end("wait")
+        )
+    finally:
+        trace.report()
 
 
-def retried(once: Callable[[], Result], tries: int) -> Result:
-    """Return what a function returns, called again after pauses while it raises Unusable; raise the last."""
+def retried(once: Callable[[], Result], tries: int, waited: Callable[[], None] = lambda: None) -> Result:
+    """Return what a function returns, called again after pauses while it raises Unusable; raise the last.
+
+    `waited` is called after each pause.
+    """
     pause = _FIRST_PAUSE
     for attempt in range(1, tries + 1):
         try:
@@ -239,6 +298,7 @@ def retried(once: Callable[[], Result], tries: int) -> Result:
             wait = max(problem.pause, pause * random.uniform(0.5, 1))  # noqa: S311
             say(UNUSABLE, f"{problem}; trying again in {wait:.1f} s")
             time.sleep(min(wait, _LONGEST_PAUSE))
+            waited()
             pause *= 2
     raise Unusable("--tries is less than 1")
 
@@ -249,21 +309,40 @@ def _ask_once(url: str, key: str, etag: str, timeout: float, trace: Trace | None
         request.add_unredirected_header("Authorization", f"Bearer {key}")
     if etag:
         request.add_header("If-None-Match", etag)
-    if trace is not None:
-        trace.sign(request)
+    if trace is None:
+        body, headers = _answer(request, etag, timeout)
+    else:
+        trace.begin(request)
+        try:
+            body, headers = _answer(request, etag, timeout, trace.answered)
+        finally:
+            trace.end()
+    if body is None:
+        return None, etag
+    check_whole(body, headers.get("Content-Length"))
+    check(body, url)
+    return body, headers.get("ETag", "")
+
+
+def _answer(
+    request: urllib.request.Request,
+    etag: str,
+    timeout: float,
+    answered: Callable[[Message], None] = lambda _: None,
+) -> tuple[bytes | None, Message]:
+    """Return the body of an answer, None if it still has this ETag, and its headers."""
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
-            body = answer.read(LARGEST_BYTES + 1)
-            check_whole(body, answer.headers.get("Content-Length"))
-            check(body, url)
-            return body, answer.headers.get("ETag", "")
+            answered(answer.headers)
+            return answer.read(LARGEST_BYTES + 1), answer.headers
     except urllib.error.HTTPError as error:
         with error:
+            answered(error.headers)
             if error.code == _NOT_MODIFIED and etag:
-                return None, etag
+                return None, error.headers
             raise problem_of(error) from None
     except (OSError, HTTPException, zlib.error) as error:
-        raise Unusable(f"{urlsplit(url).netloc}: {error or type(error).__name__}") from error
+        raise Unusable(f"{request.host}: {error or type(error).__name__}") from error
 
 
 def problem_of(error: urllib.error.HTTPError) -> Exception:

@@ -47,6 +47,16 @@ def test_self_time_is_what_no_step_below_covers() -> None:
     assert paths_of(found)[2] == ("a", "b", "e")
 
 
+def test_a_proxy_by_a_coarse_clock_is_cut_to_what_the_client_measured() -> None:
+    proxy = span("proxy", "send", 0, 150)._replace(part="proxy")
+    found = tree_of(trace_of(span("request", "proxy", 20, 90), proxy, span("send", "", 10, 100)))
+    assert [(step.span.id, step.span.start, step.span.end) for step in found] == [
+        ("send", 10, 100),
+        ("proxy", 10, 100),
+        ("request", 20, 90),
+    ]
+
+
 def test_steps_that_are_each_others_parents_are_listed_once() -> None:
     found = tree_of(trace_of(span("a", "b", 0, 10), span("b", "a", 0, 10), span("c", "c", 0, 1)))
     assert sorted(step.span.id for step in found) == ["a", "b", "c"]

@@ -19,9 +19,8 @@ import pytest
 from pgo_collector.command.cli import main
 from pgo_collector.errors import TracesUnreadable
 from pgo_collector.traces.outlets import RequestTrace
-from pgo_collector.traces.signing import new_origin, sign, sign_as_osprofiler, uuids_of
+from pgo_collector.traces.signing import new_origin, sign_as_osprofiler, uuids_of
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
-from pgo_collector.traces.trees import tree_of
 
 from tests.collector.hooks import SECRET, send, started
 from tests.collector.tracing import (
@@ -146,50 +145,6 @@ def test_who_proves_no_key_is_served_and_not_traced(server: Server) -> None:
     assert (
         "PGO-Trace" not in server.client.get("/healthz", headers={"traceparent": good["traceparent"]}).headers
     )
-
-
-_AGENT, _STEP = f"agent={1:016x}:{{}}", f"{2:016x}"
-
-
-@pytest.mark.parametrize(
-    ("told", "names"),
-    [
-        (_AGENT, ["agent", "send"]),
-        (
-            f"{_AGENT},sample={_STEP}:60000000:59000000,spool={3:016x}:5:1",
-            ["agent", "sample", "send", "spool"],
-        ),
-        (f"{_AGENT},wait={_STEP}:1:9999999999999", ["agent", "send", "wait"]),
-        (f"agent={1:016x}:99999999999999999,scrape={_STEP}:1:1", ["agent", "scrape", "send"]),
-        (f"agent={1:016x}:0,scrape={1:016x}:9999999999999:0", ["agent", "scrape", "send"]),
-        (f"{_AGENT},<script>={_STEP}:1:1", []),
-        (f"{_AGENT},send={_STEP}:1:-1", []),
-        (_AGENT + f",send={_STEP}:1:1" * 33, []),
-        ("agent=1:{}", []),
-        ("", []),
-    ],
-)
-def test_what_an_agent_tells_is_signed_and_bounded(server: Server, told: str, names: list[str]) -> None:
-    steps = told.format(time.time_ns() // 1000)
-    origin = new_origin()
-    headers = sign(KEY.encode(), *origin, int(time.time()), steps)
-    assert server.client.get("/healthz", headers=headers).headers["PGO-Trace"] == origin.trace
-    request = kept(server, origin.trace)
-    assert request.spans[0].name == "GET /healthz"
-    assert sorted(span.name for span in request.spans if span.part == "agent") == names
-    check_times([step.span for step in tree_of([request])])
-    for changed in ({"PGO-Trace-Steps": f"agent={9:016x}:9"}, {"PGO-Trace-Steps": None}):
-        given = sign(KEY.encode(), *new_origin(), int(time.time()), steps) | changed
-        kept_headers = {name: value for name, value in given.items() if value is not None}
-        assert "PGO-Trace" not in server.client.get("/healthz", headers=kept_headers).headers
-
-
-def test_what_an_agent_tells_without_a_signature_over_it_is_no_step(server: Server) -> None:
-    origin = new_origin()
-    headers = sign_as_osprofiler(KEY.encode(), *uuids_of(*origin))
-    told = {"PGO-Trace-Steps": f"agent={1:016x}:{time.time_ns() // 1000}"}
-    assert server.client.get("/healthz", headers=headers | told).headers["PGO-Trace"] == origin.trace
-    assert {span.part for span in kept(server, origin.trace).spans} == {"http"}
 
 
 @pytest.mark.parametrize(

@@ -36,15 +36,27 @@ def signed(key: str = KEY, seconds: float | None = None) -> tuple[str, dict[str,
 
 
 def kept(server: Server, trace: str) -> RequestTrace:
-    """Wait until the collector has kept the one request of a trace, and return it."""
+    """Wait until the collector has kept the one request of a trace, and return it without a report."""
     reader = TraceReader(server.data / FILE)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with suppress(TracesUnreadable):  # the first one makes the file
             for request in reader.requests(trace):
-                return request
+                if not request.is_report:
+                    return request
         assert time.monotonic() < deadline, f"trace {trace} isn't kept"
         time.sleep(0.01)
+
+
+def requests_of(server: Server, trace: str, count: int) -> list[RequestTrace]:
+    """Wait until so many requests and reports of a trace are kept, and return them."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        with suppress(TracesUnreadable):  # the first one makes the file
+            if len(found := [*TraceReader(server.data / FILE).requests(trace)]) >= count:
+                return found
+        assert time.monotonic() < deadline, f"{count} requests of trace {trace} aren't kept"
+        time.sleep(0.05)
 
 
 def counted(server: Server, name: str, **labels: str) -> float:

@@ -11,16 +11,16 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import anyio
 import httpx
 import pytest
 from pgo_agent import Collector, ContinuousProfiler, DiskSpool
 from pgo_agent.outbox import Outbox
 from pgo_agent.trace import Step
-from pgo_collector.errors import TracesUnreadable
 from pgo_collector.traces.outlets import RequestTrace
 from pgo_collector.traces.spans import Span
 from pgo_collector.traces.trace_store import FILE, TraceQuery, TraceReader
@@ -29,7 +29,7 @@ from pgo_collector.traces.trees import tree_of
 from tests.agent.scrape.scraping import Scraping, wait_until
 from tests.agent.scrape.target_server import target_server
 from tests.agent.scripted_server import Answer, ScriptedServer
-from tests.collector.tracing import KEY, check_times, counted, kept, signed, tracing
+from tests.collector.tracing import KEY, check_times, counted, kept, requests_of, signed, tracing
 from tests.faults.stacks import profile_of
 from tests.interop.nginx_process import running_nginx
 from tests.server import Server, bearer
@@ -175,17 +175,6 @@ def traces_shown(said: str) -> list[str]:
     return re.findall(r"pgo-collector trace show ([0-9a-f]{32})\b", said)
 
 
-def requests_of(server: Server, trace: str, count: int) -> list[RequestTrace]:
-    """Wait until so many requests of a trace are kept, and return them."""
-    deadline = time.monotonic() + 120
-    while True:
-        with suppress(TracesUnreadable):  # the first one makes the file
-            if len(found := [*TraceReader(server.data / FILE).requests(trace)]) >= count:
-                return found
-        assert time.monotonic() < deadline, f"{count} requests of trace {trace} aren't kept"
-        time.sleep(0.05)
-
-
 def agent_steps(requests: Sequence[RequestTrace]) -> list[str]:
     """Check that there is one tree, which begins at the agent, and whose times add up; return its steps.
 
@@ -195,7 +184,7 @@ def agent_steps(requests: Sequence[RequestTrace]) -> list[str]:
     assert [step.span.name for step in steps if step.parent < 0] == ["agent"]
     check_times([step.span for step in steps])
     submits = [step for step in steps if step.span.name == "POST /v1/submit"]
-    assert len(submits) == len(requests)
+    assert len(submits) == sum(not request.is_report for request in requests)
     assert {steps[step.parent].span.name for step in submits} == {"send"}
     return [step.span.name for step in steps if step.parent == 0]
 
@@ -208,40 +197,64 @@ def test_what_the_agent_did_before_is_above_its_request(
         Collector(server.base_url, server.submit_key, trace_key=KEY) as collector,
         caplog.at_level("INFO", "pgo_agent"),
     ):
-        outbox, now = Outbox(collector, DiskSpool(tmp_path / "spool")), time.time_ns()
+        outbox, now = Outbox(collector, DiskSpool(tmp_path / "spool")), time.time_ns() // 1000 * 1000
         outbox.deliver(profile_of("a"), steps=[Step("sample", now - 60 * 10**9, now - 10**9, "5a" * 8)])
         (trace,) = traces_shown(caplog.text)
-        found = requests_of(server, trace, 1)
+        found = requests_of(server, trace, 2)
         assert agent_steps(found) == ["sample", "spool", "send"]
-        (sample,) = (span for span in found[0].spans if span.name == "sample")
+        (sample,) = (span for request in found for span in request.spans if span.name == "sample")
         assert sample.end - sample.start == 59 * 10**9
         listed = TraceReader(server.data / FILE).summaries(TraceQuery())
         assert [each.name for each in listed] == ["POST /v1/submit"]
 
 
 def test_attempts_that_failed_and_waits_are_steps_of_the_agent(tmp_path: Path) -> None:
-    """The attempts are taken to a real collector later, as by a proxy that has just recovered."""
+    """The requests are taken to a real collector later, as by a proxy that has just recovered."""
     scripted = ScriptedServer()
-    scripted.answers = [Answer(503), Answer(503)]
     thread = threading.Thread(target=scripted.serve_forever, daemon=True)
     thread.start()
     with Collector(scripted.url, "a-key", backoff=0.01, trace_key=KEY) as collector:
-        collector.submit(profile_of("a"))
+        assert collector.trace_id is not None
+        recorded = {"PGO-Trace": collector.trace_id}
+        scripted.answers = [Answer(503), Answer(503, headers=recorded), Answer(204, headers=recorded)]
+        nanos = collector.send(collector.upload(profile_of("a")))
     scripted.shutdown()
     scripted.server_close()
+    assert len(scripted.seen) == 4
     with tracing(tmp_path / "collector") as server:
-        assert collector.trace_id is not None
-        expected: list[str] = []
-        for number, seen in enumerate(scripted.seen, 1):
-            told = {
-                name: seen.headers[name] for name in ("traceparent", "PGO-Trace-Signature", "PGO-Trace-Steps")
-            }
+        for seen in scripted.seen:
             answer = server.client.post(
-                "/v1/submit", content=seen.body, headers=bearer(server.submit_key) | told
+                seen.path,
+                content=seen.body,
+                headers=bearer(server.submit_key)
+                | {
+                    name: value
+                    for name, value in seen.headers.items()
+                    if name.startswith(("traceparent", "PGO-"))
+                },
             )
-            assert answer.headers["PGO-Trace"] == collector.trace_id
-            expected = [*expected, "wait", "send"] if expected else ["send"]
-            assert agent_steps(requests_of(server, collector.trace_id, number)) == expected
+            assert answer.status_code == 204, answer.text
+        steps = tree_of(requests_of(server, collector.trace_id, 4))
+        names = [step.span.name for step in steps if step.span.part == "agent"]
+        assert names == ["agent", "send", "wait", "send", "wait", "send"]
+        assert steps[0].nanos == nanos
+
+
+def test_a_client_reports_nothing_that_no_collector_recorded_and_no_report_fails_a_submit() -> None:
+    scripted = ScriptedServer()
+    thread = threading.Thread(target=scripted.serve_forever, daemon=True)
+    thread.start()
+    with Collector(scripted.url, "a-key", trace_key=KEY, report=0.2) as collector:
+        collector.submit(profile_of("a"))
+        assert len(scripted.seen) == 1
+        recorded = {"PGO-Trace": str(collector.trace_id)}
+        for number, answer in enumerate((Answer(500), Answer(404), Answer(200, body=b"x" * 100_000)), 1):
+            scripted.answers = [Answer(204, headers=recorded), answer]
+            collector.submit(profile_of("a"))
+            anyio.run(collector.submit_async, profile_of("b"))
+            assert len(scripted.seen) == 1 + 3 * number
+    scripted.shutdown()
+    scripted.server_close()
 
 
 def test_a_profile_of_the_program_itself_has_its_sampling_in_the_trace(
@@ -258,7 +271,7 @@ def test_a_profile_of_the_program_itself_has_its_sampling_in_the_trace(
         with profiler:
             wait_until(lambda: profiler.outbox.sent)
         (trace,) = traces_shown(caplog.text)
-        assert agent_steps(requests_of(server, trace, 1)) == ["sample", "spool", "send"]
+        assert agent_steps(requests_of(server, trace, 2)) == ["sample", "spool", "send"]
 
 
 def test_each_profile_that_is_scraped_has_a_trace(tmp_path: Path) -> None:
@@ -270,7 +283,7 @@ def test_each_profile_that_is_scraped_has_a_trace(tmp_path: Path) -> None:
         traces = traces_shown(done.stderr)
         assert len({*traces}) == len(traces) == 2
         for trace in traces:
-            assert agent_steps(requests_of(server, trace, 1)) == ["scrape", "spool", "send"]
+            assert agent_steps(requests_of(server, trace, 2)) == ["scrape", "spool", "send"]
 
 
 def test_files_that_the_agent_submits_are_one_trace_behind_the_proxy(tmp_path: Path) -> None:
@@ -292,8 +305,12 @@ def test_files_that_the_agent_submits_are_one_trace_behind_the_proxy(tmp_path: P
         done = subprocess.run([AGENT, "submit", *said, *files], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         (trace,) = traces_shown(done.stderr)
-        for request in requests_of(server, trace, 2):
-            steps = tree_of([request])
-            assert [step.span.name for step in steps[:4]] == ["agent", "send", "proxy", "POST /v1/submit"]
-            assert [step.depth for step in steps[:4]] == [0, 1, 2, 3]
-            check_times([step.span for step in steps])
+        steps = tree_of(requests_of(server, trace, 4))
+        roots = [at for at, step in enumerate(steps) if step.parent < 0]
+        for root in roots:
+            names = [step.span.name for step in steps[root : root + 4]]
+            assert names == ["agent", "send", "proxy", "POST /v1/submit"]
+            assert [step.depth for step in steps[root : root + 4]] == [0, 1, 2, 3]
+        check_times([step.span for step in steps])
+        took = re.findall(r" took ([\d.]+) ms$", done.stderr, re.MULTILINE)
+        assert [f"{steps[root].nanos / 1e6:.3f}" for root in roots] == took

@@ -58,7 +58,7 @@ def profile_traces(arguments: argparse.Namespace) -> None:
         arguments.file.write_bytes(gzip.compress(profile_of_traces(requests), mtime=0))
     except OSError as error:
         raise TracesUnreadable(f"{arguments.file}: {error.strerror}") from error
-    print(f"{len(requests)} requests", file=sys.stderr)
+    print(f"{sum(not request.is_report for request in requests)} requests", file=sys.stderr)
 
 
 def sign_request(arguments: argparse.Namespace) -> None:

@@ -115,7 +115,7 @@ class Gauges(Collector):
     def _traces(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
             f"{_PREFIX}_traced_requests",
-            "Requests that were traced (signed, sampled), or that had a signature but weren't, by outcome.",
+            "Requests that were traced (signed, sampled), reports on them, and bad signatures, by outcome.",
             labels=["outcome"],
         )
         for outcome, count in self._tracing.requests.items():

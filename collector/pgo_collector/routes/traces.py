@@ -1,8 +1,12 @@
-"""GET and HEAD /v1/traces: the traces that are kept, and one of them in each of its forms."""
+"""GET and HEAD /v1/traces: the traces that are kept, and one of them in each of its forms.
+
+POST /v1/traces/{trace}/steps: what the client of a traced request reports.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
 from starlette.requests import Request
@@ -19,6 +23,7 @@ from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.queries.answers import Traces
 from pgo_collector.queries.traces import KeptTraces, traces_of
 from pgo_collector.traces.forms import FORMS
+from pgo_collector.traces.tracing import Tracing
 
 _HEADERS = {
     "Cache-Control": "private, no-store",
@@ -26,6 +31,25 @@ _HEADERS = {
     # The page of the form `html` has a style, and nothing else that a browser would load or run.
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
 }
+
+
+def report_of_trace_routes(tracing: Tracing) -> APIRouter:
+    """Return the route that takes reports. The signature of a report stands for a key."""
+    router = APIRouter(tags=["questions"])
+
+    @router.post(
+        "/v1/traces/{trace}/steps",
+        status_code=HTTPStatus.NO_CONTENT,
+        summary="Report what the client of a trace did, with a signature in place of a key",
+        response_description="Taken",
+        dependencies=[Depends(check_parameters)],
+        responses=problems(400, 403, 404),
+        openapi_extra=parameters(),
+    )
+    async def report(request: Request, trace: str) -> None:
+        tracing.report(trace, dict(request.scope["headers"]))
+
+    return router
 
 
 def traces_routes(kept: KeptTraces, keys: KeyFile) -> APIRouter:

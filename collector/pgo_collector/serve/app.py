@@ -49,7 +49,7 @@ from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
 from pgo_collector.routes.submit import submit_routes
 from pgo_collector.routes.symbols import symbols_routes
-from pgo_collector.routes.traces import traces_routes
+from pgo_collector.routes.traces import report_of_trace_routes, traces_routes
 from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.quotas import Quotas
@@ -125,6 +125,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(render_routes(reading, merge_keys))
     traces = KeptTraces(store.folder.path, budget)
     include(traces_routes(traces, merge_keys))
+    include(report_of_trace_routes(dependencies.tracing))
     include(openapi_routes())
     sources = Sources(
         sessions=Sessions(

@@ -46,7 +46,7 @@ class OtlpExporter:
             raise OSError("the receiver (PGOF_TRACE_OTLP_URL) didn't accept them")
 
     def _span(self, trace: RequestTrace, span: Span) -> ReadableSpan:
-        is_request = span is trace.spans[0]
+        is_request = span is trace.spans[0] and not trace.is_report
         parent = _context(trace.trace, span.parent, is_remote=is_request) if span.parent else None
         return ReadableSpan(
             span.name,

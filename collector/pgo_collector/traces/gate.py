@@ -13,22 +13,19 @@ from typing import NamedTuple, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pgo_collector.traces.outlets import RequestTrace
-from pgo_collector.traces.signing import SIGNATURE, STEPS, TRACE_HMAC, Origin
-from pgo_collector.traces.spans import Place, Recording, Span, Value, at, new_id, place
+from pgo_collector.traces.signing import SIGNATURE, TRACE_HMAC, Answered, Origin
+from pgo_collector.traces.spans import Place, Recording, Span, Value, at, new_id, place, wall_offset
 
 # The header of an answer that says in which trace its request is.
 ANSWER_HEADER = b"pgo-trace"
-_SIGNATURE_HEADER = SIGNATURE.lower().encode()
-_SIGNED = frozenset({_SIGNATURE_HEADER, TRACE_HMAC.lower().encode()})
+_SIGNED = frozenset({SIGNATURE.lower().encode(), TRACE_HMAC.lower().encode()})
 # When the proxy got the request, in seconds since 1970, or the present time less how long it has had it:
 # `proxy_set_header X-Request-Start "t=$msec-$request_time";`
 _PROXY_HEADER = b"x-request-start"
 _PROXY_START = re.compile(rb"t=([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:-([0-9]{1,9}(?:\.[0-9]{1,9})?))?")
-_STEPS_HEADER = STEPS.lower().encode()
-_STEP = r",(sample|scrape|spool|send|wait)=([0-9a-f]{16}):([0-9]{1,13}):([0-9]{1,13})"
-_STEPS = re.compile(rf"agent=([0-9a-f]{{16}}):([0-9]{{1,17}})((?:{_STEP}){{0,32}})")
+_REPORT = re.compile(r"/v1/traces/[^/]+/steps")
 _LONGEST_HOP_NANOS = 600 * 10**9
-# How far the clock of a proxy or an agent may be ahead of ours.
+# How far the clock of a proxy may be ahead of ours.
 _CLOCK_NANOS = 10**9
 
 
@@ -54,6 +51,7 @@ class _Tracing(Protocol):
     def choice(self) -> _Choice: ...
     def origin_of_signed(self, scope: Scope) -> Origin | None: ...
     def origin_of_unsigned(self) -> Origin | None: ...
+    def note_answer(self, origin: Origin, request: Answered) -> None: ...
     def keep(self, trace: RequestTrace) -> None: ...
 
 
@@ -71,7 +69,8 @@ class Gate:
         if scope["type"] == "http":
             for name, _ in scope["headers"]:
                 if name in _SIGNED:
-                    origin = self._tracing.origin_of_signed(scope)
+                    if not _is_report(scope):  # it belongs to a trace, but is no step of it
+                        origin = self._tracing.origin_of_signed(scope)
                     break
             else:
                 origin = self._tracing.origin_of_unsigned()
@@ -96,9 +95,12 @@ class Gate:
             elif not message.get("more_body"):
                 handed = time.monotonic_ns()
                 root.add("http", "answer", answered, handed)
+                # The client may report before this process has its turn again.
+                service = self._describe(scope).service
+                self._tracing.note_answer(origin, Answered(service, start + offset, handed + offset))
             await send(message)
 
-        start, error = time.monotonic_ns(), ""
+        offset, start, error = wall_offset(), time.monotonic_ns(), ""
         try:
             with at(root):
                 await self._app(scope, receive, send_noted)
@@ -109,32 +111,18 @@ class Gate:
             name, service, attributes = self._describe(scope)
             attributes = {"http.response.status_code": status, **attributes}
             # When the client has all of its answer, this process may not have its turn again for a while.
-            end = max([handed or time.monotonic_ns(), *(span.end for span in recording.close())])
+            end = handed or time.monotonic_ns()
             spans = [Span(root.span, origin.parent, "http", name, start, end, attributes, error)]
             if "proxy" in recording.parts:
                 spans = _below_proxy(spans[0], scope)
-            if "agent" in recording.parts:
-                spans += _agent_above(spans[-1], scope)
-            self._tracing.keep(RequestTrace.of(origin.trace, recording, spans, service, status))
+            self._tracing.keep(
+                RequestTrace.of(origin.trace, recording, spans, offset, service=service, status=status)
+            )
 
 
-def _agent_above(top: Span, scope: Scope) -> list[Span]:
-    """Return the steps of the agent that has sent a signed request, above the topmost span of it.
-
-    There are none if the request doesn't tell of them, or if they aren't signed, as with OSProfiler's
-    headers. Where the agent says that it began to send at a time that can't be, it began when the request was
-    here.
-    """
-    headers = dict(scope["headers"])
-    told = _STEPS.fullmatch(headers.get(_STEPS_HEADER, b"").decode("latin-1"))
-    if told is None or _SIGNATURE_HEADER not in headers:
-        return []
-    id_, began = told[1], top.start - (_hop_nanos(top.start, int(told[2]) * 1000) or 0)
-    spans = [Span(top.parent, id_, "agent", "send", began, top.end, {})]
-    for name, step, ago, took in re.findall(_STEP, told[3]):
-        start = began - int(ago) * 1000
-        spans.append(Span(step, id_, "agent", name, start, min(start + int(took) * 1000, began), {}))
-    return [*spans, Span(id_, "", "agent", "agent", min(span.start for span in spans), top.end, {})]
+def _is_report(scope: Scope) -> bool:
+    """Return whether a client reports its own steps, which `reports` reads."""
+    return scope["method"] == "POST" and _REPORT.fullmatch(scope["path"]) is not None
 
 
 def _below_proxy(root: Span, scope: Scope) -> list[Span]:

@@ -8,7 +8,6 @@ queue full, or that can't be written, is dropped and counted.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Full, SimpleQueue
@@ -42,16 +41,34 @@ class RequestTrace:
 
     @classmethod
     def of(
-        cls, trace: str, recording: Recording, above: Sequence[Span], service: str = "", status: int = 0
+        cls,
+        trace: str,
+        recording: Recording,
+        above: Sequence[Span],
+        offset: int,
+        *,
+        service: str = "",
+        status: int = 0,
     ) -> Self:
-        """Close a recording; return its trace, in wall-clock time. The spans `above` come first."""
-        offset = time.time_ns() - time.monotonic_ns()
+        """Close a recording; return its trace, by the wall clock. The spans `above` come first.
+
+        The first of them is the whole, and what goes on after its end, such as that of a thread which has
+        handed over its result, is cut there.
+        """
+        last = above[0].end
         # Unpacked, which takes a third of the time of `_replace`.
         moved = [
-            Span(id_, parent, part, name, start + offset, end + offset, attributes, error)
+            Span(
+                id_, parent, part, name, min(start, last) + offset, min(end, last) + offset, attributes, error
+            )
             for id_, parent, part, name, start, end, attributes, error in (*above, *recording.close())
         ]
         return cls(trace, service, status, moved, recording.dropped)
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it has what a client reported, in place of a request."""
+        return self.spans[0].part == "agent"
 
     @property
     def has_error(self) -> bool:

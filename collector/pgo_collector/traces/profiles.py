@@ -7,7 +7,7 @@ took, and to more only where steps ran at the same time.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pprof_proto import profile_pb2
@@ -25,14 +25,12 @@ def profile_of_traces(requests: Iterable[RequestTrace]) -> bytes:
     counts: Counter[tuple[str, ...]] = Counter()
     nanos: Counter[tuple[str, ...]] = Counter()
     begin = end = 0
-    told: set[str] = set()
+    traces: defaultdict[str, list[RequestTrace]] = defaultdict(list)
     for request in requests:
-        steps = tree_of([request])
+        traces[request.trace].append(request)
+    for of_one in traces.values():
+        steps = tree_of(of_one)
         for step, path in zip(steps, paths_of(steps), strict=True):
-            if step.span.part == "agent":
-                if step.span.id in told:  # of an earlier attempt, which a later one tells again
-                    continue
-                told.add(step.span.id)
             counts[path] += 1
             nanos[path] += max(step.self_nanos, 0)
             begin = min(begin or step.span.start, step.span.start)

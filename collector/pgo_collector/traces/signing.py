@@ -3,11 +3,8 @@
     traceparent: 00-<trace id>-<span id>-01
     PGO-Trace-Signature: t=<seconds since 1970>,v1=<HMAC-SHA256 of "<t>.<traceparent>", in hex>
 
-An agent also says what it did before the request, and then the HMAC is of "<t>.<traceparent>.<steps>":
-
-    PGO-Trace-Steps: agent=<span id>:<µs since 1970>,<step>=<span id>:<when>:<how long>,…
-
-The first time is that of the signature; when a step began is in µs before it, and how long it took in µs.
+What a client reports afterwards is in a header, too, and then the HMAC is of "<t>.<traceparent>.<steps>";
+`reports` has its form.
 
 The trace id and the span id are W3C's: https://www.w3.org/TR/trace-context/. A signature is good for a window
 around its time and for one request. OSProfiler's headers have no time, and are good as long as the key is:
@@ -26,7 +23,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from pgo_collector.traces.spans import new_id
@@ -43,6 +40,14 @@ _SHA1_HEX = re.compile(rb"[0-9a-f]{40}")
 _MOST_REMEMBERED = 65_536
 
 Refusal = Literal["malformed", "bad_signature", "expired", "replayed", "too_many"]
+
+
+class Answered(NamedTuple):
+    """A traced request that has its answer: the service that it was about, and its times in ns since 1970."""
+
+    service: str
+    start: int
+    end: int
 
 
 class Origin(NamedTuple):
@@ -81,14 +86,22 @@ def new_origin() -> Origin:
     return Origin(new_trace_id(), new_id())
 
 
+class _Used(NamedTuple):
+    """A used signature: until when it is remembered, its key, and its request once that is answered."""
+
+    until: float
+    key: bytes
+    request: Answered | None = None
+
+
 class Verifier:
     """Checks signatures against keys, within `window` seconds, each once."""
 
     def __init__(self, window: float, *, takes_osprofiler: bool) -> None:
-        self._window = window
+        self.window = window
         self._takes_osprofiler = takes_osprofiler
-        # When each used signature expires, in seconds of the wall clock, in the order in which they came.
-        self._used: OrderedDict[tuple[bytes, bytes], float] = OrderedDict()
+        # Those that expire first come first, in seconds of the wall clock.
+        self._used: OrderedDict[Origin, _Used] = OrderedDict()
 
     def check(self, headers: Mapping[bytes, bytes], keys: Sequence[bytes]) -> Origin | Refusal:
         """Return the trace that a request with these headers belongs to, or why it isn't traced.
@@ -115,19 +128,30 @@ class Verifier:
         if True not in matching:
             return "bad_signature"
         now = time.time()
-        if abs(now - seconds) > self._window:
+        if abs(now - seconds) > self.window:
             return "expired"
-        ids = parent[1], parent[2]
-        if ids in self._used:
+        origin = Origin(parent[1].decode(), parent[2].decode())
+        if origin in self._used:
             return "replayed"
         self._forget(now)
         if len(self._used) >= _MOST_REMEMBERED:
             return "too_many"
-        self._used[ids] = now + 2 * self._window  # however early its time was
-        return Origin(ids[0].decode(), ids[1].decode())
+        self._used[origin] = _Used(now + 2 * self.window, keys[matching.index(True)])  # however early it was
+        return origin
+
+    def note(self, origin: Origin, request: Answered) -> None:
+        """Remember the request of a signature, for as long as a signature made now is."""
+        if (used := self._used.pop(origin, None)) is not None:
+            self._used[origin] = _Used(time.time() + 2 * self.window, used.key, request)
+
+    def requests_of(self, report: Origin, spans: Iterable[str]) -> dict[str, Answered]:
+        """Return the requests, by span, that were signed with the key of a report, for its trace."""
+        key = self._used[report].key
+        found = ((span, self._used.get(Origin(report.trace, span))) for span in spans)
+        return {span: used.request for span, used in found if used and used.request and used.key == key}
 
     def _forget(self, now: float) -> None:
-        while self._used and next(iter(self._used.values())) < now:
+        while self._used and next(iter(self._used.values())).until < now:
             self._used.popitem(last=False)
 
 

@@ -173,6 +173,11 @@ def span(part: Part, name: str, **attributes: Value) -> _Open | _Nothing:
     return _Open(place, part, name, attributes)
 
 
+def wall_offset() -> int:
+    """Return the time of day less that of CLOCK_MONOTONIC, in ns."""
+    return time.time_ns() - time.monotonic_ns()
+
+
 def new_id() -> str:
     """Return a new span's id, 16 hex digits."""
     return f"{random.getrandbits(64) or 1:016x}"

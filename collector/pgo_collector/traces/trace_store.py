@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pgo_collector.errors import TracesUnreadable
 from pgo_collector.traces.outlets import RequestTrace
+from pgo_collector.traces.reports import CLIENTS
 from pgo_collector.traces.spans import Span
 
 FILE = "traces.sqlite3"
@@ -50,6 +51,7 @@ _SUMMARY = "trace, name, service, start, nanos, status, has_error, n_spans"
 # In a pattern of GLOB, as in the scope of a key, `*` matches any text. Names of services have no other of its
 # special characters.
 _OF_SERVICES = "EXISTS (SELECT 1 FROM json_each(?) WHERE service GLOB value)"
+_NO_REPORT = f"name NOT IN ({', '.join(map(repr, CLIENTS))})"
 _OLDEST = "DELETE FROM requests WHERE number IN (SELECT number FROM requests ORDER BY number LIMIT 64)"
 # Spans don't contain themselves; to look for that takes two fifths of the time.
 _json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -173,14 +175,16 @@ class TraceReader:
             ]
 
     def traces(self, query: TraceQuery) -> Iterator[RequestTrace]:
-        """Yield the whole traces of the requests that a query asks for, one by one."""
+        """Yield the whole traces of the requests that a query asks for, and then what clients reported."""
         where, values = _where(query)
         order = "nanos DESC" if query.order == "slowest" else "start DESC"
-        columns = "trace, service, status, dropped, body"
-        statement = f"SELECT {columns} FROM requests WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
+        asked = f"FROM requests WHERE {where} ORDER BY {order} LIMIT ?"
+        reports = f"FROM requests WHERE NOT {_NO_REPORT} AND trace IN (SELECT trace {asked})"
         with closing(self._opened()) as connection:
-            for row in _rows(connection, self._path, statement, (*values, query.limit)):
-                yield _trace(self._path, row)
+            for rows in (asked, reports):
+                statement = f"SELECT trace, service, status, dropped, body {rows}"
+                for row in _rows(connection, self._path, statement, (*values, query.limit)):
+                    yield _trace(self._path, row)
 
     def requests(self, trace: str, services: Sequence[str] = ALL_SERVICES) -> Iterator[RequestTrace]:
         """Yield what is kept of a trace: its requests about these services, the first one first.
@@ -212,7 +216,7 @@ class TraceReader:
 
 
 def _where(query: TraceQuery) -> tuple[str, tuple[object, ...]]:
-    where = ["start >= ?", "start < ?", _OF_SERVICES, *(["has_error"] if query.errors else [])]
+    where = ["start >= ?", "start < ?", _OF_SERVICES, _NO_REPORT, *(["has_error"] if query.errors else [])]
     return " AND ".join(where), (query.since, query.until, json.dumps([*query.services]))
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, get_args
 
 from starlette.types import ASGIApp, Scope
 
+from pgo_collector.errors import NoSuchTrace, ReportInvalid, ReportRefused
 from pgo_collector.traces.gate import Description, Gate
 from pgo_collector.traces.keys import TraceKeys
 from pgo_collector.traces.outlets import Outlet, RequestTrace
-from pgo_collector.traces.signing import Origin, Refusal, Verifier, new_trace_id
-from pgo_collector.traces.spans import Part, Place, Recording, Span, at, new_id
+from pgo_collector.traces.reports import Bounds, Report
+from pgo_collector.traces.signing import STEPS, Answered, Origin, Refusal, Verifier, new_trace_id
+from pgo_collector.traces.spans import Part, Place, Recording, Span, at, new_id, wall_offset
 
 Describe = Callable[[Scope], Description]
 
@@ -41,6 +43,12 @@ class Tracing(Protocol):
     async def run(self) -> None:
         """Follow changes of the keys until cancelled: a background task."""
 
+    def report(self, trace: str, headers: Mapping[bytes, bytes]) -> None:
+        """Take the steps of the client that has made the requests of a trace.
+
+        Raises ReportInvalid, ReportRefused, and NoSuchTrace.
+        """
+
     def close(self) -> None:
         """Write what waits."""
 
@@ -64,6 +72,10 @@ class NoTracing:
     async def run(self) -> None:
         """Do nothing."""
 
+    def report(self, trace: str, headers: Mapping[bytes, bytes]) -> None:  # noqa: ARG002 - see Tracing
+        """Refuse it."""
+        raise NoSuchTrace("no request is traced here (PGOF_TRACE_KEYS_FILE)")
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -73,10 +85,14 @@ NO_TRACING = NoTracing()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is traced: these parts, at most so many spans of a request, and a share of unsigned requests."""
+    """What is traced: these parts, at most so many spans of a request, and a share of unsigned requests.
+
+    `reported` is what clients may report.
+    """
 
     parts: frozenset[str]
     most_spans: int
+    reported: Bounds
     rate: float = 0.0
 
 
@@ -88,7 +104,7 @@ class SignedTracing:
     ) -> None:
         self.choice = choice
         self.outlets = outlets
-        counted = ("signed", "sampled", *get_args(Refusal))
+        counted = ("signed", "sampled", "reported", *get_args(Refusal))
         self.requests: Counter[str] = Counter(dict.fromkeys(counted, 0))
         self._keys = keys
         self._verifier = verifier
@@ -105,7 +121,7 @@ class SignedTracing:
             yield
             return
         root = Place(Recording(self.choice.parts, self.choice.most_spans), new_id())
-        start, error = time.monotonic_ns(), ""
+        offset, start, error = wall_offset(), time.monotonic_ns(), ""
         try:
             with at(root):
                 yield
@@ -114,7 +130,7 @@ class SignedTracing:
             raise
         finally:
             whole = Span(root.span, "", part, name, start, time.monotonic_ns(), {}, error)
-            self.keep(RequestTrace.of(origin.trace, root.recording, (whole,)))
+            self.keep(RequestTrace.of(origin.trace, root.recording, (whole,), offset))
 
     async def run(self) -> None:
         """Implement `Tracing`."""
@@ -125,6 +141,27 @@ class SignedTracing:
         """Implement `Tracing`."""
         for outlet in self.outlets:
             outlet.close()
+
+    def report(self, trace: str, headers: Mapping[bytes, bytes]) -> None:
+        """Implement `Tracing`."""
+        found = self._verifier.check(headers, self._keys.keys if self._keys else ())
+        if not isinstance(found, Origin):
+            self.requests[found] += 1
+            raise ReportRefused(f"the signature is not accepted: {found.replace('_', ' ')}")
+        if found.trace != trace:
+            raise ReportInvalid("the traceparent is of another trace than the path")
+        bounds = self.choice.reported
+        report = Report.of(found, headers.get(STEPS.lower().encode(), b""), bounds)
+        requests = self._verifier.requests_of(found, (span.id for span in report.spans))
+        if not requests:
+            raise NoSuchTrace(
+                "none of its steps is a request that this server has traced for this key lately"
+                " (PGOF_TRACE_WINDOW)"
+            )
+        moved = report.by_our_clock(requests, bounds)
+        self.requests["reported"] += 1
+        if "agent" in self.choice.parts:
+            self.keep(moved)
 
     def origin_of_signed(self, scope: Scope) -> Origin | None:
         """Return the trace that a request with a signature is part of; None if it doesn't verify."""
@@ -141,6 +178,10 @@ class SignedTracing:
             return None
         self.requests["sampled"] += 1
         return Origin(new_trace_id(), "")
+
+    def note_answer(self, origin: Origin, request: Answered) -> None:
+        """Remember a request that is being answered, in case that its client reports."""
+        self._verifier.note(origin, request)
 
     def keep(self, trace: RequestTrace) -> None:
         """Hand a trace to all outlets. Doesn't block."""

@@ -29,17 +29,18 @@ class Step(NamedTuple):
 def tree_of(requests: Iterable[RequestTrace]) -> list[Step]:
     """Return the steps of a trace: a step before those below it, and siblings by their start.
 
-    A span whose parent isn't there is a root, such as that of a request whose client didn't report. Of spans
-    with one id, which an agent tells of again with each attempt, there is one step, as long as all of them.
-    Spans that are each other's parents, which no code of ours makes, are roots.
+    A span whose parent isn't there is a root, such as that of a request whose client didn't report. Spans
+    with one id, which requests share, are one step. Spans that are each other's parents, which no code of
+    ours makes, are roots. A proxy's clock is coarse: its step is cut to the one above it.
     """
     spans: dict[str, Span] = {}
     for request in requests:
         for span in request.spans:
-            known = spans.setdefault(span.id, span)
-            if known is not span:
-                begin, end = min(known.start, span.start), max(known.end, span.end)
-                spans[span.id] = known._replace(start=begin, end=end)
+            spans.setdefault(span.id, span)
+    for span in [span for span in spans.values() if span.part == "proxy"]:
+        if (above := spans.get(span.parent)) is not None:
+            begin = min(max(span.start, above.start), span.end)
+            spans[span.id] = span._replace(start=begin, end=max(min(span.end, above.end), begin))
     below: dict[str, list[Span]] = {}
     for span in spans.values():
         below.setdefault(span.parent if span.parent in spans else "", []).append(span)
