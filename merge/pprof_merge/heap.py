@@ -18,15 +18,15 @@ _LARGEST_BLOCK = (32 << 20) - (1 << 13)
 _ARENA_MAX = -8
 
 
-def keep_heap() -> None:
-    """Let the process keep up to 64 MiB of free memory until `trim_heap` gives it back.
+def keep_heap(largest_block: int = _LARGEST_BLOCK) -> None:
+    """Let the process keep free memory, up to twice the size of a block, until `trim_heap` gives it back.
 
     glibc returns free memory to the system once there is twice as much as the largest block that was mapped
-    separately and then freed (M_MMAP_THRESHOLD in mallopt(3)). Fetching those pages again took up to a
-    seventh of a merge's time. So this allocates and frees one block of 32 MiB; nothing is written to it, so
-    it never occupies any pages.
+    separately and then freed (M_MMAP_THRESHOLD in mallopt(3)), and larger blocks as soon as they are freed.
+    Fetching those pages again took up to a seventh of a merge's time. So this allocates and frees one block;
+    nothing is written to it, so it never occupies any pages.
     """
-    bytes(_LARGEST_BLOCK)
+    bytes(largest_block)
 
 
 def trim_heap() -> None:

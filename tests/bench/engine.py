@@ -104,7 +104,7 @@ def _warm(files: list[Path], count: int, repeat: int) -> dict[str, list[Cost]]:
 
 
 def _run(work: str, folder: str, count: str, repeat: str = "1", processes: str = "1") -> object:
-    keep_heap()  # as the command does, and the collector's workers
+    keep_heap()  # as the collector's workers do
     files = sorted(Path(folder).iterdir())
     if work == "warm":
         return _warm(files, int(count), int(repeat))

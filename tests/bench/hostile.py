@@ -43,7 +43,7 @@ def sections(rig: Rig) -> list[Section]:
             f"""{table(("input", "gzip", "refused by", "CPU", "memory"), rows)}
 
 Each input is as large as `inflated_bytes` allows, {AS_LET_IN >> 20} MiB, and is taken in by a process of
-its own. Memory is how much that process grew. The target is less than 0.3 s and 150 MiB. Repetitive inputs,
+its own. Memory is how much that process grew. The target is at most 0.1 s and 100 MiB. Repetitive inputs,
 made as large as 32 KB of gzip can be ({IN_32_KB_OF_GZIP >> 20} MiB), are refused by {refusals}, at a cost
 of {most} at most.""",
         ),

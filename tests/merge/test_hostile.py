@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-MOST_MEMORY = 160 * MIB
+MOST_MEMORY = 110 * MIB
 
 
 @pytest.mark.parametrize("name", HOSTILE)

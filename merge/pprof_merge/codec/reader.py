@@ -262,7 +262,8 @@ class Reader(ProfileColumns):
                 if value > longest:
                     self.limits.check("name_bytes", value, f"string {n_strings}")
                 if 2 * n_strings + 2 > len(spans):
-                    spans = room(spans, 2 * n_strings + 2)
+                    # For twice as many, if there are as many: most have sixteen bytes or more.
+                    spans = room(spans, 2 * n_strings + 2 + min(2 * n_strings, (end - at) // 8))
                 spans[2 * n_strings], spans[2 * n_strings + 1] = at, at + value
                 n_strings += 1
             else:
@@ -532,7 +533,8 @@ class Reader(ProfileColumns):
                     refuse_type(tag, LENGTH)
                 if n_labels >= self.most_nested:
                     self.limits.check("nested_messages", n_labels + 1)
-                self.labels = room(self.labels, 4 * (first_label + n_labels + 1))
+                if 4 * (first_label + n_labels + 1) > len(self.labels):
+                    self.make_room_for_labels(row, first_label + n_labels + 1)
                 unknown += read_scalars(data, at, at + value, self.labels, 4 * (first_label + n_labels), 4)
                 n_labels += 1
                 at += value
@@ -552,6 +554,11 @@ class Reader(ProfileColumns):
         if n_labels != 0:
             self.keep_labels(n_labels)
         self.label_ends[row + 1] = self.n_labels
+
+    def make_room_for_labels(self, row: i64, n: i64) -> None:
+        """Make room for n labels, and for as many more as the samples after this row may have."""
+        expected: i64 = n * (self.n_samples // (row + 1))
+        self.labels = room(self.labels, 4 * max(n, min(expected, self.most_labels)))
 
     def keep_labels(self, n: i64) -> None:
         """Check n labels, and keep those that have a text, number or unit. Go drops others when it writes."""

@@ -143,8 +143,8 @@ class Table(Slots):
         ends[row + 1] = start + size
         return row
 
-    def numbers_of(self, source: vec[i64], bounds: vec[i64], n: i64, numbers: vec[i64]) -> None:
-        """Set the first n `numbers` to those of the rows source[bounds[i] : bounds[i + 1]]."""
+    def numbers_of(self, source: vec[i64], bounds: vec[i64], n: i64, numbers: vec[i64], to: i64 = 0) -> None:
+        """Set n `numbers`, from `to` on, to those of the rows source[bounds[i] : bounds[i + 1]]."""
         ahead, words, ends, slots = zeros(min(n, _BLOCK) + 1), self.words, self.ends, self.slots
         most: i64 = i64(len(words)) - 1
         last: i64 = i64(len(slots)) - 1
@@ -152,9 +152,9 @@ class Table(Slots):
             some: i64 = min(_BLOCK, n - first)
             for k in range(first, first + some):
                 ahead[k - first] = self.hash_of(source, bounds[k], bounds[k + 1] - bounds[k])
-            self.look_ahead(ahead, first, some, numbers)
+            self.look_ahead(ahead, to + first, some, numbers)
             seen: i64 = 0
-            for k in range(first, first + some):
+            for k in range(to + first, to + first + some):
                 seen ^= words[min(numbers[k], most)]
             ahead[some] = seen
             for k in range(first, first + some):
@@ -170,9 +170,9 @@ class Table(Slots):
                         while same < size and words[start + same] == source[begin + same]:
                             same += 1
                         if same == size:
-                            numbers[k] = (entry & _ROW_BITS) - 1
+                            numbers[to + k] = (entry & _ROW_BITS) - 1
                             continue
-                numbers[k] = self.number_of(source, begin, size, hash_)
+                numbers[to + k] = self.number_of(source, begin, size, hash_)
 
     def known(self, source: vec[i64], begin: i64, size: i64) -> i64:
         """Return the number of one row, which is added if it is new. There must be room."""

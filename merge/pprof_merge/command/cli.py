@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.rules import Rules
 
 _BAD_INPUT = 2
+# Columns of a profile are smaller. Those of all profiles grow by being copied, and old ones are given back.
+_KEPT_BLOCK = 8 << 20
 _COLUMNS = 80  # of a terminal that has no width
 _INTERRUPTED = 130  # what shells give for SIGINT
 
@@ -153,7 +155,7 @@ def _half_life(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    keep_heap()
+    keep_heap(_KEPT_BLOCK)
     command = parser()
     options = command.parse_args(arguments)
     wanted = FORMATS[options.format]

@@ -22,6 +22,7 @@ from pprof_merge.columns.vectors import room, room32, wrapped, zeros, zeros32
 from pprof_merge.profile.columns import ProfileColumns
 
 _PAGE: Final[i64] = 0x1000
+_BLOCK: Final[i64] = 4096
 
 
 @final
@@ -102,33 +103,41 @@ class Numbering:
             profile.mappings,
             profile.n_locations,
         )
-        numbers, words, bounds = zeros(n), zeros(4 * n + 2 * profile.n_lines), zeros(n + 1)
+        # Words of some locations at a time, so that those of a huge profile aren't in memory twice.
+        some: i64 = min(n, _BLOCK)
+        numbers, words, bounds = zeros(n), zeros(8 * some), zeros(some + 1)
+        self.locations.make_room(n, 4 * n + 2 * profile.n_lines)
         size: i64 = 0
         begin: i64 = 0
         columns: i64 = 0
+        first: i64 = 0
         for row in range(n):
             mapping: i64 = locations[5 * row + 1]
             end: i64 = locations[5 * row + 3]
+            if size + 4 + 2 * (end - begin) > len(words):
+                words = room(words, size + 4 + 2 * (end - begin))
             if mapping >= 0:
                 words[size] = mapping_of[mapping]
                 words[size + 1] = wrapped(locations[5 * row + 2] - mappings[10 * mapping + 1])
             else:
                 words[size] = -1
                 words[size + 1] = locations[5 * row + 2]
-            if locations[5 * row + 4] != 0:
-                words[size + 2] = 1
-            if end > begin:
-                words[size + 3] = lines[3 * end - 1]
+            words[size + 2] = i64(1) if locations[5 * row + 4] != 0 else i64(0)
+            words[size + 3] = lines[3 * end - 1] if end > begin else i64(0)
             size += 4
             for k in range(begin, end):
                 words[size] = function_of[lines[3 * k]]
                 words[size + 1] = lines[3 * k + 1]
                 columns |= lines[3 * k + 2]
                 size += 2
-            bounds[row + 1] = size
             begin = end
-        self.locations.make_room(n, size)
-        self.locations.numbers_of(words, bounds, n, numbers)
+            bounds[row + 1 - first] = size
+            if row + 1 - first == some:
+                self.locations.numbers_of(words, bounds, some, numbers, first)
+                first = row + 1
+                size = 0
+        if first < n:
+            self.locations.numbers_of(words, bounds, n - first, numbers, first)
         if columns != 0:
             self.add_inner_columns(profile, numbers)
         return numbers
