@@ -23,6 +23,7 @@ from tests.campaign.report import Findings
 PARTS = {
     "merges": "tests.campaign.merges",
     "engines": "tests.campaign.engines",
+    "inputs": "tests.campaign.inputs",
     "bombs": "tests.campaign.bombs",
     "wire": "tests.campaign.wire",
     "chaos": "tests.campaign.chaos",
