@@ -106,10 +106,10 @@ class NoSamples(AgentError):
 
 
 class Stopped(AgentError):
-    """The capture was stopped before it began."""
+    """The capture was stopped before it had a sample."""
 
     def __str__(self) -> str:
-        return "stopped before it began"
+        return "stopped before it had a sample"
 
 
 class AddressUnusable(AgentError):

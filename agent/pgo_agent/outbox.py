@@ -16,6 +16,7 @@ from pgo_agent.spool import Dropped, Spool
 from pgo_agent.trace import Step, new_trace_id
 
 _LONGEST_SILENCE = 3600.0  # a wrong Retry-After header must not end all sending
+_LAST_SILENCE = 60.0  # after a failed attempt of an agent that is stopping
 _log = logging.getLogger(__name__)
 
 
@@ -53,16 +54,13 @@ class Outbox:
     def post(self, upload: Upload, until: threading.Event, steps: Sequence[Step] = ()) -> bool:
         """Spool a profile for a later `flush`. If the spool can't keep it, send it at once or drop it.
 
-        `steps` are what was done with it so far. Returns False if it was dropped because the collector is
-        unavailable or `until` is set.
+        `steps` are what was done with it so far. Once `until` is set, sending is tried only once. Returns
+        False if the profile was dropped because the collector is unavailable.
         """
         if self._collector.trace_id is not None:
             upload = replace(upload, steps=(*steps,))
         if self.spool.put(upload):
             return True
-        if until.is_set():
-            self._drop(Dropped.UNSENT, "the agent is stopping, and the spool could not keep it")
-            return False
         try:
             self._send(upload, until)
         except SubmitRefused as error:
@@ -84,12 +82,14 @@ class Outbox:
     def _send(self, upload: Upload, until: threading.Event) -> None:
         wait = self._not_before - time.monotonic()
         if wait > 0:
-            raise CollectorUnavailable(0, "waiting as long as its Retry-After header asked for", wait)
+            raise CollectorUnavailable(0, "the last attempt failed, and it is too early for another", wait)
         trace_id = None if self._collector.trace_id is None else new_trace_id()
         try:
             nanos = self._collector.send(upload, until, trace_id)
         except CollectorUnavailable as error:
-            self._not_before = time.monotonic() + min(error.retry_after, _LONGEST_SILENCE)
+            # An agent that stops doesn't wait for an unavailable collector once for each profile.
+            silence = _LAST_SILENCE if until.is_set() else min(error.retry_after, _LONGEST_SILENCE)
+            self._not_before = time.monotonic() + silence
             raise
         self.sent += 1
         if trace_id is not None:

@@ -13,6 +13,7 @@ from threading import Event
 from typing import Protocol, Self
 
 from pgo_agent.collector import Collector
+from pgo_agent.errors import Stopped
 from pgo_agent.outbox import Outbox
 from pgo_agent.spool import NoSpool, Spool
 from pgo_agent.stack_sampler import StackSampler
@@ -44,7 +45,7 @@ class ContinuousProfiler:
     Nothing raises after the constructor. Failures are logged and counted in `failures`, and the next round
     runs as usual. Only one profiler runs in a process at a time; starting a second one logs an error. A
     forked child profiles itself, too. When the interpreter exits, the running profile is cut short and
-    spooled.
+    spooled; without a spool it is sent, if the collector answers within 5 s.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ContinuousProfiler:
         self._begin()
 
     def stop(self, patience: float = 5.0) -> None:
-        """Stop within `patience` seconds. The running profile is cut short and spooled."""
+        """Stop within `patience` seconds. The running profile is cut short, and spooled or sent."""
         global _running  # noqa: PLW0603 - as above
         if _running is not self:
             return
@@ -96,7 +97,7 @@ class ContinuousProfiler:
         if self._thread is not None:
             self._thread.join(patience)
             if self._thread.is_alive():
-                _log.warning("a profile is still being sent; it stays in the spool, if there is one")
+                _log.warning("the last profile isn't finished or sent; only a profile in a spool isn't lost")
         atexit.unregister(self.stop)
         _running = None
 
@@ -123,6 +124,8 @@ class ContinuousProfiler:
                 began = time.time_ns()
                 profile = self._sampler.sample(self._duration, stopped)
                 self.outbox.deliver(profile, until=stopped, steps=(Step.since("sample", began),))
+            except Stopped as error:
+                _log.info("no profile was taken: %s", error)
             except Exception:  # noqa: BLE001 - no error may harm the program that is profiled
                 self._count_failure("a profile was not taken")
             rounds = math.floor((time.monotonic() - first) / self._every) + 1

@@ -22,8 +22,13 @@ def wait_until_begun(agent: int) -> None:
 def wait_until_sampled(agent: int, program: int) -> None:
     """Return when a profiler that `agent` runs has had a second of CPU time of `program` to sample."""
     wait_until_begun(agent)
+    wait_for_cpu_time(program, 1)
+
+
+def wait_for_cpu_time(program: int, seconds: float) -> None:
+    """Return when `program` has taken so much CPU time from now on."""
     meter = CpuMeter(program)
-    enough = meter.taken() + 1
+    enough = meter.taken() + seconds
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while meter.taken() < enough:
         assert time.monotonic() < deadline, "the program isn't busy"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,11 +60,15 @@ class Serving:
 
     def wait_until_busy(self) -> None:
         """Return when a profile is being taken and its profiler runs."""
-        self._wait_for(lambda: self.is_busy() and self.children())
+        self.wait_until(lambda: self.is_busy() and self.children())
 
     def wait_until_idle(self) -> None:
         """Return when no profile is being taken."""
-        self._wait_for(lambda: not self.is_busy())
+        self.wait_until(lambda: not self.is_busy())
+
+    def wait_until_logged(self, message: str) -> None:
+        """Return when a message is in the log."""
+        self.wait_until(lambda: message in self.log)
 
     def is_busy(self) -> bool:
         """Return True if GET says that a profile is being taken."""
@@ -78,12 +83,13 @@ class Serving:
         """Return the processes that the agent has started."""
         return children_of(self.process.pid)
 
-    def stop(self) -> int:
-        """Send SIGTERM; return the exit status."""
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal that ends it; return the exit status."""
+        self.process.send_signal(ending)
         return self.process.wait(_PATIENCE_SECONDS)
 
-    def _wait_for(self, condition: Any) -> None:
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Return when the condition holds."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.log

@@ -19,7 +19,8 @@ from pgo_agent.backends import backends, choose, probe
 from pgo_agent.errors import AgentError
 
 from tests.agent.busy import NAME, build, needs_gcc, running
-from tests.agent.sampling import wait_until_sampled
+from tests.agent.sampling import wait_for_cpu_time, wait_until_sampled
+from tests.agent.scripted_server import Answer, ScriptedServer
 from tests.agent.serving import AGENT, Posting, Serving, parsed
 
 pytestmark = needs_gcc
@@ -284,6 +285,71 @@ def test_a_signal_ends_the_agent_and_what_it_runs(
         assert agent.stop() == 0
         assert posting.response().status_code == 204
         assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def scheduled(
+    tmp_path: Path, server: ScriptedServer, profiler: str, *, executable: str = NAME, seconds: int = 3600
+) -> Serving:
+    """Return an agent that begins a profile at once, for this server, without a spool."""
+    (tmp_path / "key").write_text(KEY)
+    sending = ("--url", server.url, "--submit-key-file", tmp_path / "key", "--service", "shop")
+    times = ("--every", "3600", "--duration", str(seconds), "--jitter", "0.001")
+    return Serving(tmp_path, "--executable", executable, "--profiler", profiler, *sending, *times)
+
+
+@pytest.mark.parametrize("name", ["perf", "bcc"])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
+def test_a_scheduled_profile_that_a_signal_cuts_short_is_sent(
+    tmp_path: Path,
+    program: subprocess.Popen[bytes],
+    server: ScriptedServer,
+    name: str,
+    ending: signal.Signals,
+) -> None:
+    needs(name)
+    with scheduled(tmp_path, server, name) as agent:
+        # The agent also tries out its profiler, for a second, before the profile.
+        agent.wait_until_logged(f"{name} samples, for 3600 s")
+        wait_for_cpu_time(program.pid, 1)
+        assert server.seen == []
+        assert agent.stop(ending) == 0, agent.log
+    (seen,) = server.seen
+    profile = parsed(seen.profile)
+    assert b"inner" in profile.string_table
+    assert 0 < profile.duration_nanos < 3600e9
+    assert "Traceback" not in agent.log
+
+
+@pytest.mark.parametrize("moment", ["listening", "samples, for 1 s", "samples, for 3600 s"])
+def test_a_signal_before_a_scheduled_profile_has_a_sample_sends_nothing(
+    tmp_path: Path, server: ScriptedServer, quick: str, moment: str
+) -> None:
+    """No process has the name that is sampled, so there never is a sample."""
+    known = {asked: name for name, asked in IN_REQUESTS.items()}
+    with scheduled(tmp_path, server, known[quick], executable="no-such-program") as agent:
+        agent.wait_until_logged(moment)
+        children = agent.children()
+        assert agent.stop() == 0, agent.log
+        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert server.seen == []
+    assert "Traceback" not in agent.log
+
+
+def test_a_profile_that_is_being_sent_when_a_signal_comes_arrives_once(
+    tmp_path: Path, program: subprocess.Popen[bytes], server: ScriptedServer, quick: str
+) -> None:
+    assert program.poll() is None
+    known = {asked: name for name, asked in IN_REQUESTS.items()}
+    is_stopping = threading.Event()
+    server.answers = [Answer(204, until=is_stopping)]
+    with scheduled(tmp_path, server, known[quick], seconds=2) as agent:
+        agent.wait_until(lambda: bool(server.seen))
+        agent.process.terminate()
+        agent.wait_until(lambda: "Shutting down" in agent.log)
+        is_stopping.set()
+        assert agent.process.wait(120) == 0, agent.log
+    assert [seen.answer for seen in server.seen] == [204]
+    assert "dropped" not in agent.log
 
 
 def test_nobody_gets_in_without_the_key(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pgo_agent.backends.backend import Backend, SamplingRequest
 from pgo_agent.backends.bcc import Bcc
 from pgo_agent.backends.bpftrace import Bpftrace
 from pgo_agent.backends.perf import Perf
-from pgo_agent.errors import AgentError, NoBackend, NoSamples, ToolFailed
+from pgo_agent.errors import AgentError, NoBackend, NoSamples, Stopped, ToolFailed
 from pgo_agent.native import Recording, native_profile
 
 _PROBE_SECONDS = 1.0
@@ -63,21 +63,31 @@ def _record(backend: Backend, request: SamplingRequest, duration: float, until: 
         raise ToolFailed(backend.name, obstacles) from error
 
 
-def probe(backend: Backend) -> None:
-    """Sample a busy process for one second. Raises ToolFailed or NotReadable unless samples have stacks."""
+def probe(backend: Backend, until: Event | None = None) -> None:
+    """Sample a busy process for one second, or until `until` is set.
+
+    Raises ToolFailed or NotReadable unless samples have stacks.
+    """
     with _busy_process():
-        recording = _record(backend, SamplingRequest((_PROBE_NAME,), 99), _PROBE_SECONDS, Event())
+        request = SamplingRequest((_PROBE_NAME,), 99)
+        recording = _record(backend, request, _PROBE_SECONDS, until or Event())
     if not any(frame.mapping for stack in recording.stacks for frame in stack.frames):
         raise ToolFailed(backend.name, "it gave no stacks of a busy process")
 
 
-def choose(candidates: Iterable[Backend]) -> Backend:
-    """Return the first backend that works. Raises NoBackend, with the reason for each candidate."""
+def choose(candidates: Iterable[Backend], until: Event | None = None) -> Backend:
+    """Return the first backend that works. Raises NoBackend, with the reason for each candidate.
+
+    Raises Stopped if `until` is set meanwhile.
+    """
+    until = until or Event()
     reasons = {}
     for backend in candidates:
         try:
-            probe(backend)
+            probe(backend, until)
         except AgentError as error:
+            if until.is_set():
+                raise Stopped from error
             reasons[backend.name] = str(error)
         else:
             return backend

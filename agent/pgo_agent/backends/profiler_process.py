@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ _END_SECONDS = 60.0
 _RESEND_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _MAX_MESSAGE_BYTES = 2000
+_log = logging.getLogger(__name__)
 
 
 class ProfilerProcess:
@@ -82,6 +84,8 @@ class ProfilerProcess:
         Returns when the process has ended and `on_line` has had all of its lines. Raises ToolFailed.
         """
         self.begin(until, start)
+        if self._started.is_set():
+            _log.info("%s samples, for %g s", self._tool, duration)
         began, start_clock = time.time_ns(), time.monotonic_ns()
         deadline = time.monotonic() + duration
         while (left := deadline - time.monotonic()) > 0 and not until.wait(min(left, _POLL_SECONDS)):

@@ -28,6 +28,8 @@ from pgo_agent.outbox import Outbox
 from pgo_agent.profiler import ContinuousProfiler
 from pgo_agent.spool import DiskSpool, NoSpool, Spool
 
+_LAST_PROFILE_SECONDS = 60.0  # for a profiler's end, symbols, and an attempt to send
+
 if TYPE_CHECKING:
     from pgo_agent.serve import CaptureLock, LatencyRoutes
 
@@ -81,6 +83,12 @@ def add_serve(serve: argparse.ArgumentParser) -> None:
         default=60.0,
         help="the length of each profile (default: %(default)s)",
     )
+    pushed.add_argument(
+        "--jitter",
+        metavar="SECONDS",
+        type=seconds,
+        help="the first profile begins at a random moment within this time (default: that of --every)",
+    )
     tracked = serve.add_argument_group("track latencies all the time")
     tracked.add_argument(
         "--latency",
@@ -121,14 +129,14 @@ def _serve(options: argparse.Namespace) -> int:
     routes = CaptureRoutes(CaptureLock(), names, frozenset(options.allow_program), key)
     backend = tracker_backends()[options.latency_backend] if options.latency_backend else None
     latency = LatencyRoutes(key, backend)
-    with (
-        listen(options.bind, has_key=key is not None) as listener,
-        _schedule(options, routes.lock, latency, backend),
-    ):
-        try:
+    try:
+        with (
+            listen(options.bind, has_key=key is not None) as listener,
+            _schedule(options, routes.lock, latency, backend),
+        ):
             serve(routes, latency, listener)
-        finally:
-            latency.stop()
+    finally:
+        latency.stop()  # only now, since the schedule's last profiles are of these trackers
     return 0
 
 
@@ -154,19 +162,32 @@ def _schedule(
         sampler = ScheduledSampler(
             lock, candidate_backends(options), sampled_names(options), options.frequency
         )
-        profiler = ContinuousProfiler(
-            collector,
-            spool=_spool(options),
-            sampler=sampler,
-            every=options.every,
-            duration=options.duration,
+        profiler = _profiling(
+            ContinuousProfiler(
+                collector,
+                spool=_spool(options),
+                sampler=sampler,
+                every=options.every,
+                duration=options.duration,
+                jitter=options.jitter,
+            )
         )
         outbox = Outbox(collector, _spool(options))
     settings = TrackerSettings.parse({"threshold": options.latency_threshold})
     names = tuple(dict.fromkeys(options.latency))
     every = options.latency_every
-    with profiler, LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend):
+    with LatencySchedule(names, settings, latency.monitors, outbox, every=every, backend=backend), profiler:
         yield
+
+
+@contextmanager
+def _profiling(profiler: ContinuousProfiler) -> Iterator[None]:
+    """Run the profiler; at the end, wait until what it has recorded so far is sent."""
+    profiler.start()
+    try:
+        yield
+    finally:
+        profiler.stop(_LAST_PROFILE_SECONDS)
 
 
 def _spool(options: argparse.Namespace) -> Spool:

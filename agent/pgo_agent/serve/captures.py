@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from threading import Event
 
 from pgo_agent.backends import Backend, ProcessSampler, choose
-from pgo_agent.errors import Stopped
+from pgo_agent.errors import AgentError, Stopped
+from pgo_agent.native import native_profile
 
 _POLL_SECONDS = 0.1
 
@@ -88,11 +89,20 @@ class ScheduledSampler:
     def sample(self, duration: float, until: Event) -> bytes:
         """Return a gzipped pprof profile, as `pgo_agent.Sampler` documents.
 
-        Raises the errors of ProcessSampler, NoBackend, and Stopped if `until` is set before the start.
+        Raises the errors of ProcessSampler, NoBackend, and Stopped if it is to end before it has a sample.
         """
         with self._lock.wait_and_start(until) as capture:
-            backend, self._backend = self._backend or choose(self._candidates), None
-            profile = ProcessSampler(backend, self._names, self._frequency).sample(duration, capture.ended)
+            backend, self._backend = self._backend or choose(self._candidates, capture.ended), None
+            if capture.ended.is_set():
+                raise Stopped
+            sampler = ProcessSampler(backend, self._names, self._frequency)
+            try:
+                recording = sampler.record(duration, capture.ended)
+            except AgentError as error:
+                if capture.stopped:
+                    raise Stopped from error
+                raise
+            profile = native_profile(recording)
             self._backend = backend
             return profile
 
