@@ -252,7 +252,7 @@ class Trace:
         headers = self._signature(secrets.token_hex(8), ",".join(told))
         request = urllib.request.Request(url, b"", {"User-Agent": "pgo_fetch", **headers})  # noqa: S310 (checked)
         try:
-            with urllib.request.urlopen(request, timeout=_REPORT_SECONDS):  # noqa: S310 (checked in _url)
+            with urllib.request.urlopen(request, timeout=_REPORT_SECONDS):  # noqa: S310 (checked in http_url)
                 pass
         except (OSError, HTTPException):
             pass

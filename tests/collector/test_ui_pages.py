@@ -62,6 +62,15 @@ def titles(page: Page) -> dict[str, str]:
     return {name: said for name, _, said in texts}
 
 
+def colours(page: Page) -> set[tuple[str, str]]:
+    """Return the first characters of the table's differences, with the colours of their cells."""
+    return {
+        (tag.text.strip()[0], tag.attributes["class"].removeprefix("number").strip())
+        for tag in page.all("td")
+        if tag.attributes.get("class", "").startswith("number") and not tag.text.strip().endswith("%")
+    }
+
+
 def test_the_services_are_listed_with_what_is_stored_of_them(site: Visitor) -> None:
     (row,) = (row for row in rows(site.page("/ui/")) if row[0] == "shop")
     assert row[3:6] == ["3", "2", "2"]
@@ -223,6 +232,17 @@ def test_a_difference_within_the_noise_is_called_noise(server: Server) -> None:
     assert all(row[6].startswith("noise") for row in rows(little)[1:])
     assert [row[6].startswith("noise") for row in rows(much)[1:]] == [False, False, True]
     assert "of 100 and 100 samples" in much.text
+
+
+def test_only_a_change_that_can_be_read_has_a_colour(site: Visitor, shared: Server) -> None:
+    for version, grown in (("1", 100_000), ("2", 100_001)):
+        stacks = {"main.main;main.same": grown, "main.main;main.other": 100_000}
+        query = {"service": "still", "labels": f"version={version}"}
+        assert shared.submit(stacked(stacks, time_nanos=NOW), query=query).status_code == 204
+    differing = site.page("/ui/services/shop/diff", labels="version=1.5", base_labels="version=1.4")
+    assert colours(differing) == {("+", "up"), ("\N{MINUS SIGN}", "down"), ("0", "")}
+    still = site.page("/ui/services/still/diff", labels="version=2", base_labels="version=1")
+    assert colours(still) == {("0", "")}
 
 
 def test_a_difference_says_what_is_wrong_with_its_base(site: Visitor) -> None:

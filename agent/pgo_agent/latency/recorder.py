@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -17,9 +18,10 @@ _MOST_KNOWN = 20_000  # raw stacks whose frames are remembered
 _MOST_PROCESSES = 1000
 _MOST_NAMES = 50_000
 _READ_AGAIN_SECONDS = 10.0  # a process may have loaded a library since, or become another program
-# The interrupt in which a thread's stack is taken when it comes back to a CPU; the thread called none of it.
-_INTERRUPT = "asm_sysvec_irq_work"
-_DEEPEST_INTERRUPT = 8
+# What is on top of a stack because it is taken: a tracker's program with its callers in the kernel, or the
+# interrupt that a thread gets when it comes back to a CPU. The thread called none of it.
+_OWN_FRAME = re.compile(r"bpf_prog_\w+|(?:__)?bpf_trace_\w+|__traceiter_\w+|asm_sysvec_irq_work")
+_MOST_OWN_FRAMES = 8
 
 
 class StackReader:
@@ -55,9 +57,9 @@ class StackReader:
     def _resolved(self, raw: RawStack) -> Stack:
         kernel, user = (memoryview(bytes.fromhex(part)).cast("Q").tolist() for part in (raw.kernel, raw.user))
         frames = self._maps.frames(raw.pid, kernel, user)
-        for place, frame in enumerate(frames[:_DEEPEST_INTERRUPT]):
-            if frame.symbol == _INTERRUPT:
-                frames = frames[place + 1 :]
+        for place in range(min(_MOST_OWN_FRAMES, len(frames)), 0, -1):
+            if _OWN_FRAME.fullmatch(frames[place - 1].symbol):
+                frames = frames[place:]
                 break
         return Stack(raw.comm, raw.pid, 0, frames or frameless(LOST).frames)
 

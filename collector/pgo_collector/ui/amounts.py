@@ -44,8 +44,14 @@ def percent(share: float) -> str:
 
 
 def points(difference: float) -> str:
-    """Return a difference of shares in percentage points, with its sign: `+1.23`."""
-    return f"{100 * difference:+.2f}".replace("-", "\N{MINUS SIGN}")
+    """Return a difference of shares in percentage points, with its sign: `+1.23`; `0.00` has none."""
+    rounded = f"{100 * difference:+.2f}"
+    return "0.00" if float(rounded) == 0 else rounded.replace("-", "\N{MINUS SIGN}")
+
+
+def direction(difference: float) -> str:
+    """Return the class of a cell with a difference of shares: `up` or `down`, or "" if it reads `0.00`."""
+    return {"+": "up", "\N{MINUS SIGN}": "down"}.get(points(difference)[0], "")
 
 
 def age(time_nanos: int, now_nanos: int) -> str:

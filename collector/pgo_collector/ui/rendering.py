@@ -25,7 +25,7 @@ from pgo_collector.ui import amounts
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
-    amounts.age, amounts.day, amounts.cut, amounts.short, format_time,
+    amounts.direction, amounts.age, amounts.day, amounts.cut, amounts.short, format_time,
 )  # fmt: skip
 
 
