@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import NamedTuple
 
 from pgo_agent import track, tracked_profile
@@ -23,8 +25,8 @@ from tests.cpu_meter import CpuMeter, children_of
 from tests.interop.postgres_cluster import Cluster, only_postgres, running_postgres
 
 _ROUNDS = 5
-_SECONDS = 8
-_WARM_SECONDS = 2.0
+_SECONDS = 2
+_WARM_SECONDS = 1.0
 _ASKED = {"offcpu": 1.03, "wakeup": 1.03, "syscall": 1.1, "block": 1.01, "irq": 1.01}
 _SCRIPTS = {"read-only": "select-only", "read-write": "tpcb-like"}
 _TOOLS = {
@@ -32,6 +34,9 @@ _TOOLS = {
     "perf trace": ("perf", "trace", "-a", "-o"),
 }
 _EVENTS = 200_000
+_COUNT_TIME = Path("/proc/sys/kernel/bpf_stats_enabled")
+_FIELD = re.compile(r"^(\w+):\s*(\d+)$", re.MULTILINE)
+_Watching = Callable[[], AbstractContextManager[object]]
 
 
 class _Cost(NamedTuple):
@@ -48,69 +53,114 @@ def sections(rig: Rig) -> list[Section]:
 
 
 def _overhead(rig: Rig, cluster: Cluster) -> Section:
-    contenders: dict[str, Callable[[], AbstractContextManager[object]]] = {"none": nullcontext}
-    contenders |= {name: partial(_tracked, [name]) for name in TRACKERS}
+    contenders: dict[str, _Watching] = {name: partial(_tracked, [name]) for name in TRACKERS}
     contenders["all trackers"] = partial(_tracked, [*TRACKERS])
     if shutil.which("perf"):
         contenders |= {name: partial(_bare, name, rig.scratch) for name in _TOOLS}
     ratios: dict[tuple[str, str], list[_Cost]] = {}
-    for way, script in _SCRIPTS.items():
-        _cost(cluster, script, nullcontext, rig)  # fill its caches
-        order = [*contenders]
-        for _ in range(rig.rounds(_ROUNDS)):
-            costs = {name: _cost(cluster, script, contenders[name], rig) for name in order}
-            order.append(order.pop(0))
-            none = costs.pop("none")
-            for name, cost in costs.items():
-                ratio = _Cost(cost.cpu / none.cpu, cost.clock / none.clock)
-                ratios.setdefault((name, way), []).append(ratio)
-                progress(f"latency: {way} with {name}: CPU {ratio.cpu:.3f}, clock {ratio.clock:.3f}")
-    rounds, lasting = rig.rounds(_ROUNDS), _run_seconds(rig)
+    accounts: dict[tuple[str, str], float] = {}
+    rounds, lasting = rig.rounds(_ROUNDS), _SECONDS if rig.scale == 1 else 1
+    order = [*contenders]
+    _costs(cluster, lasting)  # fill its caches
+    before = _costs(cluster, lasting)
+    for round_ in range(rounds):
+        for name in order:
+            with contenders[name]():
+                watched = [_costs(cluster, lasting) for _ in range(2)]
+                if round_ == 0:
+                    accounts |= {(name, way): share for way, share in _accounts(cluster, lasting).items()}
+            after = _costs(cluster, lasting)
+            for costs, none in zip(watched, (before, after), strict=True):
+                for way, cost in costs.items():
+                    ratio = _Cost(cost.cpu / none[way].cpu, cost.clock / none[way].clock)
+                    ratios.setdefault((name, way), []).append(ratio)
+                    progress(f"latency: {way} with {name}: CPU {ratio.cpu:.3f}, clock {ratio.clock:.3f}")
+            before = after
+        order.append(order.pop(0))
     rows = [
         [
             name,
             f"≤ {_ASKED[name]}" if name in _ASKED else "",
-            *_cells([ratios[name, way] for way in _SCRIPTS]),
+            *(cell for way in _SCRIPTS for cell in (*_cells(ratios[name, way]), _share(accounts[name, way]))),
         ]
         for name in contenders
-        if name != "none"
     ]
-    head = ["tracker", "asked", *(f"{way}: {of}" for way in _SCRIPTS for of in ("CPU", "clock"))]
+    head = [
+        "tracker",
+        "asked",
+        *(f"{way}: {of}" for way in _SCRIPTS for of in ("CPU", "clock", "in BPF programs")),
+    ]
     return Section(
         "Latency trackers: what they cost PostgreSQL",
         f"""{table(head, rows)}
 
 CPU time of PostgreSQL's processes for each transaction of pgbench with 2 clients, and the wall-clock time,
-by those without a tracker: the median of {rounds} rounds of {lasting} s each, taken in turns, with the lowest
-and the highest in brackets. Trackers have a threshold of 1 ms and watch PostgreSQL's processes. `perf sched
-record` and `perf trace -a` are what one would use instead of `offcpu` and `syscall`.""",
+by those of a run without a tracker just before or after: the median of {2 * rounds} such pairs of runs of
+{lasting} s each, with its standard error. The trackers take turns. Trackers have a threshold of 1 ms and
+watch PostgreSQL's processes. "In BPF programs" is the time that the kernel counts for their programs on all
+CPUs, by PostgreSQL's CPU time in another run, since counting costs some too. `perf sched record` and
+`perf trace -a` are what one would use instead of `offcpu` and `syscall`.""",
     )
 
 
-def _cells(found: Sequence[list[_Cost]]) -> Iterator[str]:
-    for costs in found:
-        for of in zip(*costs, strict=True):
-            yield f"{median(of):.3f} ({min(of):.3f} to {max(of):.3f})"
+def _cells(costs: Sequence[_Cost]) -> Iterator[str]:
+    for ratios in zip(*costs, strict=True):
+        # The standard error of the median of values with a normal distribution.
+        error = math.sqrt(math.pi / 2) * stdev(ratios) / math.sqrt(len(ratios))
+        yield f"{median(ratios):.3f} ± {error:.3f}"
 
 
-def _run_seconds(rig: Rig) -> int:
-    return _SECONDS if rig.scale == 1 else 1
+def _share(share: float) -> str:
+    return f"{100 * share:.2f} %" if share else ""
 
 
-def _cost(
-    cluster: Cluster, script: str, watched: Callable[[], AbstractContextManager[object]], rig: Rig
-) -> _Cost:
-    with watched():
-        meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
-        before = meter.taken()
-        with cluster.pgbench(_run_seconds(rig), script=script) as pgbench:
-            printed, _ = pgbench.communicate()
-        while len(children_of(cluster.pid)) > idle:  # its clients' processes
-            time.sleep(0.01)
-        taken = meter.taken() - before
+def _costs(cluster: Cluster, seconds: int) -> dict[str, _Cost]:
+    """Return what a transaction of each script costs."""
+    costs = {}
+    for way, script in _SCRIPTS.items():
+        taken, transactions = _run(cluster, script, seconds)
+        costs[way] = _Cost(taken / transactions, seconds / transactions)
+    return costs
+
+
+def _accounts(cluster: Cluster, seconds: int) -> dict[str, float]:
+    """Return the kernel's account of the time in our BPF programs, by PostgreSQL's CPU time."""
+    shares = {}
+    was = _COUNT_TIME.read_text()
+    _COUNT_TIME.write_text("1")
+    try:
+        for way, script in _SCRIPTS.items():
+            before = _program_seconds()
+            taken, _ = _run(cluster, script, seconds)
+            shares[way] = (_program_seconds() - before) / taken
+    finally:
+        _COUNT_TIME.write_text(was)
+    return shares
+
+
+def _program_seconds() -> float:
+    """Return the time that the BPF programs of this process's children took, as far as it is counted."""
+    programs = {}
+    for pid in children_of(os.getpid()):
+        for file in Path(f"/proc/{pid}/fdinfo").glob("*"):
+            with suppress(OSError):
+                found = dict(_FIELD.findall(file.read_text()))
+                if "run_time_ns" in found:
+                    programs[found["prog_id"]] = int(found["run_time_ns"])
+    return sum(programs.values()) / 1e9
+
+
+def _run(cluster: Cluster, script: str, seconds: int) -> tuple[float, int]:
+    """Return the CPU time of PostgreSQL's processes (s) and the number of transactions."""
+    meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
+    before = meter.taken()
+    with cluster.pgbench(seconds, script=script) as pgbench:
+        printed, _ = pgbench.communicate()
+    while len(children_of(cluster.pid)) > idle:  # its clients' processes
+        time.sleep(0.01)
     processed = re.search(r"transactions actually processed: (\d+)", printed)
     assert processed, printed
-    return _Cost(taken / int(processed[1]), _run_seconds(rig) / int(processed[1]))
+    return meter.taken() - before, int(processed[1])
 
 
 @contextmanager
