@@ -88,7 +88,7 @@ def test_without_the_library_the_command_says_what_to_install(tmp_path: Path) ->
     key = tmp_path / "key"
     key.write_text("key\n")
     program = "import sys; sys.modules['elftools'] = None; from pgo_agent.cli import main; sys.exit(main())"
-    arguments = ["symbols", key, "--url", "http://127.0.0.1:1", "--key-file", key]
+    arguments = ["symbols", str(key), "--url", "http://127.0.0.1:1", "--key-file", str(key)]
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pgo_collector.errors import NotStored
-from pgo_collector.http.body import BodyReader
+from pgo_collector.http.body import BodyBound, BodyReader
 from pgo_collector.settings import Settings
 from starlette.requests import Request
 from starlette.types import Message
@@ -37,7 +37,7 @@ def test_large_bodies_are_whole_in_their_files(tmp_path: Path) -> None:
 
         async def read(number: int) -> None:
             path = tmp_path / str(number)
-            async with reader.read(request_with(sent[number]), path, 1 << 30, "a profile") as body:
+            async with reader.read(request_with(sent[number]), path, BodyBound(1 << 30), "a profile") as body:
                 assert (body.size, body.content) == (7 * _PIECE, None)
                 assert path.read_bytes() == b"".join(sent[number])
 
@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         reader = BodyReader(Settings())
         request = request_with([bytes(_PIECE)] * 7)
         with pytest.raises(NotStored):
-            async with reader.read(request, tmp_path / "missing" / "part", 1 << 30, "a profile"):
+            async with reader.read(request, tmp_path / "missing" / "part", BodyBound(1 << 30), "a profile"):
                 pass
 
     asyncio.run(run())
