@@ -449,6 +449,13 @@ def test_render_is_the_flame_graph_as_json(filled: Server) -> None:
         assert document["metadata"] == {
             "format": "single", "spyName": "", "sampleRate": 10**9, "units": "samples", "name": "cpu"
         }  # fmt: skip
+        timeline = document["timeline"]
+        if times:
+            assert timeline["durationDelta"] >= 15
+            assert len(timeline["samples"]) <= 1501
+            assert sum(timeline["samples"]) == graph.total
+        else:
+            assert timeline == {"startTime": 0, "samples": [], "durationDelta": 15, "watermarks": None}
     small = render(filled, max_nodes="3").json()["flamebearer"]
     assert "other" in small["names"]
     empty = render(filled, **{"from": "now-1h", "until": "now"}).json()

@@ -99,7 +99,16 @@ def flame_graph_message(as_json: bool, graph: FlameGraph) -> bytes:
     return written(message, as_json)
 
 
-def flamebearer_json(measured: ProfileType, graph: FlameGraph) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The sums of profiles in steps of time: from `start` on, each `step` long, both in seconds."""
+
+    start: int
+    step: int
+    samples: list[int]
+
+
+def flamebearer_json(measured: ProfileType, timeline: Timeline | None, graph: FlameGraph) -> bytes:
     """Return a flame graph of one or two sides as JSON of the format flamebearer, version 1."""
     bars = Flamebearer.of(graph)
     is_empty = not any(bars.totals)
@@ -121,7 +130,13 @@ def flamebearer_json(measured: ProfileType, graph: FlameGraph) -> bytes:
             "units": unit,
             "name": kind,
         },
-        "timeline": None,
+        "timeline": timeline
+        and {
+            "startTime": timeline.start,
+            "samples": timeline.samples,
+            "durationDelta": timeline.step,
+            "watermarks": None,
+        },
         "groups": None,
         "heatmap": None,
     }

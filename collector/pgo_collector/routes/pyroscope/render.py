@@ -15,18 +15,20 @@ from starlette.responses import Response
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import require_key
 from pgo_collector.http.context import context_of
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, Scope
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.routes.pyroscope.errors import RENDER, RENDER_DIFF
-from pgo_collector.routes.pyroscope.flamebearer import flamebearer_json
+from pgo_collector.routes.pyroscope.flamebearer import Timeline, flamebearer_json
 from pgo_collector.routes.pyroscope.ingest import parse_time
 from pgo_collector.routes.pyroscope.messages import JSON
 from pgo_collector.routes.pyroscope.profiles import Query
-from pgo_collector.routes.pyroscope.reading import Reading
+from pgo_collector.routes.pyroscope.reading import Grouping, Reading, Steps
 
 _AGO = re.compile(r"now(?:-(\d{1,6})(s|m|h|d|w|M|y))?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "M": 30 * 86400, "y": 365 * 86400}
 _LONGEST_NUMBER = 9
+# The steps of a timeline, in seconds, and how many there are at most, as Pyroscope has them.
+_LEAST_STEP, _MOST_STEPS = 15, 1500
 
 
 def render_routes(reading: Reading, keys: KeyFile) -> APIRouter:
@@ -68,8 +70,23 @@ async def _rendered(reading: Reading, request: Request, sides: list[Query]) -> R
     if wanted != "json":
         raise ParameterInvalid(f"format={wanted[:50]}: give json")
     scope, nodes = context_of(request).caller.scope, reading.nodes(_nodes_of(request))
-    content = await reading.flame_graph(scope, sides, nodes, partial(flamebearer_json, sides[0].type))
-    return Response(content, media_type=JSON)
+    timeline = await _timeline(reading, scope, sides[0]) if len(sides) == 1 else None
+    write = partial(flamebearer_json, sides[0].type, timeline)
+    return Response(await reading.flame_graph(scope, sides, nodes, write), media_type=JSON)
+
+
+async def _timeline(reading: Reading, scope: Scope, query: Query) -> Timeline:
+    """Return the sums of a query's profiles over time; without steps if the query has no times."""
+    if query.span.begin is None or query.span.end is None:
+        return Timeline(0, _LEAST_STEP, [])
+    begin, end = query.span.begin // 10**6, (query.span.end - 1) // 10**6
+    step = max(_LEAST_STEP, -(-(end - begin) // (1000 * _MOST_STEPS)))
+    samples = [0] * (-(-(end - begin) // (1000 * step)) + 1)
+    steps = Steps(begin, end, 1000 * step)
+    for _, points in await reading.series(scope, query, Grouping((), steps)):
+        for time_ms, total in points:
+            samples[-(-(time_ms - begin) // (1000 * step))] += int(total)
+    return Timeline(begin // 1000, step, samples)
 
 
 def _query_of(request: Request, query: str, begin: str, until: str) -> Query:
