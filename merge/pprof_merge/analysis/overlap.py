@@ -93,7 +93,8 @@ def moved_functions(now: CallEdges, before: CallEdges) -> tuple[MovedFunction, .
 def _called(edges: CallEdges, ranks: Mapping[bytes, int]) -> Floats:
     """Return the share of all calls of each name, (n_ranks)."""
     rows = _ranks_of(edges.names, ranks)
-    return np.bincount(rows[edges.callee], shares(edges.weight), len(ranks))
+    called: Floats = np.bincount(rows[edges.callee], shares(edges.weight), len(ranks)).astype(np.float64)
+    return called
 
 
 def _places(called: Floats) -> Int64s:
