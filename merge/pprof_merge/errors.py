@@ -11,6 +11,7 @@ ProfileError                what, where
 RulesInvalid                a file of rules: what, line
 SymbolsInvalid              a list of symbols: what
 WeightingInvalid            a weight or a half-life: what
+BinaryInvalid               a program that can't be read: what
 """
 
 
@@ -88,3 +89,7 @@ class SymbolsInvalid(ValueError):
 
 class WeightingInvalid(ValueError):
     """Text that is not a weight or not a half-life; the message says what is accepted."""
+
+
+class BinaryInvalid(ValueError):
+    """A program that can't be read, isn't the one that was profiled, or is over a limit of `BinaryLimits`."""

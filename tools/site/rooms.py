@@ -37,6 +37,7 @@ FLOORS: Mapping[str, Floors] = {
         {"merging": "dictionary, sums, weights"},
         {"analysis": "top, diff, flame graph, report, rules"},
         {"formats": "pprof, go, folded, speedscope, json, llvm"},
+        {"binary": "a program's blocks, for llvm"},
         {"command": "pprof-merge"},
     ),
 }

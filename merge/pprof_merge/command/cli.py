@@ -11,12 +11,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from pprof_merge.command.files import STANDARD_STREAM, BadInputError, read, write
 from pprof_merge.command.parallel import collect
 from pprof_merge.compiled import ENGINE
-from pprof_merge.errors import ProfileError, RulesInvalid, WeightingInvalid
+from pprof_merge.errors import BinaryInvalid, ProfileError, RulesInvalid, WeightingInvalid
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap
 from pprof_merge.merging.batch import Batch
@@ -58,6 +59,11 @@ def parser() -> argparse.ArgumentParser:
         choices=FORMATS,
         default="pprof",
         help="the format of the output (default: pprof)",
+    )
+    described.add_argument(
+        "--binary",
+        metavar="PROGRAM",
+        help="for the format llvm: the program that was profiled, with debug lines, for better counts",
     )
     described.add_argument(
         "--rules",
@@ -161,6 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = FORMATS[options.format]
     if wanted.binary and options.output == STANDARD_STREAM and sys.stdout.isatty():
         command.error("standard output is a terminal; name a file with -o")
+    if options.binary is not None and wanted.name != "llvm":
+        command.error("--binary needs --format llvm")
     _check_report(command, options)
     try:
         rules = None if options.rules is None else _rules(options.rules)
@@ -169,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_weighable(options.files, batch, weighting)
         depth = None if rules else wanted.depth  # rules match in whole stacks
         merged = _ruled(_merged(batch, options, weighting, depth), rules)
-        write(options.output, _formatted(merged, wanted))
+        formatted = _formatted if options.binary is None else partial(_with_binary, options.binary)
+        write(options.output, formatted(merged, wanted))
     except (BadInputError, ProfileError) as error:
         print(f"pprof-merge: {error}", file=sys.stderr)
         return _BAD_INPUT
@@ -228,6 +237,21 @@ def _formatted(profile: Profile, wanted: Format) -> bytes:
         return wanted.write(profile)
     except ProfileError as error:
         raise BadInputError(f"--format {wanted.name}: {error}") from error
+
+
+def _with_binary(path: str, profile: Profile, wanted: Format) -> bytes:
+    try:
+        from pprof_merge.binary import llvm_with_binary  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise BadInputError(f"--binary needs {error.name}: pip install 'pprof-merge[binary]'") from None
+    try:
+        return b"".join(llvm_with_binary(profile, path))
+    except ProfileError as error:
+        raise BadInputError(f"--format {wanted.name}: {error}") from error
+    except BinaryInvalid as error:
+        raise BadInputError(f"--binary {path}: {error}") from error
+    except OSError as error:
+        raise BadInputError(f"--binary {path}: {error.strerror}") from error
 
 
 if __name__ == "__main__":

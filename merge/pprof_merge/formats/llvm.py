@@ -20,9 +20,10 @@ from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import UnfitForFormat
 from pprof_merge.profile import Header, Profile
 
-# The place of a sample, outermost function first: function names and line offsets. Each but the last is a
-# call.
-_Path = tuple[tuple[bytes, int], ...]
+# A line, counted from the first of its function, and a discriminator of the statements in it.
+Place = tuple[int, int]
+# The place of a sample, outermost function first: function names and places. Each but the last is a call.
+Path = tuple[tuple[bytes, Place], ...]
 
 _COUNT_LIMIT = (1 << 64) - 1
 _MAX_DEPTH = 200  # of inlined calls; each line is indented by its depth, so the depth needs a bound
@@ -42,11 +43,11 @@ _ADVICE = "select fewer profiles: calls inlined into each other make too many li
 
 @dataclass(slots=True)
 class _FunctionSamples:
-    """The samples of a function or an inlined call: in `total`, by line (`body`), and by `inlined` call."""
+    """The samples of a function or an inlined call: in `total`, by place (`body`), and by `inlined` call."""
 
     total: int = 0
-    body: dict[int, int] = field(default_factory=dict)
-    inlined: dict[tuple[int, bytes], _FunctionSamples] = field(default_factory=dict)
+    body: dict[Place, int] = field(default_factory=dict)
+    inlined: dict[tuple[Place, bytes], _FunctionSamples] = field(default_factory=dict)
 
 
 def llvm_sample_profile(profile: Profile) -> bytes:
@@ -69,14 +70,23 @@ def llvm_sample_profile(profile: Profile) -> bytes:
 
 def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """Yield what `llvm_sample_profile` returns, piece by piece. Raises UnfitForFormat and OutputTooLarge."""
-    samples = _samples_of_leaves(profile, _value_column(profile.header))
+    samples = samples_of_leaves(profile)
     n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
     budget.check_rows(int(n_lines[n_lines <= _MAX_DEPTH].sum()), _LINE_BYTES, _ADVICE)
-    functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
-    for path, total, count in _counts_of_paths(profile, samples):
-        _add(functions, path, total, count)
-    if not functions:
+    counts = [*counts_of_paths(profile, samples)]
+    if not counts:
         raise UnfitForFormat(_why_nothing_is_left(profile, samples))
+    yield from text(counts, budget)
+
+
+def text(counts: Iterable[tuple[Path, int, int]], budget: Budget) -> Iterator[bytes]:
+    """Yield the sample profile with these paths, the samples in them and their counts, in pieces of text.
+
+    A path is given once. Raises OutputTooLarge.
+    """
+    functions: dict[bytes, _FunctionSamples] = defaultdict(_FunctionSamples)
+    for path, total, count in counts:
+        _add(functions, path, total, count)
     budget.check(sum(_sizes(functions)), _ADVICE)
     yield from budget.within(_written(functions), _ADVICE)
 
@@ -89,11 +99,12 @@ def _value_column(header: Header) -> int:
     raise UnfitForFormat(f"it measures {', '.join(map(str, header.sample_types)) or 'nothing'}, not CPU time")
 
 
-def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
+def samples_of_leaves(profile: Profile) -> dict[int, int]:
     """Return the number of samples for each location row that is a leaf, as ints of Python, which don't wrap.
 
-    Leaves whose samples add up to 0 or less are left out.
+    Leaves whose samples add up to 0 or less are left out. Raises UnfitForFormat if it isn't CPU time.
     """
+    column = _value_column(profile.header)
     offsets = profile.samples.location_offsets
     with_stack = offsets[1:] > offsets[:-1]
     leaves = profile.samples.locations[offsets[:-1][with_stack]]
@@ -103,23 +114,23 @@ def _samples_of_leaves(profile: Profile, column: int) -> dict[int, int]:
     return {leaf: count for leaf, count in samples.items() if count > 0}
 
 
-def _counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tuple[_Path, int, int]]:
+def counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tuple[Path, int, int]]:
     """Yield each path, the number of its samples, and its count: a maximum over addresses a binary."""
-    totals: dict[_Path, int] = defaultdict(int)
-    maxima: dict[_Path, dict[bytes, int]] = defaultdict(dict)
+    totals: dict[Path, int] = defaultdict(int)
+    maxima: dict[Path, dict[bytes, int]] = defaultdict(dict)
     names = _Names(profile)
     for location, count in samples.items():
         path = _path(profile, names, location)
         if path:
             totals[path] += count
             of_binaries = maxima[path]
-            binary = _binary(profile, location)
+            binary = binary_of(profile, location)
             of_binaries[binary] = max(of_binaries.get(binary, 0), count)
     for path, total in totals.items():
         yield path, total, sum(maxima[path].values())
 
 
-def _path(profile: Profile, names: _Names, location: int) -> _Path:
+def _path(profile: Profile, names: _Names, location: int) -> Path:
     """Return the path of a location; empty if an address, a line, a first line or a name is missing."""
     lines, functions = profile.locations.lines, profile.functions
     first, end = int(lines.offsets[location]), int(lines.offsets[location + 1])
@@ -132,8 +143,13 @@ def _path(profile: Profile, names: _Names, location: int) -> _Path:
         line, start_line = int(lines.line[row]), int(functions.start_line[function])
         if line <= 0 or start_line <= 0 or not name:
             return ()
-        path.append((name, line - start_line & _OFFSET_BITS))
+        path.append((name, (offset_of(line, start_line), 0)))
     return tuple(path)
+
+
+def offset_of(line: int, start_line: int) -> int:
+    """Return a line counted from the first of its function, as LLVM's getOffset does."""
+    return line - start_line & _OFFSET_BITS
 
 
 class _Names(dict[int, bytes]):
@@ -150,10 +166,15 @@ class _Names(dict[int, bytes]):
         row = int(functions.system_name[function])
         row = row if strings[row] else int(functions.name[function])
         if row not in self._bases:
-            name = base_name(strings[row])
-            self._bases[row] = name if _READABLE_NAME.fullmatch(name) else b""
+            self._bases[row] = readable_name(strings[row])
         name = self[function] = self._bases[row]
         return name
+
+
+def readable_name(name: bytes) -> bytes:
+    """Return the name of a function as the format has it; empty if the format can't have it."""
+    name = base_name(name)
+    return name if _READABLE_NAME.fullmatch(name) else b""
 
 
 def base_name(name: bytes) -> bytes:
@@ -169,7 +190,7 @@ def base_name(name: bytes) -> bytes:
     return b".".join(parts)
 
 
-def _binary(profile: Profile, location: int) -> bytes:
+def binary_of(profile: Profile, location: int) -> bytes:
     """Return what identifies a location's binary: its build id, else its file's name; empty if unknown."""
     mappings, mapping = profile.mappings, profile.locations.mapping[location]
     if mapping < 0:
@@ -178,15 +199,15 @@ def _binary(profile: Profile, location: int) -> bytes:
     return profile.strings[build_id] or profile.strings[filename]
 
 
-def _add(functions: dict[bytes, _FunctionSamples], path: _Path, total: int, count: int) -> None:
-    (name, offset), *callees = path
+def _add(functions: dict[bytes, _FunctionSamples], path: Path, total: int, count: int) -> None:
+    (name, place), *callees = path
     function = functions[name]
     function.total += total
-    for name, callee_offset in callees:
-        function = function.inlined.setdefault((offset, name), _FunctionSamples())
+    for name, callee_place in callees:
+        function = function.inlined.setdefault((place, name), _FunctionSamples())
         function.total += total
-        offset = callee_offset
-    function.body[offset] = count
+        place = callee_place
+    function.body[place] = count
 
 
 def _sizes(functions: dict[bytes, _FunctionSamples]) -> Iterator[int]:
@@ -211,11 +232,15 @@ def _written(functions: dict[bytes, _FunctionSamples]) -> Iterator[bytes]:
 
 
 def _written_body(function: _FunctionSamples, indent: bytes) -> Iterator[bytes]:
-    for offset, count in sorted(function.body.items()):
-        yield b"%s%d: %d\n" % (indent, offset, _bounded(count))
-    for (offset, name), callee in sorted(function.inlined.items(), key=itemgetter(0)):
-        yield b"%s%d: %s:%d\n" % (indent, offset, name, _bounded(callee.total))
+    for place, count in sorted(function.body.items()):
+        yield b"%s%s: %d\n" % (indent, _location(place), _bounded(count))
+    for (place, name), callee in sorted(function.inlined.items(), key=itemgetter(0)):
+        yield b"%s%s: %s:%d\n" % (indent, _location(place), name, _bounded(callee.total))
         yield from _written_body(callee, indent + b" ")
+
+
+def _location(place: Place) -> bytes:
+    return b"%d.%d" % place if place[1] else b"%d" % place[0]
 
 
 def _bounded(count: int) -> int:

@@ -1,0 +1,97 @@
+"""Places: the source lines and discriminators of addresses, which llvm-symbolizer reads."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pprof_merge.binary.elf import BinaryLimits
+from pprof_merge.errors import BinaryInvalid
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A function, a line in it, the function's first line, and the discriminator of DWARF."""
+
+    name: bytes
+    line: int
+    start_line: int
+    discriminator: int
+
+
+def frames_of(path: str, addresses: Sequence[int], limits: BinaryLimits) -> dict[int, list[Frame]]:
+    """Return the frames of each address, innermost first; more than one where calls are inlined.
+
+    Raises BinaryInvalid if llvm-symbolizer is missing or fails.
+    """
+    tool = shutil.which("llvm-symbolizer")
+    if tool is None:
+        raise BinaryInvalid("llvm-symbolizer isn't on PATH, and reads its debug lines; install LLVM's tools")
+    command = [
+        tool,
+        "--output-style=JSON",
+        "--inlines",
+        "--functions=linkage",
+        "--no-demangle",
+        f"--obj={path}",
+    ]
+
+    def bound() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limits.symbolizer_bytes, limits.symbolizer_bytes))
+
+    try:
+        finished = subprocess.run(  # noqa: S603
+            command,
+            input="".join(f"{address:#x}\n" for address in addresses).encode(),
+            capture_output=True,
+            timeout=limits.symbolizer_seconds,
+            check=False,
+            preexec_fn=bound,
+        )
+    except subprocess.TimeoutExpired:
+        raise BinaryInvalid(f"llvm-symbolizer took over {limits.symbolizer_seconds:g} s") from None
+    lines = finished.stdout.splitlines()
+    if finished.returncode or len(lines) != len(addresses):
+        said = finished.stderr.decode(errors="replace").strip()[:300] or "it stopped early"
+        raise BinaryInvalid(f"llvm-symbolizer fails: {said}")
+    try:
+        return {
+            address: list(_frames(json.loads(line).get("Symbol") or []))
+            for address, line in zip(addresses, lines, strict=True)
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BinaryInvalid(
+            f"llvm-symbolizer is too old or too new to be read ({error}); LLVM 14 works"
+        ) from error
+
+
+def _frames(symbols: list[dict[str, Any]]) -> Iterable[Frame]:
+    for symbol in symbols:
+        name = str(symbol["FunctionName"]).encode()
+        yield Frame(name, symbol["Line"], symbol["StartLine"], symbol["Discriminator"])
+
+
+def base_discriminator(discriminator: int) -> int:
+    """Return the part of a discriminator that says which statement of the line it is.
+
+    LLVM packs three numbers into a discriminator: DebugInfoMetadata.h, `DILocation::decodeDiscriminator`.
+    """
+    return _unpacked(discriminator)
+
+
+def duplication_factor(discriminator: int) -> int:
+    """Return in how many copies of its statement the code runs, as of an unrolled loop; 1 if in one."""
+    width = 1 if discriminator & 1 else 14 if discriminator & 0x40 else 7
+    return _unpacked(discriminator >> width) or 1
+
+
+def _unpacked(packed: int) -> int:
+    if packed & 1:
+        return 0
+    packed >>= 1
+    return (packed >> 1 & 0xFE0) | (packed & 0x1F) if packed & 0x20 else packed & 0x1F

@@ -1,0 +1,214 @@
+"""LLVM's sample profile with the program: its counts, what clang makes of them, and hostile programs."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pprof_merge import decode
+from pprof_merge.binary import BinaryLimits, llvm_with_binary
+from pprof_merge.binary.blocks import EXIT, ControlFlow, control_flow
+from pprof_merge.binary.elf import Binary
+from pprof_merge.binary.flow import consistent_counts
+from pprof_merge.errors import BinaryInvalid
+from pprof_proto.profile_pb2 import Profile
+
+from tests.merge.command import pprof_merge
+
+_MISSING = [tool for tool in ("clang", "llvm-profdata", "llvm-symbolizer") if shutil.which(tool) is None]
+pytestmark = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+
+SOURCE = """
+int odd, even;
+__attribute__((noinline)) int work(int n, int mode) {
+    for (int i = 0; i < n; i++) {
+        if (mode == 7)
+            odd += i * 3;
+        else
+            even -= i;
+    }
+    switch (mode) {
+    case 0: return odd;
+    case 1: return even * 7;
+    case 2: return odd ^ even;
+    case 3: return odd + 5 * even;
+    case 4: return odd % 17;
+    }
+    return 0;
+}
+int main(int argc, char **argv) { return work(argc, argc); }
+"""
+FLAGS = ("-O1", "-g", "-fdebug-info-for-profiling", "-Wl,--build-id=sha1")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "work.c").write_text(SOURCE)
+    subprocess.run(["clang", *FLAGS, "-o", folder / "work", folder / "work.c"], check=True)
+    return folder / "work"
+
+
+@pytest.fixture(scope="module")
+def binary(program: Path) -> Binary:
+    return Binary(program.read_bytes(), BinaryLimits())
+
+
+def start_of(binary: Binary, program: Path, name: str) -> int:
+    symbols = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"^(\w+) T {name}$", symbols, re.MULTILINE)
+    assert found
+    function = binary.function(int(found[1], 16))
+    assert function
+    assert function.name == name.encode()
+    return function.start
+
+
+def flow_of(binary: Binary, program: Path) -> ControlFlow:
+    function = binary.function(start_of(binary, program, "work"))
+    assert function
+    return control_flow(function)
+
+
+def sampled(binary: Binary, addresses: dict[int, int], build_id: str | None = None) -> bytes:
+    """Return a CPU profile with so many samples at these addresses, of the program loaded elsewhere."""
+    profile = Profile(
+        string_table=[b"", b"samples", b"count", (binary.build_id if build_id is None else build_id).encode()]
+    )
+    profile.sample_type.add(type=1, unit=2)
+    # The first page of code, at the place in memory that it had: the file's offset isn't the address.
+    moved = 0x555500000000
+    (offset, address, size) = next(
+        each for each in binary.segments if each[1] <= min(addresses) < each[1] + each[2]
+    )
+    profile.mapping.add(id=1, memory_start=moved, memory_limit=moved + size, file_offset=offset, build_id=3)
+    for number, (each, count) in enumerate(addresses.items(), 1):
+        profile.location.add(id=number, mapping_id=1, address=moved + each - address)
+        profile.sample.add(location_id=[number], value=[count])
+    return profile.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def profile(binary: Binary, program: Path) -> bytes:
+    """50 samples at each instruction of the loop, and one at the start of the function."""
+    flow = flow_of(binary, program)
+    first, last = max(
+        ((edge.target, edge.source) for edge in flow.edges if 0 <= edge.target <= edge.source),
+        key=lambda loop: loop[1] - loop[0],
+    )
+    loop = [address for block in flow.blocks[first : last + 1] for address in block]
+    return sampled(binary, {flow.blocks[0][0]: 1} | dict.fromkeys(loop, 50))
+
+
+def written(profile: bytes, program: Path, limits: BinaryLimits | None = None) -> str:
+    return b"".join(llvm_with_binary(decode(profile), str(program), limits)).decode()
+
+
+def test_lines_that_were_not_sampled_count_zero_and_llvm_reads_it(
+    profile: bytes, program: Path, tmp_path: Path
+) -> None:
+    text = written(profile, program)
+    head, *lines = text.splitlines()
+    assert re.fullmatch(r"work:\d+:0", head)
+    counts = {line.split(":")[0].strip(): int(line.split()[1]) for line in lines}
+    assert max(counts.values()) > 0
+    # No sample is in the returns of the cases 0 to 4; at most the one that all share counts.
+    assert sum(counts.get(str(line), 0) == 0 for line in range(8, 13)) >= 3
+    assert 0 in counts.values()
+    (tmp_path / "work.prof").write_text(text)
+    merge = ("llvm-profdata", "merge", "--sample", "-text", tmp_path / "work.prof", "-o", tmp_path / "same")
+    subprocess.run(merge, check=True)
+    assert (tmp_path / "same").read_text() == text
+    guided = ["clang", *FLAGS, f"-fprofile-sample-use={tmp_path / 'work.prof'}", "-Werror"]
+    subprocess.run([*guided, "-o", tmp_path / "guided", program.with_suffix(".c")], check=True)
+
+
+def test_what_enters_a_block_leaves_it(binary: Binary, program: Path) -> None:
+    flow = flow_of(binary, program)
+    n = len(flow.blocks)
+    assert n > 5
+    assert {edge.source for edge in flow.edges} == {*range(n)}
+    assert any(edge.target == EXIT for edge in flow.edges)
+    assert {edge.target for edge in flow.edges} >= {*range(1, n)}
+    # One block was sampled; a block that only leads there, or only comes from there, counts as much at least.
+    for row in range(n):
+        means = [0.0] * n
+        means[row] = 100.0
+        counts = consistent_counts(flow, np.array(means), 10.0)
+        assert (counts >= 0).all()
+        for block in range(1, n):
+            into = [edge.source for edge in flow.edges if edge.target == block]
+            if len(into) == 1 and sum(edge.source == into[0] for edge in flow.edges) == 1:
+                assert counts[block] == pytest.approx(counts[into[0]])
+
+
+def test_the_command(profile: bytes, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "cpu.pb").write_bytes(profile)
+    finished = pprof_merge("--format", "llvm", "--binary", program, tmp_path / "cpu.pb")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.decode() == written(profile, program)
+
+
+def test_wrong_programs(binary: Binary, profile: bytes, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "cpu.pb").write_bytes(profile)
+    (tmp_path / "other.pb").write_bytes(sampled(binary, {start_of(binary, program, "work"): 1}, "5eed"))
+    subprocess.run(["strip", "-o", tmp_path / "stripped", program], check=True)
+    cases = {
+        ("cpu.pb", tmp_path / "none"): "No such file",
+        ("cpu.pb", tmp_path / "cpu.pb"): "not an ELF file",
+        ("cpu.pb", tmp_path / "stripped"): "no symbol table",
+        ("other.pb", program): "no sample is in a function of this program",
+    }
+    for (name, path), reason in cases.items():
+        finished = pprof_merge("--format", "llvm", "--binary", path, tmp_path / name)
+        assert finished.returncode == 2
+        assert f"--binary {path}: " in finished.stderr.decode()
+        assert reason in finished.stderr.decode()
+    finished = pprof_merge("--format", "go", "--binary", program, tmp_path / "cpu.pb")
+    assert finished.returncode == 2
+    assert "--binary needs --format llvm" in finished.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        BinaryLimits(size=100),
+        BinaryLimits(sections=3),
+        BinaryLimits(symbols=3),
+        BinaryLimits(code_bytes=3),
+        BinaryLimits(function_bytes=3),
+        BinaryLimits(symbolizer_seconds=0.000001),
+        BinaryLimits(symbolizer_bytes=1 << 20),
+    ],
+)
+def test_each_limit_is_kept(profile: bytes, program: Path, limits: BinaryLimits) -> None:
+    with pytest.raises(BinaryInvalid):
+        written(profile, program, limits)
+
+
+def test_without_time_for_the_flow_blocks_count_their_means(profile: bytes, program: Path) -> None:
+    assert written(profile, program, BinaryLimits(flow_seconds=0.0)).startswith("work:")
+
+
+def test_damaged_programs_are_read_or_refused(profile: bytes, program: Path, tmp_path: Path) -> None:
+    """Cut and changed bytes give another profile or a BinaryInvalid, and nothing else."""
+    whole, random_ = program.read_bytes(), random.Random(7)  # noqa: S311 - not for secrets
+    header = 64 + 56 * 14
+    for number in range(24):
+        content = bytearray(whole)
+        if number % 3 == 0:
+            del content[random_.randrange(len(content)) :]
+        else:
+            places = range(header) if number % 3 == 1 else range(len(content) - 2400, len(content))
+            for place in random_.sample(places, 8):
+                content[place] = random_.randrange(256)
+        (tmp_path / "damaged").write_bytes(content)
+        try:
+            assert written(profile, tmp_path / "damaged")
+        except BinaryInvalid as error:
+            assert str(error)  # noqa: PT017 - either is right
