@@ -86,7 +86,7 @@ def test_the_form_to_sign_in_is_without_faults(browser: Browser, server: Server,
 
 def test_from_the_services_to_a_call(person: Person) -> None:
     page = person.page
-    page.get_by_role("link", name="apisvc").click()
+    page.get_by_role("region", name="Services").get_by_role("link", name="apisvc").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("apisvc")
     choose(page, "net/http.HandlerFunc.ServeHTTP")
     where = page.locator(".where")

@@ -22,6 +22,7 @@ _TEXT = {"type": "string"}
 # A parameter that may be given several times; all values count.
 _TEXTS = {"type": "array", "items": _TEXT}
 _LONGEST_NAME = 10_000
+_LONGEST_SEARCH = 200
 _LONGEST_CURSOR = 400
 _LONGEST_UNKNOWN = 50
 
@@ -63,6 +64,7 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "function": (_TEXT, "The full name of a function. Give this or `package`."),
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
         "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
+        "search": (_TEXT, "List only names that contain this text, in any case; up to 200 characters."),
         "limit": (_number(100, 1000), "The number of entries on a page."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
@@ -112,6 +114,14 @@ def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str
     if len(given[0][1]) > _LONGEST_NAME:
         raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} characters")
     return given[0]
+
+
+def search_of(request: Request) -> str:
+    """Return the text that names are to contain; empty for any. Raises ParameterInvalid."""
+    text = first_value(request, "search") or ""
+    if len(text) > _LONGEST_SEARCH:
+        raise ParameterInvalid(f"search: the text is longer than {_LONGEST_SEARCH} characters")
+    return text
 
 
 def encode_cursor(*position: int | str) -> str:

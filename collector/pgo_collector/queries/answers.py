@@ -243,6 +243,68 @@ class Diff(_Answer):
     rows: list[DiffRow]
 
 
+class FleetChange(_Answer):
+    """The function of a service whose flat share has changed most since last week, beyond the noise."""
+
+    name: str
+    now_share: float
+    base_share: float
+    difference: float
+    interval: SharesInterval | None = Field(description="Null if it isn't known how much was sampled.")
+
+
+class FleetRelease(_Answer):
+    """The current release of a service, which is older than releases may get."""
+
+    number: int
+    time: str
+
+
+class FleetService(_OfService):
+    """Two weeks of a service: seven days as the base, and seven days up to today."""
+
+    profiles: int = Field(description="The number of its stored profiles of the two weeks.")
+    every: int = Field(description="A value of k says that every k-th of them was read and counts k times.")
+    newest: str = Field(description="When the newest profile was taken.")
+    days: list[int] = Field(description="The total of each day.")
+    total: int = Field(description="The total of this week.")
+    base_total: int = Field(description="The total of the week before.")
+    change: FleetChange | None = Field(description="Null if nothing has changed beyond the noise.")
+    stopped: bool = Field(
+        description="Whether five of its usual intervals have passed without a profile, and an hour."
+    )
+    release_due: FleetRelease | None = Field(
+        description="Its release, if that is older than `PGOF_RELEASE_DAYS` and profiles have come since."
+    )
+
+
+class FleetValue(_OfService):
+    """The flat value of a function or package in one service."""
+
+    flat: int
+
+
+class FleetRow(_Named):
+    """A function or package in all services, this week; each service gives its 100 largest."""
+
+    flat: int
+    flat_share: float
+    services: list[FleetValue] = Field(description="The services with the largest values, at most 10.")
+
+
+class FleetOverview(_Answer):
+    """Two weeks of the fleet: the services that measure what most do, of the 100 that sent last."""
+
+    sample_type: SampleType | None = Field(description="Null if no service has a profile of the two weeks.")
+    others: dict[str, str] = Field(description="The services that measure something else.")
+    days: list[str] = Field(description="The UTC days of the two weeks, today last.")
+    left_out: int = Field(description="The number of profiles left out.")
+    unseen: int = Field(description="The number of services beyond the 100.")
+    services: list[FleetService] = Field(description="The services, the largest total of this week first.")
+    functions: list[FleetRow]
+    packages: list[FleetRow]
+
+
 class _Bucket(_Answer):
     from_ns: int = Field(description="The shortest latency in the bucket: 0 or a power of two.")
     to_ns: int = Field(description="The end of the bucket, which isn't in it.")

@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/top, series, diff, histogram and heatmap: where the fleet spends its time, and waits."""
+"""GET and HEAD /v1/fleet, top, series, diff, histogram and heatmap: where the fleet spends its time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,41 @@ from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, SELECTION, parameters, problems
-from pgo_collector.http.parameters import one_of, single_parameter, whole_number
+from pgo_collector.http.parameters import one_of, search_of, single_parameter, whole_number
 from pgo_collector.http.selections import base_of, fleet_selection_of, latencies_of
-from pgo_collector.queries.answers import Diff, HeatMap, Histogram, TimeSeries, Top
+from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.queries.answers import Diff, FleetOverview, HeatMap, Histogram, TimeSeries, Top
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogram_of
+from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
 
 _SUBJECTS = ("function", "package")
+
+
+def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
+    """Return the route of the fleet's overview."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, EVERY_SERVICE))], tags=["questions"])
+
+    @router.api_route(
+        "/v1/fleet",
+        methods=METHODS,
+        summary="Return two weeks of all services: totals, changes, and what takes most",
+        response_description="The overview",
+        response_model=FleetOverview,
+        responses=problems(400, 403, 422, 503),
+        openapi_extra=parameters("service", "type", "labels", "n", "search"),
+    )
+    async def overview(request: Request) -> Response:
+        selection, most = fleet_selection_of(request), whole_number(request, "n")
+        answer = await overviews.make(selection, lambda _: True, most, search_of(request))
+        check_names((row.name for row in (*answer.functions, *answer.packages)), overviews.budget)
+        return await json_answer(answer)
+
+    return router
 
 
 def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:

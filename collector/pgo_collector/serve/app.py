@@ -24,6 +24,7 @@ from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
@@ -43,7 +44,7 @@ from pgo_collector.routes.pyroscope.profiles import Profiles, QueryLimits
 from pgo_collector.routes.pyroscope.querier import querier_routes
 from pgo_collector.routes.pyroscope.reading import Reading
 from pgo_collector.routes.pyroscope.render import render_routes
-from pgo_collector.routes.queries import query_routes
+from pgo_collector.routes.queries import overview_routes, query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
@@ -117,6 +118,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
     include(inventory_routes(store, merge_keys, settings.default_service))
     fleet = Fleet(store, budget)
+    overviews = Overviews(store, fleet, settings.release_days)
+    include(overview_routes(overviews, merge_keys))
     include(query_routes(fleet, merge_keys, settings.default_service))
     limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     profiles = Profiles(store, limits)
@@ -134,6 +137,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(),
         fleet=fleet,
+        overviews=overviews,
         traces=traces,
         inventory=Inventory(store.catalog),
         summaries=Summaries(store.catalog),

@@ -9,6 +9,7 @@ from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
 from pgo_collector.ui.rendering import Rendering
@@ -24,6 +25,7 @@ class Sources:
     throttle: SignInThrottle
     rendering: Rendering
     fleet: Fleet
+    overviews: Overviews
     traces: KeptTraces
     inventory: Inventory
     summaries: Summaries

@@ -1,4 +1,4 @@
-"""/ui/: the list of services that the visitor's key may see."""
+"""/ui/: the fleet that the visitor's key may see: two weeks at one look, and the list of services."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from pgo_collector.catalog.summaries import INSTANCE, VERSION
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import Scope
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.parameters import decode_cursor, encode_cursor
-from pgo_collector.model.selection import EVERY_SERVICE
-from pgo_collector.model.times import DAY_NANOS
+from pgo_collector.http.parameters import decode_cursor, encode_cursor, search_of
+from pgo_collector.http.selections import type_of
+from pgo_collector.model.selection import EVERY_SERVICE, Selection
+from pgo_collector.model.times import DAY_NANOS, format_time
+from pgo_collector.queries.answers import FleetChange, FleetOverview
+from pgo_collector.ui.fleet_drawing import fleet_plot_of
 from pgo_collector.ui.links import SERVICES
 from pgo_collector.ui.pages.visitors import require_session
 from pgo_collector.ui.sources import Sources
 
 _PAGE_SIZE = 50
 _DAYS = 14
+_MOST_NAMES = 15
+_MOST_CHANGES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,10 @@ def services_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/", methods=METHODS)
     async def services(request: Request) -> Response:
-        (after,) = decode_cursor(request, str) or [""]
+        (after,), search = decode_cursor(request, str) or [""], search_of(request)
         scope = context_of(request).caller.scope
-        found = await asyncio.to_thread(_services, sources.inventory, scope, after)
+        found = await asyncio.to_thread(_services, sources.inventory, scope, after, search)
+        overview = None if after else await _overview(request, sources, scope, search)
         page, now = found[:_PAGE_SIZE], time.time_ns()
         today = now // DAY_NANOS
         names = [stored.service for stored in page]
@@ -59,6 +65,11 @@ def services_routes(sources: Sources) -> APIRouter:
             request,
             "services.html",
             rows=rows,
+            overview=overview,
+            plot=overview and fleet_plot_of(overview),
+            search=search,
+            changed=[] if overview is None else _changed(overview),
+            week_ago=format_time(now - now % 10**9 - 7 * DAY_NANOS),
             following=following,
             is_first=not after,
             now=now,
@@ -69,12 +80,31 @@ def services_routes(sources: Sources) -> APIRouter:
     return router
 
 
-def _services(inventory: Inventory, scope: Scope, after: str) -> list[StoredService]:
-    """Return the services in the scope after a name: one more than fits a page, if there are as many."""
+async def _overview(request: Request, sources: Sources, scope: Scope, search: str) -> FleetOverview:
+    """Return the overview of the services in the scope."""
+    selection = Selection(EVERY_SERVICE, type_of(request))
+    return await sources.overviews.make(selection, scope.includes, _MOST_NAMES, search)
+
+
+def _changed(overview: FleetOverview) -> list[tuple[str, FleetChange]]:
+    """Return the services with a change, the largest first."""
+    found = [(each.service, each.change) for each in overview.services if each.change is not None]
+    return sorted(found, key=lambda each: -abs(each[1].difference))[:_MOST_CHANGES]
+
+
+def _services(inventory: Inventory, scope: Scope, after: str, search: str) -> list[StoredService]:
+    """Return the services in the scope after a name that contain a text.
+
+    They are one more than fits a page, if there are as many.
+    """
     found: list[StoredService] = []
     while len(found) <= _PAGE_SIZE:
         page = inventory.services(scope.only_service or EVERY_SERVICE, _PAGE_SIZE + 1, after)
-        found += (stored for stored in page if scope.includes(stored.service))
+        found += (
+            stored
+            for stored in page
+            if scope.includes(stored.service) and search.casefold() in stored.service.casefold()
+        )
         if len(page) <= _PAGE_SIZE:
             break
         after = page[-1].service

@@ -1,0 +1,146 @@
+"""The overview of the fleet: /v1/fleet and the first page, from the same query."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.collector.hostile_names import HOSTILE, submit_hostile
+from tests.collector.test_ui_pages import assert_ours
+from tests.collector.visitor import Page, Visitor
+from tests.merge.stacked import stacked
+from tests.server import Server
+
+DAY = 86400 * 10**9
+HOUR = DAY // 24
+MS10 = 10**7
+
+
+def store(server: Server, service: str, stacks: dict[str, int], age_nanos: int) -> None:
+    profile = stacked(stacks, time_nanos=time.time_ns() - age_nanos)
+    assert server.submit(profile, query={"service": service}).status_code == 204
+
+
+def overview(server: Server, **query: str) -> dict[str, Any]:
+    answer = server.ask("/v1/fleet", **query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.fixture
+def fleet(server: Server) -> Server:
+    """Store two weeks of a service that changes, a week of one that stops, and one profile of a third."""
+    for days in range(1, 14):
+        work = 60 if days < 6 else 20
+        store(server, "shop", {"main.main;shop.work": work, "main.main;runtime.gc": 100 - work}, days * DAY)
+    for hours in range(100, 130):
+        store(server, "mail", {"main.main;runtime.gc": 30}, hours * HOUR)
+    store(server, "etl", {"main.main;etl.run": 50}, HOUR)
+    return server
+
+
+def test_the_fleet_adds_up_all_services(fleet: Server) -> None:
+    found = overview(fleet)
+    assert found["sample_type"] == {"type": "cpu", "unit": "nanoseconds"}
+    assert len(found["days"]) == 14
+    services = {each["service"]: each for each in found["services"]}
+    assert {name: sum(each["days"]) // MS10 for name, each in services.items()} == {
+        "shop": 1300,
+        "mail": 900,
+        "etl": 50,
+    }
+    assert all(each["total"] + each["base_total"] == sum(each["days"]) for each in services.values())
+    top = {row["name"]: row for row in found["functions"]}
+    assert {*top} == {"shop.work", "runtime.gc", "etl.run"}
+    assert {each["service"] for each in top["runtime.gc"]["services"]} == {"shop", "mail"}
+    assert sum(row["flat"] for row in top.values()) == sum(each["total"] for each in services.values())
+    assert {row["name"] for row in found["packages"]} == {"shop", "runtime", "etl"}
+
+
+def test_it_says_what_changed_and_what_stopped(fleet: Server) -> None:
+    services = {each["service"]: each for each in overview(fleet)["services"]}
+    assert {name for name, each in services.items() if each["stopped"]} == {"mail"}
+    change = services["shop"]["change"]
+    assert change["name"] in {"shop.work", "runtime.gc"}
+    assert abs(change["difference"]) > 0.3
+    assert not change["interval"]["noise"]
+    assert services["mail"]["change"] is None
+
+
+def test_it_says_which_release_is_due(tmp_path: Path) -> None:
+    with Server(tmp_path, {"PGOF_RELEASE_DAYS": "0.00001"}) as server:
+        store(server, "default", {"main.main;work": 10}, HOUR)
+        server.release().raise_for_status()
+        assert overview(server)["services"][0]["release_due"] is None
+        later = stacked({"main.main;work": 11}, time_nanos=time.time_ns() + 2 * 10**9)
+        assert server.submit(later, query={"service": "default"}).status_code == 204
+        deadline = time.monotonic() + 60
+        while not (due := overview(server)["services"][0]["release_due"]) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert due["number"] == 1
+        assert "release 1 is of" in Visitor(server).page("/ui/").text
+
+
+def test_a_search_finds_services_functions_and_packages(fleet: Server) -> None:
+    found = overview(fleet, search="SHOP")
+    assert [each["service"] for each in found["services"]] == ["shop"]
+    assert [row["name"] for row in found["functions"]] == ["shop.work"]
+    page = Visitor(fleet).page("/ui/", search="gc")
+    assert "runtime.gc" in page.text
+    assert "name contains this" in page.text
+    assert fleet.ask("/v1/fleet", search="x" * 201).status_code == 400
+
+
+def test_a_kept_survey_is_made_anew_for_a_new_profile(fleet: Server) -> None:
+    first = overview(fleet)
+    assert overview(fleet) == first
+    store(fleet, "etl", {"main.main;etl.run": 7}, HOUR // 2)
+    etl = next(each for each in overview(fleet)["services"] if each["service"] == "etl")
+    assert sum(etl["days"]) == 57 * MS10
+
+
+def test_an_empty_fleet_has_nothing(server: Server) -> None:
+    found = overview(server)
+    assert (found["sample_type"], found["services"], found["functions"]) == (None, [], [])
+    assert "No profiles are stored yet" in Visitor(server).page("/ui/").text
+
+
+def test_a_service_with_many_profiles_is_thinned(server: Server) -> None:
+    """Stores 1,002 profiles, since 500 of a service are read."""
+    now = time.time_ns()
+    for number in range(1002):
+        profile = stacked({"main.main;work": 10}, time_nanos=now - HOUR - number * 10**9)
+        assert server.submit(profile).status_code == 204
+    (service,) = overview(server)["services"]
+    assert (service["profiles"], service["every"]) == (1002, 3)
+    assert sum(service["days"]) == 1002 * 10 * MS10
+
+
+def test_a_key_sees_the_fleet_of_its_services_only(stopped: Server) -> None:
+    stopped.merge_keys.write_text(f"{stopped.merge_key} service=sh*\nkey-of-all\n")
+    stopped.start()
+    for service in ("shop", "pays"):
+        store(stopped, service, {f"main.main;{service}.work": 10}, HOUR)
+    assert stopped.ask("/v1/fleet").status_code == 403
+    assert len(stopped.ask("/v1/fleet", key="key-of-all").json()["services"]) == 2
+    text = Visitor(stopped).page("/ui/").text
+    assert "shop.work" in text
+    assert "pays" not in text
+
+
+def test_no_name_does_harm_to_the_fleet(server: Server) -> None:
+    submit_hostile(server)
+    visitor = Visitor(server)
+    for query in ({}, *({"search": name[:200]} for name in HOSTILE)):
+        answer = visitor.get("/ui/", None, **query)
+        assert answer.status_code == 200
+        assert len(answer.content) < 100_000
+        assert b"<script>alert" not in answer.content
+        assert_ours(Page(answer))
+    assert len(json.dumps(overview(server))) < 1_000_000
+    assert not server.events("unexpected error")
