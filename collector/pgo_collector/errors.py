@@ -22,6 +22,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── FromAnotherSite     403
     │   ├── NothingToMerge      404
     │   │   └── NothingSelected
+    │   ├── NoSuchFunction      404
     │   ├── NoSuchProfile       404
     │   ├── NoSuchRelease       404
     │   ├── NoSuchTrace         404
@@ -72,6 +73,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import ClassVar, Self
+
+# Characters of a function's name in a message.
+_LONGEST_NAME = 200
 
 
 class CollectorError(Exception):
@@ -193,6 +197,18 @@ class NothingSelected(NothingToMerge):
 
     def __init__(self, advice: str = "") -> None:
         super().__init__(f"no stored profile matches the selection{advice and '; '}{advice}")
+
+
+class NoSuchFunction(Refusal):
+    """No function in the selection has exactly this name; `similar` are names that contain it."""
+
+    status = HTTPStatus.NOT_FOUND
+
+    def __init__(self, name: str, similar: Sequence[str]) -> None:
+        names = ", ".join(repr(other[:_LONGEST_NAME]) for other in similar)
+        hint = f"did you mean one of {names}?" if similar else "no name contains it; /v1/top lists functions"
+        super().__init__(f"no function in the selection is named {name[:_LONGEST_NAME]!r}; {hint}")
+        self.similar = similar
 
 
 class NoSuchProfile(Refusal):

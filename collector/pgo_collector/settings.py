@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.model.series import SERVICE_PATTERN
+from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.resources import memory_bytes
 from pgo_collector.traces.spans import PARTS
 
@@ -59,6 +60,11 @@ def parts_of(text: str) -> frozenset[str]:
 
 def _check_parts(text: str) -> str:
     parts_of(text)
+    return text
+
+
+def _check_source_links(text: str) -> str:
+    SourceLinks(text)
     return text
 
 
@@ -166,6 +172,14 @@ class Settings(BaseSettings):
         description=(
             "The longest wait after wrong keys, in seconds. The first wait is 1 second, and each next"
             " one twice as long."
+        ),
+    )
+    source_links: Annotated[str, AfterValidator(_check_source_links)] = Field(
+        default="",
+        description=(
+            "Where the source of modules is shown, for links from the lines of a function: rules MODULE=URL,"
+            " separated by blanks, with {module}, {version}, {path} and {line} in the URL. The collector"
+            " opens none of them."
         ),
     )
     rules_dir: Path = Field(

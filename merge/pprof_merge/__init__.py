@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
     from pprof_merge.analysis.focus import focus_calls
+    from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
     from pprof_merge.analysis.grouping import GROUPINGS, Grouping, package_of
     from pprof_merge.analysis.latency import (
         ALL_LATENCIES,
@@ -77,16 +78,20 @@ if TYPE_CHECKING:
 _WITH_NUMPY = {
     "ALL_LATENCIES": "analysis.latency",
     "CONFIDENCE": "analysis.noise",
+    "Call": "analysis.function_use",
     "Collection": "merging.collection",
     "FlameGraph": "analysis.flame_graph",
     "FlameView": "analysis.flame_graph",
     "Frame": "analysis.stacks",
+    "FunctionUse": "analysis.function_use",
     "GROUPINGS": "analysis.grouping",
     "Grouping": "analysis.grouping",
     "LatencyHistogram": "analysis.latency",
     "LatencyRange": "analysis.latency",
     "LatencyTimeline": "analysis.latency",
+    "LineUse": "analysis.function_use",
     "N_BUCKETS": "analysis.latency",
+    "Place": "analysis.function_use",
     "ReportOptions": "analysis.report",
     "Interval": "analysis.noise",
     "KeptApart": "analysis.report",
@@ -130,11 +135,13 @@ __all__ = [
     "WEIGHTS",
     "Budget",
     "Bytes",
+    "Call",
     "Collection",
     "FlameGraph",
     "FlameView",
     "Format",
     "Frame",
+    "FunctionUse",
     "Grouping",
     "Header",
     "IncompatibleProfiles",
@@ -148,8 +155,10 @@ __all__ = [
     "LatencyTimeline",
     "LimitExceeded",
     "Limits",
+    "LineUse",
     "MalformedProfile",
     "OutputTooLarge",
+    "Place",
     "Profile",
     "ProfileError",
     "ReportOptions",

@@ -26,6 +26,7 @@ PICTURES: Pictures = {
         585,
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
+    "function": ("light", "desktop", 900, 0, f"{SERVICE}/function?function=runtime.mallocgc"),
     "series": ("light", "desktop", 720, 0, f"{SERVICE}/series?function=runtime.mallocgc"),
     "latency": ("light", "desktop", 960, 0, "/ui/services/db/latency?type=offcpu"),
     "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),

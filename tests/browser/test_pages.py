@@ -24,7 +24,9 @@ PAGES = {
     "packages": f"{SERVICE}/top?by=package&sort=cum",
     "no base": f"{SERVICE}/diff",
     "diff": f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
-    "no function": f"{SERVICE}/series",
+    "function": f"{SERVICE}/function?function=runtime.mallocgc",
+    "no function": f"{SERVICE}/function",
+    "no series": f"{SERVICE}/series",
     "series": f"{SERVICE}/series?function=runtime.mallocgc&step=hour",
     "build": f"{SERVICE}/build",
     "latencies": f"{WAITS}&from=2020-01-01",
@@ -230,6 +232,7 @@ def test_a_function_is_followed_over_time(person: Person) -> None:
     page = person.page
     page.goto(f"{SERVICE}/top?sort=cum")
     page.locator("tbody th a").first.click()
+    page.get_by_role("link", name="its share over time").click()
     expect(page.locator(".plot path.cum")).to_be_attached()
     page.get_by_role("link", name="Hours").click()
     page.wait_for_url("**step=hour**")
@@ -238,6 +241,35 @@ def test_a_function_is_followed_over_time(person: Person) -> None:
     page.get_by_label("Package").fill("runtime")
     page.get_by_role("button", name="Show").last.click()
     expect(page.get_by_role("heading", level=2)).to_have_text("runtime")
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_callers_and_callees_lead_to_each_other(
+    browser: Browser, server: Server, *, has_scripts: bool
+) -> None:
+    with Person.of(browser, server, java_script_enabled=has_scripts) as person:
+        page = person.page
+        page.goto(f"{SERVICE}?labels=version%3D1.5.0")
+        choose(page, "net/http.HandlerFunc.ServeHTTP") if has_scripts else page.locator(
+            CALLS, has=page.locator("title", has_text=re.compile("^net/http.HandlerFunc.ServeHTTP"))
+        ).first.click()
+        page.get_by_role("link", name="callers, callees and lines").click()
+        heading = page.locator("h2.name")
+        expect(heading).to_have_text("net/http.HandlerFunc.ServeHTTP")
+        callee = (
+            page.locator("section", has=page.get_by_role("heading", name="Callees")).locator("th a").first
+        )
+        name = callee.text_content()
+        callee.click()
+        expect(heading).to_have_text(name or "")
+        page.locator("section", has=page.get_by_role("heading", name="Callers")).get_by_role(
+            "link", name="net/http.HandlerFunc.ServeHTTP"
+        ).click()
+        expect(heading).to_have_text("net/http.HandlerFunc.ServeHTTP")
+        page.locator(f"{CALLS}").first.click()
+        expect(heading).not_to_have_text("net/http.HandlerFunc.ServeHTTP")
+        assert query(page)["labels"] == ["version=1.5.0"]
+        assert not person.faults
 
 
 @pytest.mark.parametrize("has_scripts", [True, False])

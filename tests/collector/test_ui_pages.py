@@ -21,7 +21,7 @@ from tests.server import Server, bearer
 
 DAY = 86400 * 10**9
 NOW = time.time_ns() // DAY * DAY - DAY
-PATHS = ("", "/top", "/diff", "/series", "/build")
+PATHS = ("", "/top", "/diff", "/function", "/series", "/build")
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +264,33 @@ def test_a_share_over_time_is_that_of_the_api(site: Visitor, shared: Server) -> 
     assert "by the hour" not in site.page("/ui/services/shop/series", package="runtime", step="hour").text
 
 
+def test_a_function_is_between_its_callers_and_callees(site: Visitor, shared: Server) -> None:
+    (link,) = (link for link in site.page("/ui/services/shop/top").links() if "function=net" in link)
+    page = site.page(link)
+    assert "Cumulative 61.7 %" in page.text
+    table = rows(page)
+    assert [row[-1] for row in table] == [
+        *("Function", "main.main", "Function", "main.old", "main.new"),
+        *("Line", "unknown"),
+    ]
+    callee = next(link for link in page.links() if "/function?function=main.old" in link)
+    of_callee = site.page(callee)
+    assert "It calls no other function." in of_callee.text
+    first = site.page("/ui/services/shop/function", function="main.main")
+    assert "No function calls it" in first.text
+    answer = shared.ask("/v1/function", service="shop", function="net/http.serve").json()
+    assert [call["name"] for call in answer["callees"]] == ["main.old", "main.new"]
+
+
+def test_a_name_that_no_function_has_gets_those_like_it(site: Visitor) -> None:
+    page = site.page("/ui/services/shop/function", 404, function="SERVE")
+    assert "No function in the selection is named SERVE" in page.text
+    (link,) = (link for link in page.links() if "/function?" in link)
+    assert "Callers" in site.page(link).text
+    start = site.page("/ui/services/shop/function")
+    assert [link for link in start.links() if "function=main.old" in link]
+
+
 def test_what_a_build_takes(site: Visitor, shared: Server) -> None:
     page = site.page("/ui/services/shop/build")
     assert "Go's compiler uses it" in page.text
@@ -321,6 +348,9 @@ def test_the_command_says_https_behind_a_proxy(site: Visitor) -> None:
         ("/ui/services/shop?labels=" + "a%3Db," * 400, 400),
         ("/ui/services/shop/top?n=0", 400),
         ("/ui/services/shop/series?function=a&package=b", 400),
+        ("/ui/services/shop/function?function=" + "a" * 10_001, 400),
+        ("/ui/services/shop/function?function=a&n=0", 400),
+        ("/ui/services/shop/function?function=missing", 404),
         ("/ui/services/shop/merge?format=none", 400),
         ("/ui/services/a%20b", 400),
         ("/ui/services/missing", 404),
@@ -386,6 +416,7 @@ def test_no_name_does_harm(hostile: Visitor, shared: Server, name: str) -> None:
         ("", {"labels": label}),
         ("/top", {}),
         ("/series", {"function": name[:4000]}),
+        ("/function", {"function": name[:4000].replace(";", ":")}),
         ("/diff", {"base_labels": label}),
         ("/build", {}),
     ):

@@ -55,6 +55,11 @@ class Summary:
     instances: LabelValues
     versions: LabelValues
 
+    @property
+    def newest_version(self) -> str:
+        """Return the version with the latest profile; empty if no profile has one."""
+        return self.versions.latest[0].text if self.versions.latest else ""
+
 
 class Summaries:
     """Queries on the catalog for summaries. Methods block, and each is one transaction."""
@@ -105,6 +110,12 @@ class Summaries:
             for service, of_day, count in connection.execute(query):
                 found[service][int(of_day)] = count
         return found
+
+
+def newest_version(summaries: Summaries, selection: Selection) -> str:
+    """Return the version with the latest profile of a selection; empty if no profile has one."""
+    summary = summaries.summary(selection)
+    return summary.newest_version if summary else ""
 
 
 def _values(connection: sa.Connection, selection: Selection, key: str) -> LabelValues:

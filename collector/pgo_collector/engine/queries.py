@@ -1,4 +1,4 @@
-"""Queries that workers answer about the stored profiles of a service: tables, timelines, flame graphs."""
+"""Queries that workers answer about stored profiles: tables, functions, timelines, flame graphs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from errno import EIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import (
@@ -14,10 +15,12 @@ from pprof_merge import (
     Budget,
     FlameGraph,
     FlameView,
+    FunctionUse,
     Grouping,
     Header,
     Int64s,
     LatencyRange,
+    Profile,
     Timeline,
     TopTable,
     ValueType,
@@ -49,6 +52,19 @@ class TableResult:
     table: TopTable | None
     profiles: int
     samples: int | None
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UseResult:
+    """The use of one function for one sample type, and the number of profiles in it.
+
+    Type and use are None if there was nothing to merge.
+    """
+
+    sample_type: ValueType | None
+    use: FunctionUse | None
+    profiles: int
     left_out: tuple[LeftOut, ...]
 
 
@@ -96,20 +112,30 @@ def table_blobs(
     It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
-    if not len(inputs.numbers):
+    merged = _merged(inputs, latencies)
+    if merged is None:
         return TableResult(None, None, 0, None, inputs.left_out)
-    profile = inputs.merge()
-    column = _column(profile.header)
-    if column is None:
-        return TableResult(None, None, 0, None, inputs.left_out)
-    profile = focus_latency(profile, latencies)
     with refuse_too_large("the table: "):
-        table = TopTable.of(profile, GROUPINGS[grouping], column=column, budget=budget)
+        table = TopTable.of(merged.profile, GROUPINGS[grouping], column=merged.column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
-    samples = count_samples(profile, column)
-    return TableResult(
-        profile.header.sample_types[column], table, len(inputs.numbers), samples, inputs.left_out
-    )
+    samples = count_samples(merged.profile, merged.column)
+    return TableResult(merged.sample_type, table, len(inputs.numbers), samples, inputs.left_out)
+
+
+@trim_after
+def use_blobs(chosen: ChosenBlobs, name: str, latencies: LatencyRange, budget: Budget) -> UseResult:
+    """Return the use of the functions with a name in these latencies of the merge of blobs.
+
+    It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    merged = _merged(inputs, latencies)
+    if merged is None:
+        return UseResult(None, None, 0, inputs.left_out)
+    with refuse_too_large("the function: "):
+        use = FunctionUse.of(merged.profile, name, merged.column, budget)
+        server_budget(budget).check(use.nbytes, _ADVICE)
+    return UseResult(merged.sample_type, use, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
@@ -185,15 +211,32 @@ def draw_blobs(
 def _weighed(
     inputs: MergeInputs, latencies: LatencyRange, budget: Budget
 ) -> tuple[ValueType | None, WeighedStacks | None]:
-    if not len(inputs.numbers):
+    merged = _merged(inputs, latencies)
+    if merged is None:
         return None, None
+    with refuse_too_large(_FLAME_GRAPH):
+        return merged.sample_type, WeighedStacks.of(merged.profile, merged.column, budget)
+
+
+class _Merged(NamedTuple):
+    """A merge, or the part of it with some latencies, and the column that `go tool pprof` shows."""
+
+    profile: Profile
+    column: int
+
+    @property
+    def sample_type(self) -> ValueType:
+        """Return what the values in the column measure."""
+        return self.profile.header.sample_types[self.column]
+
+
+def _merged(inputs: MergeInputs, latencies: LatencyRange) -> _Merged | None:
+    """Return the merge of a selection; None if there is nothing to merge, or nothing is measured."""
+    if not len(inputs.numbers):
+        return None
     profile = inputs.merge()
     column = _column(profile.header)
-    if column is None:
-        return None, None
-    focused = focus_latency(profile, latencies)
-    with refuse_too_large(_FLAME_GRAPH):
-        return profile.header.sample_types[column], WeighedStacks.of(focused, column, budget)
+    return None if column is None else _Merged(focus_latency(profile, latencies), column)
 
 
 def read_stacks(part: Path) -> WeighedStacks:

@@ -61,7 +61,7 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "by": (_choice(*GROUPINGS), "What each row stands for."),
         "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
         "n": (_number(10, 1000), "The number of rows."),
-        "function": (_TEXT, "The full name of a function. Give this or `package`."),
+        "function": (_TEXT, "The full name of a function; `/v1/series` takes this or `package`."),
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
         "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
         "search": (_TEXT, "List only names that contain this text, in any case; up to 200 characters."),

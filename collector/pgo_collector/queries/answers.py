@@ -174,6 +174,45 @@ class Top(_OfProfiles):
     rows: list[TopRow]
 
 
+class FunctionCall(_Named):
+    """A caller or a callee of the function."""
+
+    value: int = Field(description="The sum over samples with this call, each counted once.")
+    share: float = Field(description="Its share of the total, from 0 to 1.")
+    inlined: bool = Field(description="Whether the call is inlined wherever it is.")
+
+
+class Inlined(_Named):
+    """A function that is inlined in a line."""
+
+    value: int = Field(description="The sum over samples in which it is inlined there.")
+    share: float
+
+
+class FunctionLine(Values):
+    """A line of the function."""
+
+    file: str = Field(description="The path of the source file; empty if it isn't known.")
+    line: int = Field(description="The number of the line; 0 if it isn't known.")
+    source: str | None = Field(description="The line's URL, by `PGOF_SOURCE_LINKS`; null if no rule fits.")
+    inlined: list[Inlined] = Field(
+        description="The functions that are inlined in the line, the largest values first, at most 10."
+    )
+
+
+class Function(_OfProfiles, Values):
+    """The weight of one function, its callers and callees, and its lines."""
+
+    name: str
+    total: int = Field(description="The value of all samples; shares are relative to it.")
+    callers: list[FunctionCall] = Field(description="Its callers but itself, the largest values first.")
+    callees: list[FunctionCall] = Field(description="Its callees but itself, the largest values first.")
+    lines: list[FunctionLine] = Field(description="Its lines, the largest cumulative values first.")
+    n_callers: int = Field(description="The number of callers there would be without `n`.")
+    n_callees: int = Field(description="The number of callees there would be without `n`.")
+    n_lines: int = Field(description="The number of lines there would be without `n`.")
+
+
 class _Step(_Answer):
     time: str = Field(description="When the step begins: RFC 3339, in UTC.")
     total: int = Field(description="The value of all samples of the step; shares are relative to it.")

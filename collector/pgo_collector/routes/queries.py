@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/fleet, top, series, diff, histogram and heatmap: where the fleet spends its time."""
+"""GET and HEAD /v1/fleet, top, function, series, diff, histogram and heatmap: where the fleet spends its time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pprof_merge import Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.catalog.summaries import Summaries, newest_version
 from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
@@ -17,9 +18,11 @@ from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, SELECTION, para
 from pgo_collector.http.parameters import one_of, search_of, single_parameter, whole_number
 from pgo_collector.http.selections import base_of, fleet_selection_of, latencies_of
 from pgo_collector.model.selection import EVERY_SERVICE
-from pgo_collector.queries.answers import Diff, FleetOverview, HeatMap, Histogram, TimeSeries, Top
+from pgo_collector.model.source_links import SourceLinks
+from pgo_collector.queries.answers import Diff, FleetOverview, Function, HeatMap, Histogram, TimeSeries, Top
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.fleet import Fleet
+from pgo_collector.queries.functions import fleet_use, function_of, names_of
 from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogram_of
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.tables import fleet_table
@@ -51,7 +54,9 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
     return router
 
 
-def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
+def query_routes(
+    fleet: Fleet, summaries: Summaries, links: SourceLinks, keys: KeyFile, default_service: str
+) -> APIRouter:
     """Return the routes."""
     router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
 
@@ -71,6 +76,27 @@ def query_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         answer = await asyncio.to_thread(top_of, table, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, table.left_out)
+
+    @router.api_route(
+        "/v1/function",
+        methods=METHODS,
+        summary="Return the callers, callees and lines of a function, in one service or in all",
+        response_description="The function",
+        response_model=Function,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, "function", "n"),
+    )
+    async def function(request: Request) -> Response:
+        selection = fleet_selection_of(request)
+        _, name = single_parameter(request, ("function",))
+        most = whole_number(request, "n")
+        found = await fleet_use(fleet, selection, name, latencies_of(request))
+        version = ""
+        if links.any and selection.service != EVERY_SERVICE:
+            version = await asyncio.to_thread(newest_version, summaries, selection)
+        answer = await asyncio.to_thread(function_of, found, most, links, version)
+        check_names(names_of(answer), fleet.budget)
+        return await json_answer(answer, found.left_out)
 
     @router.api_route(
         "/v1/series",

@@ -23,6 +23,7 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
@@ -120,7 +121,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     fleet = Fleet(store, budget)
     overviews = Overviews(store, fleet, settings.release_days)
     include(overview_routes(overviews, merge_keys))
-    include(query_routes(fleet, merge_keys, settings.default_service))
+    summaries, links = Summaries(store.catalog), SourceLinks(settings.source_links)
+    include(query_routes(fleet, summaries, links, merge_keys, settings.default_service))
     limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     profiles = Profiles(store, limits)
     reading = Reading(profiles, fleet, merges, rules)
@@ -140,7 +142,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         overviews=overviews,
         traces=traces,
         inventory=Inventory(store.catalog),
-        summaries=Summaries(store.catalog),
+        summaries=summaries,
+        source_links=links,
         reports=reports,
         merges=merges,
         rules=rules,

@@ -103,7 +103,7 @@ class _Drawer:
                     colour=colour,
                     key=_key(keys[node]),
                     title=self._title(node),
-                    label=self._label(node, part),
+                    label=label_of(self._name(node), part),
                 )
             )
         return boxes
@@ -118,7 +118,7 @@ class _Drawer:
                 weight = sum(map(share_of, graph.own[node].tolist(), self._whole))
                 own[package] = own.get(package, 0.0) + weight
         largest = sorted(own, key=lambda package: (-own[package], package))
-        return [(cut(package, 60), _colour_of(package)) for package in largest[:_MAX_PACKAGES]]
+        return [(cut(package, 60), colour_of(package)) for package in largest[:_MAX_PACKAGES]]
 
     def _caller_boxes(self) -> list[Box]:
         """Return boxes for the whole and the nearest callers of the root: one a row, of the full width."""
@@ -146,7 +146,7 @@ class _Drawer:
             return "all"
         if len(self._whole) > 1:
             return _shade_of(self._shares(node))
-        return _colour_of(self._package[node])
+        return colour_of(self._package[node])
 
     def _shares(self, node: int) -> list[float]:
         return [*map(share_of, self._graph.total[node].tolist(), self._whole)]
@@ -160,13 +160,6 @@ class _Drawer:
         amounts = f"{amount(total, self._sample_type)} cumulative, {amount(own, self._sample_type)} flat"
         return f"{name}\n{percent(shares[0])}: {amounts}"
 
-    def _label(self, node: int, part: float) -> str:
-        if part < _MIN_LABELLED:
-            return ""
-        name = self._name(node)
-        room = min(_MAX_LABEL, int(part * _CHARACTERS))
-        return name if len(name) <= room else f"{name[: room - 1]}…"
-
     def _name(self, node: int, *, is_short: bool = True) -> str:
         if not node:
             return "all"
@@ -174,12 +167,20 @@ class _Drawer:
         return short(name) if is_short else cut(name, _MAX_TITLE)
 
 
+def label_of(name: str, part: float) -> str:
+    """Return as much of a name as a box with this share of the width has room for."""
+    if part < _MIN_LABELLED:
+        return ""
+    room = min(_MAX_LABEL, int(part * _CHARACTERS))
+    return name if len(name) <= room else f"{name[: room - 1]}…"
+
+
 def _key(key: int) -> str:
     """Return the key of a node as text in a link; the key of the whole is `0`."""
     return f"{key:016x}" if key else "0"
 
 
-def _colour_of(package: str) -> str:
+def colour_of(package: str) -> str:
     """Return the colour of a package, the same on all pages."""
     return f"c{crc32(package.encode()) % _COLOURS}"
 

@@ -17,9 +17,11 @@ from pgo_collector.http.selections import first_value
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
 # The pages that can show some latencies only; links from one to another keep the range.
-_FOCUSED = ("", "top", "series", "diff", "merge")
+_FOCUSED = ("", "top", "function", "series", "diff", "merge")
 # The length of the selection in a link; a page has up to a thousand links.
 _MAX_QUERY = 1000
+# Characters of a function's name in a link.
+_MAX_NAME = 500
 
 
 def query_of(parameters: dict[str, str]) -> str:
@@ -68,6 +70,11 @@ class Links:
     def changed(self, **changes: str | int | None) -> dict[str, str]:
         """Return the parameters of the link that `here` returns."""
         return _given({**self.selected, **self.own, **changes})
+
+
+def link_of_name(links: Links, page: str, name: str, by: str = "function") -> str:
+    """Return a link to a page about a function or package; empty if its name is too long for a link."""
+    return links.to(page, **{by: name}) if 0 < len(name) < _MAX_NAME else ""
 
 
 def _given(parameters: Mapping[str, str | int | None]) -> dict[str, str]:

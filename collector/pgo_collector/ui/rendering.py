@@ -22,6 +22,7 @@ from starlette.types import Scope
 from pgo_collector.http.context import context_of
 from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
+from pgo_collector.ui.links import link_of_name
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
@@ -43,6 +44,7 @@ class Rendering:
         )
         self._templates.filters.update({filter_.__name__: filter_ for filter_ in _FILTERS})
         self._templates.globals["assets"] = version_of_assets()
+        self._templates.globals["link_of_name"] = link_of_name
 
     async def page(
         self,

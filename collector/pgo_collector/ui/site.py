@@ -16,6 +16,7 @@ from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
 from pgo_collector.ui.pages.build import build_routes
 from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.flame import flame_routes
+from pgo_collector.ui.pages.function import function_routes
 from pgo_collector.ui.pages.latency import latency_routes
 from pgo_collector.ui.pages.merge import merge_routes
 from pgo_collector.ui.pages.series import series_routes
@@ -31,6 +32,7 @@ _PAGES = (
     flame_routes,
     top_routes,
     diff_routes,
+    function_routes,
     series_routes,
     latency_routes,
     build_routes,

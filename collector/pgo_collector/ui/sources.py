@@ -8,6 +8,7 @@ from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
@@ -29,6 +30,7 @@ class Sources:
     traces: KeptTraces
     inventory: Inventory
     summaries: Summaries
+    source_links: SourceLinks
     reports: Reports
     merges: Merges
     rules: RulesFolder

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pprof_merge.analysis.stacks import stacks_of
-from pprof_merge.arrays import Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.columns.ragged import take_rows
 from pprof_merge.merging.batch import merge
 from pprof_merge.profile import Profile
-from pprof_merge.profile.tables import Labels, Samples
 
 
 def focus_calls(profile: Profile, calls: Sequence[str], budget: Budget = UNBOUNDED) -> Profile:
@@ -32,23 +29,4 @@ def focus_calls(profile: Profile, calls: Sequence[str], budget: Budget = UNBOUND
         for depth, name in enumerate(calls):
             kept = kept[number_of[chunk.rows[chunk.offsets[kept] + depth]] == numbers[name]]
         rows.append(chunk.first + kept)
-    return merge([profile.replace(samples=taken(profile.samples, np.concatenate(rows)))])
-
-
-def taken(samples: Samples, rows: Int64s) -> Samples:
-    """Return the samples in these rows."""
-    location_index, location_offsets = take_rows(samples.location_offsets, rows)
-    label_index, label_offsets = take_rows(samples.labels.offsets, rows)
-    columns = samples.labels
-    return Samples(
-        values=samples.values[rows],
-        locations=samples.locations[location_index],
-        location_offsets=location_offsets,
-        labels=Labels(
-            key=columns.key[label_index],
-            text=columns.text[label_index],
-            number=columns.number[label_index],
-            unit=columns.unit[label_index],
-            offsets=label_offsets,
-        ),
-    )
+    return merge([profile.replace(samples=profile.samples.take(np.concatenate(rows)))])

@@ -15,7 +15,6 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from pprof_merge.analysis.diff import share_of
-from pprof_merge.analysis.focus import taken
 from pprof_merge.arrays import Bools, Int64s, Ints
 from pprof_merge.columns.ragged import rows_of_indexes
 from pprof_merge.errors import ProfileError
@@ -204,7 +203,7 @@ def focus_latency(profile: Profile, wanted: LatencyRange) -> Profile:
     if wanted.is_everything:
         return profile
     rows = np.flatnonzero(samples_in(profile, wanted))
-    return merge([profile.replace(samples=taken(profile.samples, rows))])
+    return merge([profile.replace(samples=profile.samples.take(rows))])
 
 
 def samples_in(profile: Profile, wanted: LatencyRange) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -37,12 +37,13 @@ class StackRows(NamedTuple):
     """The stacks of n consecutive samples from sample `first` on.
 
     `rows` are rows of the frames, ragged by `offsets` (n + 1), the root first. A sample without locations has
-    no frame.
+    no frame. `slots` has for each of them which frame of which location it is.
     """
 
     first: int
     rows: Int32s
     offsets: Int64s
+    slots: Int64s
 
     @property
     def samples(self) -> slice:
@@ -55,13 +56,15 @@ class Stacks:
     """The stacks of all samples of a profile.
 
     `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
-    locations are ragged, the innermost first; each location has at least one.
+    locations are ragged, the innermost first; each location has at least one. `slot_frames` (n_slots) has
+    them one after another. `slots_of_lines` (n_lines) are the slots of the profile's lines.
     """
 
     frames: list[Frame]
     depths: Int64s
+    slot_frames: Int32s
+    slots_of_lines: Int64s
     _samples: Samples
-    _location_frames: Int32s
     _location_offsets: Int64s
 
     @property
@@ -82,8 +85,19 @@ class Stacks:
             before = int(ends[first - 1]) if first else 0
             end = int(np.searchsorted(ends, before + _CHUNK_FRAMES, side="right"))
             end = min(max(end, first + 1), n_samples)
-            yield StackRows(first, self._rows(first, end), offsets_of(self.depths[first:end]))
+            slots = self._slots(first, end)
+            yield StackRows(first, self.slot_frames[slots], offsets_of(self.depths[first:end]), slots)
             first = end
+
+    def only(self, rows: Int64s) -> Stacks:
+        """Return the stacks of the samples in these rows."""
+        return replace(self, depths=self.depths[rows], _samples=self._samples.take(rows))
+
+    def outermost_slots(self) -> Bools:
+        """Return whether each slot is that of a call that isn't inlined, (n_slots)."""
+        is_outermost = np.zeros(len(self.slot_frames), np.bool_)
+        is_outermost[self._location_offsets[1:] - 1] = True
+        return is_outermost
 
     def contain(self, chosen: Bools) -> tuple[Bools, Bools]:
         """Return whether the leaf, and whether any frame, of each stack is chosen: (n_samples) each.
@@ -91,7 +105,7 @@ class Stacks:
         `chosen` is (n_frames). It doesn't list the frames of the stacks.
         """
         offsets, samples = self._location_offsets, self._samples
-        in_location = chosen[self._location_frames]
+        in_location = chosen[self.slot_frames]
         is_innermost = in_location[offsets[:-1]]
         is_any = np.logical_or.reduceat(in_location, offsets[:-1]) if len(offsets) > 1 else is_innermost
         filled = np.flatnonzero(np.diff(samples.location_offsets))
@@ -103,7 +117,7 @@ class Stacks:
             is_in[filled] = np.logical_or.reduceat(is_any[samples.locations], starts)
         return is_leaf, is_in
 
-    def _rows(self, first: int, end: int) -> Int32s:
+    def _slots(self, first: int, end: int) -> Int64s:
         samples = self._samples
         bounds = samples.location_offsets[first : end + 1]
         locations = samples.locations[bounds[0] : bounds[-1]]
@@ -111,16 +125,17 @@ class Stacks:
         starts = offsets[bounds - bounds[0]]
         # A sample's locations and a location's lines both have the leaf first: one reversal orders both.
         mirrored = np.repeat(starts[:-1] + starts[1:] - 1, np.diff(starts)) - np.arange(len(index))
-        return self._location_frames[index[mirrored]]
+        slots: Int64s = index[mirrored]
+        return slots
 
 
 def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
     """Return the stacks of all samples. Raises OutputTooLarge if the functions take more than the budget."""
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
     frames: dict[Frame, int] = {}
-    location_frames, location_offsets = _locations(profile, frames)
+    slot_frames, slots_of_lines, location_offsets = _locations(profile, frames)
     depths = _depths(profile.samples, np.diff(location_offsets))
-    return Stacks(list(frames), depths, profile.samples, location_frames, location_offsets)
+    return Stacks(list(frames), depths, slot_frames, slots_of_lines, profile.samples, location_offsets)
 
 
 def _depths(samples: Samples, counts: Int64s) -> Int64s:
@@ -133,8 +148,10 @@ def _depths(samples: Samples, counts: Int64s) -> Int64s:
     return depths
 
 
-def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int64s]:
+def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int64s, Int64s]:
     """Return the frames of each location, ragged, the innermost first; each location has at least one.
+
+    Between the frames and their offsets it returns where among them the frame of each line is, (n_lines).
 
     Adds new frames to `frames`, which has the number of each.
     """
@@ -148,7 +165,7 @@ def _locations(profile: Profile, frames: dict[Frame, int]) -> tuple[Int32s, Int6
     known = named[lines.function]
     at = spans(offsets[:-1], n_lines)
     found[at[known >= 0]] = known[known >= 0]
-    return found, offsets
+    return found, at, offsets
 
 
 def _function_frames(profile: Profile, frames: dict[Frame, int]) -> list[int]:

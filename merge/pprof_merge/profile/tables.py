@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pprof_merge.arrays import Bools, Int64s, Ints, UInt64s
+from pprof_merge.columns.ragged import take_rows
 from pprof_merge.columns.views import view32, view64
 from pprof_merge.profile.columns import ProfileColumns
 
@@ -27,6 +28,23 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def take(self, rows: Int64s) -> Samples:
+        """Return the samples in these rows."""
+        location_index, location_offsets = take_rows(self.location_offsets, rows)
+        label_index, label_offsets = take_rows(self.labels.offsets, rows)
+        return Samples(
+            values=self.values[rows],
+            locations=self.locations[location_index],
+            location_offsets=location_offsets,
+            labels=Labels(
+                key=self.labels.key[label_index],
+                text=self.labels.text[label_index],
+                number=self.labels.number[label_index],
+                unit=self.labels.unit[label_index],
+                offsets=label_offsets,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

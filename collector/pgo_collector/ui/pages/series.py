@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
@@ -15,16 +14,14 @@ from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, single_parameter
 from pgo_collector.http.selections import first_value, latencies_of
 from pgo_collector.model.times import DAY_NANOS
-from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
-from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
+from pgo_collector.ui.pages.top import largest_names
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.plots import plot_of
 from pgo_collector.ui.sources import Sources
 
 _SUBJECTS = ("function", "package")
-_MAX_SUGGESTED = 20
 # A selection of less time than this is shown by the hour, unless the request says otherwise.
 _SHORT_NANOS = 5 * DAY_NANOS
 
@@ -39,11 +36,10 @@ def series_routes(sources: Sources) -> APIRouter:
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         step, latencies = _step(request, selected.summary), latencies_of(request)
-        suggested = {}
-        for by in _SUBJECTS:
-            table = await fleet_table(sources.fleet, selected.selection, cast("Grouping", by), latencies)
-            top = await asyncio.to_thread(top_of, table, cast("Grouping", by), "cum", _MAX_SUGGESTED)
-            suggested[by] = [row.name for row in top.rows]
+        suggested = {
+            by: await largest_names(sources, selected.selection, cast("Grouping", by), latencies)
+            for by in _SUBJECTS
+        }
         found = plot = None
         if any(first_value(request, name) for name in _SUBJECTS):
             by, name = single_parameter(request, _SUBJECTS)

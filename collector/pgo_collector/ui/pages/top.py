@@ -6,13 +6,14 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import GROUPINGS, Grouping, TopOrder
+from pprof_merge import GROUPINGS, Grouping, LatencyRange, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, whole_number
 from pgo_collector.http.selections import first_value, latencies_of
+from pgo_collector.model.selection import Selection
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -21,6 +22,7 @@ from pgo_collector.ui.sources import Sources
 
 DEFAULT_ROWS = 50
 MAX_ROWS = 1000
+_MAX_SUGGESTED = 20
 
 
 def top_routes(sources: Sources) -> APIRouter:
@@ -54,3 +56,12 @@ def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
     return by, sort, whole_number(request, "n") if first_value(request, "n") else DEFAULT_ROWS
+
+
+async def largest_names(
+    sources: Sources, selection: Selection, by: Grouping, latencies: LatencyRange
+) -> list[str]:
+    """Return the names with the largest cumulative values in a selection, for a visitor to choose from."""
+    table = await fleet_table(sources.fleet, selection, by, latencies)
+    top = await asyncio.to_thread(top_of, table, by, "cum", _MAX_SUGGESTED)
+    return [row.name for row in top.rows]

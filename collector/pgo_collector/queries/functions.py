@@ -1,0 +1,138 @@
+"""Functions: the weight of one function, its callers, callees and lines, in one service or in all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pprof_merge import ALL_LATENCIES, Call, FunctionUse, LatencyRange, LineUse, Place, ValueType, share_of
+
+from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.engine.queries import UseResult, use_blobs
+from pgo_collector.errors import NoSuchFunction
+from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.source_links import SourceLinks
+from pgo_collector.queries.answers import Function, FunctionCall, FunctionLine, Inlined, SampleType
+from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
+
+_ADVICE = "ask for one service"
+_MAX_INLINED = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetUse:
+    """The use of one function in all services that measure the most common sample type.
+
+    `profiles` are the stored profiles of these services. `others` are the services that measure something
+    else.
+    """
+
+    name: str
+    sample_type: ValueType
+    use: FunctionUse
+    profiles: int
+    others: dict[str, str]
+    coarse: Coarse
+    left_out: list[LeftOut]
+
+
+async def fleet_use(
+    fleet: Fleet, selection: Selection, name: str, latencies: LatencyRange = ALL_LATENCIES
+) -> FleetUse:
+    """Return the use of the functions named `name` in these latencies of a selection.
+
+    Raises NoSuchFunction, NothingToMerge, AnswerTooLarge or WorkerUnavailable.
+    """
+    found = await fleet.find(selection)
+    sums: dict[ValueType, FunctionUse] = {}
+    measured: dict[str, tuple[ValueType, int]] = {}
+    left_out: list[LeftOut] = []
+
+    def add(service: str, result: UseResult) -> None:
+        left_out.extend(result.left_out)
+        if result.use is None or result.sample_type is None:
+            return
+        measured[service] = result.sample_type, result.profiles
+        total = sums.setdefault(result.sample_type, FunctionUse())
+        total.add(result.use, name)
+        with refuse_too_large("the function: "):
+            fleet.budget.check(total.nbytes, _ADVICE)
+
+    async for service, result in fleet.run(found, use_blobs, lambda _: (name, latencies)):
+        await asyncio.to_thread(add, service, result)
+    if not measured:
+        raise nothing_readable(found, [left.reason for left in left_out])
+    types = {service: sample_type for service, (sample_type, _) in measured.items()}
+    chosen = most_common(types)
+    if not sums[chosen].is_known:
+        raise NoSuchFunction(name, sums[chosen].similar)
+    return FleetUse(
+        name=name,
+        sample_type=chosen,
+        use=sums[chosen],
+        profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
+        others=others(types, chosen),
+        coarse=found.coarse,
+        left_out=left_out,
+    )
+
+
+def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str = "") -> Function:
+    """Return the `n_rows` callers, callees and lines with the largest values.
+
+    `version` is that of the service, for links to lines whose path doesn't name one.
+    """
+    use = found.use
+    total = use.total
+    lines = sorted(use.lines.items(), key=lambda row: (-row[1].cum, -row[1].flat, row[0]))
+    return Function(
+        name=found.name,
+        sample_type=SampleType.of(found.sample_type),
+        others=found.others,
+        profiles=found.profiles,
+        left_out=len(found.left_out),
+        coarse=len(found.coarse.blobs),
+        coarse_labels=list(found.coarse.labels),
+        total=total,
+        flat=use.flat,
+        cum=use.cum,
+        flat_share=share_of(use.flat, total),
+        cum_share=share_of(use.cum, total),
+        callers=_calls(use.callers, total, n_rows),
+        callees=_calls(use.callees, total, n_rows),
+        lines=[_line(place, line, total, links.url(place, version)) for place, line in lines[:n_rows]],
+        n_callers=len(use.callers),
+        n_callees=len(use.callees),
+        n_lines=len(use.lines),
+    )
+
+
+def names_of(answer: Function) -> Sequence[str]:
+    """Return the names and paths in an answer."""
+    calls = [*answer.callers, *answer.callees, *(each for line in answer.lines for each in line.inlined)]
+    places = [text for line in answer.lines for text in (line.file, line.source or "")]
+    return [answer.name, *(call.name for call in calls), *places]
+
+
+def _calls(calls: Mapping[str, Call], total: int, n_rows: int) -> list[FunctionCall]:
+    rows = sorted(calls.items(), key=lambda row: (-row[1].value, row[0]))[:n_rows]
+    return [
+        FunctionCall(name=name, value=call.value, share=share_of(call.value, total), inlined=call.is_inlined)
+        for name, call in rows
+    ]
+
+
+def _line(place: Place, line: LineUse, total: int, source: str | None) -> FunctionLine:
+    inlined = sorted(line.inlined.items(), key=lambda row: (-row[1], row[0]))[:_MAX_INLINED]
+    return FunctionLine(
+        file=place.file,
+        line=place.line,
+        source=source,
+        flat=line.flat,
+        cum=line.cum,
+        flat_share=share_of(line.flat, total),
+        cum_share=share_of(line.cum, total),
+        inlined=[Inlined(name=name, value=value, share=share_of(value, total)) for name, value in inlined],
+    )
