@@ -275,9 +275,7 @@ def _ask(
     if trace is None:
         return retried(lambda: _ask_once(url, key, etag, timeout, None), tries)
     try:
-        return retried(
-            lambda: _ask_once(url, key, etag, timeout, trace), tries, lambda: trace.end("wait")
-        )
+        return retried(lambda: _ask_once(url, key, etag, timeout, trace), tries, lambda: trace.end("wait"))
     finally:
         trace.report()
 
