@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/fleet, top, function, series, diff, histogram, heatmap: where the fleet spends its time."""
+"""GET and HEAD /v1/fleet, top, function, series, diff, histogram, heatmap: where the fleet spends time."""
 
 from __future__ import annotations
 
