@@ -109,6 +109,9 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "trace_days": 27.0,
         "trace_otlp_url": HttpUrl("http://127.0.0.1:4318/v1/traces"),
         "trace_megabytes": 28.0,
+        "trace_steps": 29,
+        "trace_step_seconds": 30.0,
+        "source_links": "main=https://example.org/{version}/{path}#L{line}",
         "log_level": "error",
     }
     for name, value in values.items():

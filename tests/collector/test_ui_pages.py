@@ -64,10 +64,11 @@ def titles(page: Page) -> dict[str, str]:
 
 def colours(page: Page) -> set[tuple[str, str]]:
     """Return the first characters of the table's differences, with the colours of their cells."""
+    cells = [(tag.text.strip(), tag.attributes.get("class", "").split()) for tag in page.all("td")]
     return {
-        (tag.text.strip()[0], tag.attributes["class"].removeprefix("number").strip())
-        for tag in page.all("td")
-        if tag.attributes.get("class", "").startswith("number") and not tag.text.strip().endswith("%")
+        (text[0], " ".join(classes[1:]))
+        for text, classes in cells
+        if classes[:1] == ["number"] and "interval" not in classes and not text.endswith("%")
     }
 
 

@@ -40,7 +40,7 @@ def requests(server: Server) -> Iterator[tuple[str, str, dict[str, str], list[di
     """Return the method, path, key and parameters of every route on /v1."""
     for path, methods in server.client.get("/v1/openapi.json").json()["paths"].items():
         for method, entry in methods.items():
-            key = server.submit_key if path == "/v1/submit" else server.merge_key
+            key = server.submit_key if path in {"/v1/submit", "/v1/symbols"} else server.merge_key
             parameters = [of for of in entry.get("parameters", []) if of["in"] == "query"]
             if path.startswith("/v1/"):
                 yield method.upper(), path.replace("{number}", "1"), bearer(key), parameters
