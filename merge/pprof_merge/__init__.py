@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
     from pprof_merge.analysis.sample_types import focus_types
-    from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column
+    from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
     from pprof_merge.columns.ragged import first_appearance
@@ -120,6 +120,7 @@ _WITH_NUMPY = {
     "parse_symbols": "analysis.coverage",
     "report": "analysis.report",
     "share_of": "analysis.diff",
+    "stacks_of": "analysis.stacks",
 }
 
 __all__ = [
@@ -206,6 +207,7 @@ __all__ = [
     "report",
     "share_heap",
     "share_of",
+    "stacks_of",
     "summaries",
     "trim_after",
     "trim_heap",

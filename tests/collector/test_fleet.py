@@ -25,8 +25,8 @@ def store(server: Server, service: str, stacks: dict[str, int], age_nanos: int) 
     assert server.submit(profile, query={"service": service}).status_code == 204
 
 
-def overview(server: Server, **query: str) -> dict[str, Any]:
-    answer = server.ask("/v1/fleet", **query)
+def overview(server: Server, key: str = Server.merge_key, **query: str) -> dict[str, Any]:
+    answer = server.ask("/v1/fleet", key=key, **query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -121,16 +121,45 @@ def test_a_service_with_many_profiles_is_thinned(server: Server) -> None:
     assert sum(service["days"]) == 1002 * 10 * MS10
 
 
-def test_a_key_sees_the_fleet_of_its_services_only(stopped: Server) -> None:
-    stopped.merge_keys.write_text(f"{stopped.merge_key} service=sh*\nkey-of-all\n")
+def test_a_service_that_is_too_large_does_not_hide_the_others(stopped: Server) -> None:
+    stopped.environment["PGOF_MAX_OUTPUT_BYTES"] = "20000"
     stopped.start()
-    for service in ("shop", "pays"):
+    store(stopped, "shop", {"main.main;shop.work": 10}, HOUR)
+    for hours in (1, 2):
+        store(stopped, "large", {f"main.main;f{number}": 1 for number in range(1000)}, hours * HOUR)
+    for _ in range(2):  # the second one is kept
+        found = overview(stopped)
+        assert (found["too_large"], found["left_out"]) == (["large"], 2)
+        assert [each["service"] for each in found["services"]] == ["shop"]
+    page = Visitor(stopped).page("/ui/")
+    assert "The overview is without large" in page.text
+    assert "shop.work" in page.text
+
+
+@pytest.mark.parametrize(
+    ("scope", "seen"),
+    [("sh*", {"shop", "shed"}), ("shop", {"shop"}), ("shop,pays", {"shop", "pays"}), ("none", set())],
+)
+def test_a_key_sees_the_fleet_of_its_services_only(stopped: Server, scope: str, seen: set[str]) -> None:
+    stopped.merge_keys.write_text(f"{stopped.merge_key} service={scope}\nkey-of-all\n")
+    stopped.start()
+    services = {"shop", "shed", "pays"}
+    for service in services:
         store(stopped, service, {f"main.main;{service}.work": 10}, HOUR)
-    assert stopped.ask("/v1/fleet").status_code == 403
-    assert len(stopped.ask("/v1/fleet", key="key-of-all").json()["services"]) == 2
-    text = Visitor(stopped).page("/ui/").text
-    assert "shop.work" in text
-    assert "pays" not in text
+    assert len(overview(stopped, "key-of-all")["services"]) == 3
+    for service in services:
+        answer = stopped.ask("/v1/fleet", service=service)
+        assert answer.status_code == (200 if service in seen else 403)
+        assert not any(other in answer.text for other in services - {service})
+    # Without a service, it is the only one of the key, else all: those aren't this key's.
+    if "*" in scope or "," in scope:
+        assert stopped.ask("/v1/fleet").status_code == 403
+    else:
+        assert {each["service"] for each in overview(stopped)["services"]} == seen
+    visitor = Visitor(stopped)
+    for query in ({}, {"search": "work"}, {"service": "pays"}):
+        text = visitor.page("/ui/", **query).text
+        assert {service for service in services if service in text} == seen
 
 
 def test_no_name_does_harm_to_the_fleet(server: Server) -> None:

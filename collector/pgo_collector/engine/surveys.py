@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import (
     GROUPINGS,
     Budget,
+    Frame,
     Grouping,
     Int64s,
     Interval,
-    TopTable,
     ValueType,
     count_samples,
     default_column,
     difference_interval,
     share_of,
+    stacks_of,
     trim_after,
 )
 
@@ -34,6 +36,8 @@ SURVEYED: tuple[Grouping, ...] = ("function", "package")
 # The profiles that are read of one service, and the names that it gives: those with the largest values.
 MOST_PROFILES = 500
 MOST_NAMES = 100
+# The characters of all names of a table together: the server's process holds the surveys of many services.
+_MOST_CHARACTERS = 50_000
 
 
 class Weeks(NamedTuple):
@@ -73,10 +77,9 @@ class Survey:
     every: int
     left_out: int
 
-    @property
-    def nbytes(self) -> int:
-        """Return about how much memory the names take, in bytes."""
-        return sum(len(name) + 100 for table in self.tables.values() for name in table)
+
+# In place of the survey of a service that takes too much memory.
+TOO_LARGE = Survey(None, np.zeros(0, np.int64), {}, None, 1, 0)
 
 
 @trim_after
@@ -99,7 +102,7 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     return Survey(
         sample_type=sample_type,
         days=days,
-        tables={by: _largest(now.tables[by], every) if now else {} for by in SURVEYED},
+        tables={by: _largest(now.table(by), every) if now else {} for by in SURVEYED},
         change=_change(now, base) if now and base and now.sample_type == base.sample_type else None,
         every=every,
         left_out=left_out,
@@ -107,38 +110,68 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
 
 
 class _Half(NamedTuple):
+    """The flat values of some of the profiles, of the frames that have one."""
+
     sample_type: ValueType
     samples: int | None
-    tables: dict[Grouping, TopTable]
+    total: int
+    flat: list[tuple[Frame, int]]
+
+    def table(self, by: Grouping) -> dict[str, int]:
+        """Return the values by the names that a grouping gives the frames."""
+        name_of = GROUPINGS[by]
+        table: dict[str, int] = {}
+        for frame, value in self.flat:
+            name = name_of(frame)
+            table[name] = table.get(name, 0) + value
+        return table
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of the functions."""
+        return {name: share_of(value, self.total) for name, value in self.table("function").items()}
 
 
 def _half(inputs: MergeInputs, numbers: Int64s, budget: Budget) -> _Half | None:
-    """Return the tables of some of the profiles; None if there are none, or they have no sample type."""
+    """Return what some of the profiles add up to; None if there are none, or they have no sample type.
+
+    Raises OutputTooLarge.
+    """
     if not len(numbers):
         return None
     profile = inputs.collection.merge(numbers.tolist(), depth=1)
     if not profile.header.sample_types:
         return None
     column = default_column(profile.header)
-    tables = {by: TopTable.of(profile, GROUPINGS[by], column=column, budget=budget) for by in SURVEYED}
-    return _Half(profile.header.sample_types[column], count_samples(profile, column), tables)
+    values = profile.samples.values[:, column]
+    stacks = stacks_of(profile, budget)
+    flat = np.zeros(len(stacks.frames) + 1, np.int64)  # the last is that of samples without a stack
+    np.add.at(flat, stacks.leaves(), values)
+    seen = np.flatnonzero(flat[:-1])
+    return _Half(
+        sample_type=profile.header.sample_types[column],
+        samples=count_samples(profile, column),
+        total=int(values.sum()),
+        flat=[
+            (stacks.frames[row], value) for row, value in zip(seen.tolist(), flat[seen].tolist(), strict=True)
+        ],
+    )
 
 
-def _largest(table: TopTable, every: int) -> dict[str, int]:
-    flat = table.flat[:, 0].tolist()
-    rows = [row for row in table.order(0)[:MOST_NAMES] if flat[row] > 0]
-    return {table.names[row]: flat[row] * every for row in rows}
+def _largest(table: Mapping[str, int], every: int) -> dict[str, int]:
+    """Return the largest values, those of names that are too long in all left out."""
+    positive = [name for name, value in table.items() if value > 0]
+    largest = sorted(positive, key=lambda name: (-table[name], name))[:MOST_NAMES]
+    sizes = accumulate(map(len, largest))
+    return {
+        name: table[name] * every
+        for name, size in zip(largest, sizes, strict=True)
+        if size <= _MOST_CHARACTERS
+    }
 
 
 def _change(now: _Half, base: _Half) -> Change | None:
     """Return the largest change of a function that isn't noise; None if there is none."""
-    sides = []
-    for half in (now, base):
-        table = half.tables["function"]
-        total = int(table.total[0])
-        flat = zip(table.names, table.flat[:, 0].tolist(), strict=True)
-        sides.append({name: share_of(value, total) for name, value in flat})
-    of_now, of_base = sides
+    of_now, of_base = now.shares(), base.shares()
     differences = {name: of_now.get(name, 0.0) - of_base.get(name, 0.0) for name in {**of_now, **of_base}}
     for name in sorted(differences, key=lambda name: (-abs(differences[name]), name))[:MOST_NAMES]:
         shares = of_now.get(name, 0.0), of_base.get(name, 0.0)

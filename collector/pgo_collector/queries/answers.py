@@ -338,6 +338,9 @@ class FleetOverview(_Answer):
     others: dict[str, str] = Field(description="The services that measure something else.")
     days: list[str] = Field(description="The UTC days of the two weeks, today last.")
     left_out: int = Field(description="The number of profiles left out.")
+    too_large: list[str] = Field(
+        description="The services that nothing is said of, since their profiles take too much memory."
+    )
     unseen: int = Field(description="The number of services beyond the 100.")
     services: list[FleetService] = Field(description="The services, the largest total of this week first.")
     functions: list[FleetRow]

@@ -14,7 +14,13 @@ from pprof_merge import Budget, ValueType
 
 from pgo_collector.catalog.catalog import Extent
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.errors import NothingSelected, NothingToMerge, ParameterInvalid
+from pgo_collector.errors import (
+    AnswerTooLarge,
+    NothingSelected,
+    NothingToMerge,
+    ParameterInvalid,
+    TaskOutOfMemory,
+)
 from pgo_collector.merges.inputs import chosen_of
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.store.store import Store
@@ -86,10 +92,12 @@ class Fleet:
         selections: Sequence[Selection],
         task: Callable[..., T],
         arguments: Callable[[Selection, Sequence[Blob]], tuple[Any, ...]],
+        if_too_large: T | None = None,
     ) -> AsyncGenerator[tuple[Selection, T]]:
         """Run a function of the engine for selections, each of one service and type, as `run` does.
 
-        Yield each selection and its result as soon as it is there. A selection may be empty.
+        Yield each selection and its result as soon as it is there. A selection may be empty. The result of
+        one that takes too much memory is `if_too_large`, unless that is None.
         """
 
         async def run_one(selection: Selection) -> tuple[Selection, T]:
@@ -99,7 +107,13 @@ class Fleet:
                 chosen = await asyncio.to_thread(chosen_of, *of, blobs)
                 further = await asyncio.to_thread(arguments, selection, blobs)
                 arguments_of_task = chosen, *further, self.budget
-                return selection, await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
+                try:
+                    result = await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
+                except (AnswerTooLarge, TaskOutOfMemory):
+                    if if_too_large is None:
+                        raise
+                    return selection, if_too_large
+                return selection, result
 
         tasks = [asyncio.create_task(run_one(selection)) for selection in selections]
         try:

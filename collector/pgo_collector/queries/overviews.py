@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from pprof_merge import Grouping, share_of
 
 from pgo_collector.catalog.catalog import Extent
-from pgo_collector.engine.surveys import Change, Survey, Weeks, survey_blobs
+from pgo_collector.engine.surveys import TOO_LARGE, Change, Survey, Weeks, survey_blobs
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
@@ -38,7 +38,7 @@ from pgo_collector.store.store import Store
 
 # The services that are looked at: those that sent last.
 MOST_SERVICES = 100
-_MOST_KEPT, _LARGEST_KEPT = 500, 128 << 10
+_MOST_KEPT = 500
 _MOST_SERVICES_A_ROW = 10
 _WEEK = 7
 # A service has stopped when nothing came for so many of its usual intervals, and for this long.
@@ -60,7 +60,7 @@ class Overviews:
     ) -> FleetOverview:
         """Return the overview of the visible services in a selection without times.
 
-        Only names that contain `search` are listed. Raises AnswerTooLarge or WorkerUnavailable.
+        Only names that contain `search` are listed. Raises WorkerUnavailable.
         """
         now = time.time_ns()
         end = now // DAY_NANOS + 1
@@ -72,13 +72,16 @@ class Overviews:
         surveys = await self._surveys([replace(wanted, service=service) for service in latest], weeks)
         due = await asyncio.to_thread(self._due, visible, latest, now)
         types = {name: each.sample_type for name, each in surveys.items() if each.sample_type is not None}
+        too_large = sorted(name for name, survey in surveys.items() if survey is TOO_LARGE)
         chosen = most_common(types) if types else None
         found = {name: surveys[name] for name in latest if types.get(name) == chosen}
         return FleetOverview(
             sample_type=None if chosen is None else SampleType.of(chosen),
             others=others(types, chosen) if chosen is not None else {},
             days=[format_time(day * DAY_NANOS)[:10] for day in range(weeks.base, weeks.end)],
-            left_out=sum(survey.left_out for survey in surveys.values()),
+            left_out=sum(survey.left_out for survey in surveys.values())
+            + sum(visible[name].blobs for name in too_large),
+            too_large=too_large,
             unseen=len(visible) - len(latest),
             services=_services({name: visible[name] for name in found}, found, due, now, search),
             functions=_rows(found, "function", n_rows, search),
@@ -97,9 +100,10 @@ class Overviews:
                 found[selection.service] = survey
             else:
                 new[selection] = state.fingerprint
-        async for selection, survey in self._fleet.run_each([*new], survey_blobs, lambda *_: (weeks,)):
-            found[selection.service] = survey
-            if survey.nbytes <= _LARGEST_KEPT:
+        running = self._fleet.run_each([*new], survey_blobs, lambda *_: (weeks,), if_too_large=TOO_LARGE)
+        async with aclosing(running) as results:
+            async for selection, survey in results:
+                found[selection.service] = survey
                 self._kept[selection] = new[selection], survey
                 self._kept.move_to_end(selection)
         while len(self._kept) > _MOST_KEPT:

@@ -99,6 +99,14 @@ class Stacks:
         is_outermost[self._location_offsets[1:] - 1] = True
         return is_outermost
 
+    def leaves(self) -> Int32s:
+        """Return the row of each stack's leaf in the frames, -1 for a stack without a frame: (n_samples)."""
+        innermost = self.slot_frames[self._location_offsets[:-1]]
+        filled, starts = self._filled()
+        leaves = np.full(len(self.depths), -1, np.int32)
+        leaves[filled] = innermost[self._samples.locations[starts]]
+        return leaves
+
     def contain(self, chosen: Bools) -> tuple[Bools, Bools]:
         """Return whether the leaf, and whether any frame, of each stack is chosen: (n_samples) each.
 
@@ -108,14 +116,19 @@ class Stacks:
         in_location = chosen[self.slot_frames]
         is_innermost = in_location[offsets[:-1]]
         is_any = np.logical_or.reduceat(in_location, offsets[:-1]) if len(offsets) > 1 else is_innermost
-        filled = np.flatnonzero(np.diff(samples.location_offsets))
-        starts = samples.location_offsets[:-1][filled]
+        filled, starts = self._filled()
         is_leaf = np.zeros(len(self.depths), np.bool_)
         is_in = is_leaf.copy()
         if len(filled):
             is_leaf[filled] = is_innermost[samples.locations[starts]]
             is_in[filled] = np.logical_or.reduceat(is_any[samples.locations], starts)
         return is_leaf, is_in
+
+    def _filled(self) -> tuple[Int64s, Int64s]:
+        """Return the rows of the samples with locations, and where the locations of each begin."""
+        offsets = self._samples.location_offsets
+        filled = np.flatnonzero(np.diff(offsets))
+        return filled, offsets[:-1][filled]
 
     def _slots(self, first: int, end: int) -> Int64s:
         samples = self._samples

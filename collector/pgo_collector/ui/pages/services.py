@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from pgo_collector.catalog.inventory import Inventory, StoredService
 from pgo_collector.catalog.summaries import INSTANCE, VERSION
+from pgo_collector.errors import WorkerUnavailable
 from pgo_collector.http.context import context_of
 from pgo_collector.http.keys import Scope
 from pgo_collector.http.openapi import METHODS
@@ -54,7 +55,7 @@ def services_routes(sources: Sources) -> APIRouter:
         (after,), search = decode_cursor(request, str) or [""], search_of(request)
         scope = context_of(request).caller.scope
         found = await asyncio.to_thread(_services, sources.inventory, scope, after, search)
-        overview = None if after else await _overview(request, sources, scope, search)
+        overview, problem = (None, "") if after else await _overview(request, sources, scope, search)
         page, now = found[:_PAGE_SIZE], time.time_ns()
         today = now // DAY_NANOS
         names = [stored.service for stored in page]
@@ -66,6 +67,7 @@ def services_routes(sources: Sources) -> APIRouter:
             "services.html",
             rows=rows,
             overview=overview,
+            problem=problem,
             plot=overview and fleet_plot_of(overview),
             search=search,
             changed=[] if overview is None else _changed(overview),
@@ -80,10 +82,15 @@ def services_routes(sources: Sources) -> APIRouter:
     return router
 
 
-async def _overview(request: Request, sources: Sources, scope: Scope, search: str) -> FleetOverview:
-    """Return the overview of the services in the scope."""
+async def _overview(
+    request: Request, sources: Sources, scope: Scope, search: str
+) -> tuple[FleetOverview | None, str]:
+    """Return the overview of the services in the scope; if there is none, None and why."""
     selection = Selection(EVERY_SERVICE, type_of(request))
-    return await sources.overviews.make(selection, scope.includes, _MOST_NAMES, search)
+    try:
+        return await sources.overviews.make(selection, scope.includes, _MOST_NAMES, search), ""
+    except WorkerUnavailable as error:
+        return None, str(error)
 
 
 def _changed(overview: FleetOverview) -> list[tuple[str, FleetChange]]:
