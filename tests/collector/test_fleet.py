@@ -158,7 +158,7 @@ def test_a_key_sees_the_fleet_of_its_services_only(stopped: Server, scope: str, 
         assert {each["service"] for each in overview(stopped)["services"]} == seen
     visitor = Visitor(stopped)
     for query in ({}, {"search": "work"}, {"service": "pays"}):
-        text = visitor.page("/ui/", **query).text
+        text = visitor.page("/ui/", 200, **query).text
         assert {service for service in services if service in text} == seen
 
 
