@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from backports import zstd
+from pgo_collector.routes.pyroscope import querier_pb2 as messages
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.datadog import (
@@ -22,7 +23,8 @@ from tests.collector.datadog import (
     values_of,
 )
 from tests.collector.edits import edited
-from tests.collector.pushing import basic, form, stored, without_start_lines
+from tests.collector.pushing import assert_pushed, basic, form, one, push, stored, without_start_lines
+from tests.collector.querying import call
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, bearer
 
@@ -85,6 +87,44 @@ def test_profiles_of_node_are_told_apart(shared: Server) -> None:
     assert merged(shared, "node", "wall") == {"run": {"wall": 20, "sample": 2}}
     assert merged(shared, "node", "process_cpu") == {"run": {"cpu": 15}}
     assert ("other", {"env": "test", "profile_name": "timeline"}) in stored(shared, "node")
+
+
+def label_sets(server: Server, name: str, selector: str) -> set[str]:
+    """Return the values of a label in the sets that Grafana asks for."""
+    answer = call(server, "Series", messages.SeriesResponse, matchers=[selector], label_names=[name])
+    return {label.value for each in answer.labels_set for label in each.labels}
+
+
+def test_grafana_lists_and_reads_the_sample_types_of_tracers(shared: Server) -> None:
+    """Pyroscope's own clients have other names, which services without a tracer keep to themselves."""
+    assert_uploaded(upload(shared, {"event": event("dd-grafana"), "profile.pprof": _PYTHON}))
+    pushed = one(without_start_lines(profile_of("leaf")), "pyroscope-grafana", __delta__="false")
+    assert_pushed(push(shared, pushed))
+    cpu_time = "process_cpu:cpu-time:nanoseconds:cpu:nanoseconds"
+    expected = [
+        (cpu_time, "work", 40),
+        ("mutex:lock-acquire-wait:nanoseconds:contentions:count", "wait", 80),
+        ("memory:alloc-space:bytes:space:bytes", "keep", 512),
+        ("heap:heap-space:bytes:space:bytes", "keep", 256),
+    ]
+    selector = '{service_name="dd-grafana"}'
+    listed = {each.ID for each in call(shared, "ProfileTypes", messages.ProfileTypesResponse).profile_types}
+    of_service = label_sets(shared, "__profile_type__", selector)
+    for kind, function, total in expected:
+        assert kind in listed & of_service
+        found = call(
+            shared, "LabelNames", messages.LabelNamesResponse, matchers=[f'{{__profile_type__="{kind}"}}']
+        )
+        assert {"env", "__type__"} <= {*found.names}
+        answer = call(
+            shared, "SelectMergeStacktraces", messages.SelectMergeStacktracesResponse,
+            profile_typeID=kind, label_selector=selector,
+        )  # fmt: skip
+        assert answer.flamegraph.total == total
+        assert function in answer.flamegraph.names
+    services = label_sets(shared, "service_name", f'{{__profile_type__="{cpu_time}"}}')
+    assert "dd-grafana" in services
+    assert "pyroscope-grafana" not in services
 
 
 def test_profiles_of_go_are_stored_as_they_came(shared: Server, go_profiles: list[bytes]) -> None:

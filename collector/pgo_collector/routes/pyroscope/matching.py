@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
 from pgo_collector.errors import ParameterInvalid
@@ -54,15 +55,32 @@ class Span:
         return cls(begin, last)
 
 
+class KindKey(NamedTuple):
+    """What decides the profile types of a series: its service and type, and the name of an `other`."""
+
+    service: str
+    type: str
+    name: str
+
+
 class Kinds:
     """The profile types of our types, and of those profiles that have to be read to know."""
 
-    def __init__(self, read: Mapping[tuple[str, str], tuple[ProfileType, ...]]) -> None:
+    def __init__(self, read: Mapping[KindKey, tuple[ProfileType, ...]]) -> None:
         self._read = read
+        self._elsewhere: defaultdict[tuple[str, str], dict[ProfileType, None]] = defaultdict(dict)
+        for (_, type_, name), types in read.items():
+            self._elsewhere[type_, name] |= dict.fromkeys(types)
 
-    def of(self, type_: str, name: str) -> tuple[ProfileType, ...]:
-        """Return the profile types of profiles of a type; `name` is that of profiles of the type `other`."""
-        return PROFILE_TYPES.get(type_) or self._read.get((type_, name), ())
+    def of(self, key: KindKey) -> tuple[ProfileType, ...]:
+        """Return the profile types of a series: those listed for its type, and those that were read.
+
+        If no profile of its service was read, they are those that other services have.
+        """
+        read = self._read.get(key)
+        if read is None:
+            read = tuple(self._elsewhere.get((key.type, key.name), ()))
+        return tuple(dict.fromkeys([*PROFILE_TYPES.get(key.type, ()), *read]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +118,10 @@ class Series:
         self._profile_names = index.values_by_series(PROFILE_NAME)
         self._service_names = index.values_by_series(SERVICE_NAME)
 
-    def kind_key(self, series: StoredSeries) -> tuple[str, str]:
-        """Return what decides the profile types of a series: its type, and the name of an `other`."""
-        return series.type, self._profile_names.get(series.id, "") if series.type == OTHER else ""
+    def kind_key(self, series: StoredSeries) -> KindKey:
+        """Return what decides the profile types of a series."""
+        name = self._profile_names.get(series.id, "") if series.type == OTHER else ""
+        return KindKey(series.service, series.type, name)
 
     def service_name(self, series: StoredSeries) -> str:
         """Return the name that the service was sent with, of which a character may not be in our name."""
@@ -143,14 +162,14 @@ class Series:
         by_type = [matcher for matcher in matchers if matcher.name in TYPE_LABELS]
         by_service = [matcher for matcher in matchers if matcher.name == SERVICE_NAME]
         by_label = [_Values(m, self.labels(m.name)) for m in matchers if m not in {*by_type, *by_service}]
-        types_of: dict[tuple[str, str], tuple[ProfileType, ...]] = {}
+        types_of: dict[KindKey, tuple[ProfileType, ...]] = {}
         is_meant: dict[str, bool] = {}
         for series in self.stored:
             key = self.kind_key(series)
             if key not in types_of:
                 types_of[key] = tuple(
                     each
-                    for each in kinds.of(*key)
+                    for each in kinds.of(key)
                     if all(matcher.matches(each.labels[matcher.name]) for matcher in by_type)
                 )
             types = types_of[key]

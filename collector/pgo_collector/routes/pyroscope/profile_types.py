@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pprof_merge import ValueType
 
+from pgo_collector.engine.sample_types import Kind
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.profile_types import (
     BLOCK_DELTA,
@@ -28,6 +29,8 @@ _FIVE = "name:type:unit:period_type:period_unit"
 
 # The types whose profiles may measure anything, so that one has to be read to know.
 READ = frozenset({WALL, OTHER})
+# Those that some clients measure by names of their own, such as Datadog's `cpu-time`, not only as below.
+VARIED = frozenset({PROCESS_CPU, MEMORY_DELTA, "heap", BLOCK_DELTA, MUTEX_DELTA})
 
 
 class ProfileType(NamedTuple):
@@ -113,7 +116,8 @@ def _same(name: str) -> tuple[ProfileType, ...]:
     return types_of_kind(name, only, (only,))
 
 
-# The profile types of each of our types but READ. Profiles of some clients have only part of them.
+# The profile types of each of our types but READ. Profiles of some clients have only part of them, and those
+# of VARIED may have others.
 PROFILE_TYPES: Mapping[str, tuple[ProfileType, ...]] = MappingProxyType(
     {
         CPU: types_of_kind("process_cpu", _CPU_TIME, _CPU_SAMPLES),
@@ -130,3 +134,22 @@ PROFILE_TYPES: Mapping[str, tuple[ProfileType, ...]] = MappingProxyType(
         **{name: types_of_kind(name, _DELAY, _WAITS) for name in LATENCY_TYPES},
     }
 )
+
+
+def types_read(type_: str, name: str, kind: Kind) -> tuple[ProfileType, ...]:
+    """Return the profile types of a profile that was read, of one of our types.
+
+    `name` is that of a profile of the type `other`. Where types are listed, the period is theirs. Sample
+    types that no id could name are left out.
+    """
+    period, measured = kind
+    listed = PROFILE_TYPES.get(type_)
+    if listed is None:
+        every = types_of_kind(name or type_, period, measured)
+    else:
+        usual = listed[0]
+        every = tuple(
+            usual._replace(sample_type=each.sample_type, sample_unit=each.sample_unit)
+            for each in types_of_kind(usual.name, period, measured)
+        )
+    return tuple(each for each in every if not any(":" in part for part in each) and all(each[:3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
@@ -14,17 +15,26 @@ from pgo_collector.http.keys import Scope
 from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.queries.fleet import MAX_SERVICES
-from pgo_collector.routes.pyroscope.matching import PROFILE_NAME, Kinds, Match, Selectors, Series, Span
+from pgo_collector.routes.pyroscope.matching import (
+    PROFILE_NAME,
+    KindKey,
+    Kinds,
+    Match,
+    Selectors,
+    Series,
+    Span,
+)
 from pgo_collector.routes.pyroscope.profile_types import (
     READ,
+    VARIED,
     ProfileType,
     parse_profile_type,
-    types_of_kind,
+    types_read,
 )
 from pgo_collector.routes.pyroscope.selector import LabelMatcher, check_count, parse_selector
 from pgo_collector.store.store import Store
 
-# Names of profiles of which one is read for what it measures.
+# Services, with their types and names of profiles, of which one profile is read for what it measures.
 _MOST_READ = 50
 
 
@@ -98,14 +108,19 @@ class Profiles:
         return Selected(selections, match.names)
 
     async def _read_kinds(self, series: Series) -> Kinds:
-        """Return the kinds of types whose profiles may measure anything, from the newest of each name."""
-        last: dict[tuple[str, str], StoredSeries] = {
-            series.kind_key(each): each for each in series.stored if each.type in READ
+        """Return the kinds of profiles that may measure more than is listed, from the newest of each service.
+
+        Where there are too many services, at least one is read of each name that nothing is listed for.
+        """
+        last: dict[KindKey, StoredSeries] = {
+            series.kind_key(each): each for each in series.stored if each.type in READ | VARIED
         }
         if not last:
             return Kinds({})
-        named = [*last.items()][-_MOST_READ:]
-        selections = [_selection(each, name, series.span) for (_, name), each in named]
+        unlisted = {(key.type, key.name): key for key in last if key.type in READ}
+        first = dict.fromkeys([*reversed(unlisted.values()), *reversed(last)])
+        chosen = [*islice(first, _MOST_READ)]
+        selections = [_selection(last[key], key.name, series.span) for key in chosen]
         blobs = await asyncio.to_thread(series.index.newest, selections)
         folder = self._store.folder.blobs
         paths = [folder / str(blob.name) for blob in blobs]
@@ -113,10 +128,9 @@ class Profiles:
         found = {}
         for blob, kind in zip(blobs, kinds, strict=True):
             if kind is not None:
-                type_, name = blob.name.series.type, dict(blob.name.series.labels).get(PROFILE_NAME, "")
-                key = (type_, name if type_ == OTHER else "")
-                every = types_of_kind(key[1] or type_, *kind)
-                found[key] = tuple(each for each in every if not any(":" in part for part in each))
+                of_blob = blob.name.series
+                name = dict(of_blob.labels).get(PROFILE_NAME, "") if of_blob.type == OTHER else ""
+                found[KindKey(of_blob.service, of_blob.type, name)] = types_read(of_blob.type, name, kind)
         return Kinds(found)
 
 
