@@ -338,7 +338,8 @@ class Settings(BaseSettings):
         le=10_000,
         description=(
             "How many calls of gRPC may be served at once, each of which may have a message as large as a"
-            " submit. Beyond it, the answer is UNAVAILABLE."
+            " submit. While it is received, a message may take up to twice that in memory. Beyond the"
+            " number, the answer is UNAVAILABLE."
         ),
     )
     grpc_connections: int = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -66,6 +67,29 @@ def test_ebpf_profiles_get_start_lines_from_symbols(tmp_path: Path) -> None:
         report = server.ask("/v1/report", service="shop").json()
         sources = {"go_profiles": 0.0, "symbols": 1.0}
         assert report["joined"] == {"profiles": 2, "share": 1.0, "start_lines": 1.0, "sources": sources}
+
+
+def test_a_backup_and_a_restore_hold_the_symbols(tmp_path: Path) -> None:
+    with Server(tmp_path / "own") as server, Server(tmp_path / "other") as other:
+        assert upload(server, symbols(BUILD, f=10, g=20))["status"] == 200
+        learned = tables_of(server)
+        assert learned
+        copied = server.run("backup", str(tmp_path / "backup"))
+        assert copied.returncode == 0, copied.stderr
+        other.stop()
+        shutil.rmtree(other.data)
+        restored = other.run("restore", str(tmp_path / "backup"))
+        assert restored.returncode == 0, restored.stderr
+        assert tables_of(other) == learned
+        other.start()
+        assert_exported(export(other, ebpf("shop", STACK, time.time_ns() + LATER)))
+        assert stored(other, "shop") == [("cpu", {"start_lines": "symbols"})]
+
+
+def tables_of(server: Server) -> dict[str, bytes]:
+    """Return the tables of start lines in a data folder."""
+    folder = server.data / "start_lines"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_go_profiles_and_symbols_add_to_each_other(tmp_path: Path) -> None:
