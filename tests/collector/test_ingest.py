@@ -98,6 +98,70 @@ def test_the_bytes_say_whether_they_are_gzip_not_the_header(shared: Server) -> N
         assert stored(shared, f"encoded{number}") == [("cpu", SPY)]
 
 
+def dotnet_profile(*types: str) -> bytes:
+    """Return a bare profile of .NET's SDK: no function has an id, and lines have their location's."""
+
+    def edit(profile: Profile) -> None:
+        profile.string_table.append(b"Main")
+        profile.function.add(name=len(profile.string_table) - 1)
+        profile.location.add(id=9, address=0x401100).line.add(line=3)
+        profile.location[0].id = 7
+        for function, location in zip(profile.function, profile.location, strict=True):
+            function.id = 0
+            location.line[0].function_id = location.id
+        profile.sample[0].location_id[:] = [7, 9]
+
+    return edited(gzip.compress(typed(*types)), edit)
+
+
+@pytest.mark.parametrize(
+    ("types", "config", "expected"),
+    [
+        (("cpu",), None, ("process_cpu", "cpu")),
+        (("alloc-samples", "alloc-size"), None, ("memory", "alloc_samples")),
+        (("inuse-space",), {"inuse-space": {}}, ("memory", "inuse_space")),
+        (
+            ("lock-count",),
+            {"inuse-space": {}, "lock-count": {"display-name": "mutex_count"}},
+            ("mutex_delta", "lock_count"),
+        ),
+    ],
+)
+def test_profiles_of_dotnet_are_repaired(
+    shared: Server,
+    types: tuple[str, ...],
+    config: dict[str, dict[str, str]] | None,
+    expected: tuple[str, str],
+) -> None:
+    """The SDK says what it is, or its sample types say it."""
+    (type_, called), spy = expected, "dotnetspy" if config is None else ""
+    name = f"net-{called}"
+    body, content_type = form(
+        profile=gzip.compress(dotnet_profile(*types)), sample_type_config=json.dumps(config or {}).encode()
+    )
+    assert_ingested(ingest(shared, body, content_type=content_type, name=name, spyName=spy))
+    assert [each for each, _ in stored(shared, name)] == [type_]
+    top = shared.ask("/v1/top", service=name, type_=type_, by="function", sort="cum").json()
+    assert {row["name"]: (row["flat"], row["cum"]) for row in top["rows"]} == {"a": (1, 1), "Main": (0, 1)}
+    profile = Profile.FromString(
+        gzip.decompress(shared.merge(query={"service": name, "type": type_}).content)
+    )
+    assert profile.string_table[profile.sample_type[0].type] == called.encode()
+
+
+def test_only_profiles_of_dotnet_are_repaired(shared: Server) -> None:
+    for spy in ("gospy", "unknown", ""):
+        says = refused(ingest(shared, dotnet_profile("cpu"), name="net-others", spyName=spy), 422)
+        assert "function" in says
+    renamed = typed("first-last")
+    assert_ingested(ingest(shared, renamed, name="net-dashes", spyName="gospy"))
+    assert stored(shared, "net-dashes") == [
+        ("other", {"profile_name": "first-last", "pyroscope_spy": "gospy"})
+    ]
+    for body in (b"\x0a\xff", gzip.compress(b"hello"), b"\x1f\x8b", gzip.compress(profile_of("a"))[:-9]):
+        refused(ingest(shared, body, name="net-broken", spyName="dotnetspy", format="pprof"), 422)
+
+
 @pytest.mark.parametrize(
     ("types", "stored_as"),
     [

@@ -67,7 +67,9 @@ def change_json(random: Random, node: object) -> None:
 
 def _ingest(server: Server, random: Random) -> httpx.Response:
     if random.randrange(2):
-        return ingest(server, mutate_bytes(random, _FORM), content_type=_FORM_TYPE, name="mutants")
+        spy = random.choice(["", "dotnetspy"])  # profiles of .NET are repaired
+        body = mutate_bytes(random, _FORM)
+        return ingest(server, body, content_type=_FORM_TYPE, name="mutants", spyName=spy)
     query = mutate_bytes(random, _QUERY.encode()).decode("latin-1")
     mutant = mutate_bytes(random, _FORM_TYPE.encode())
     content_type = "".join(chr(byte) for byte in mutant if 0x20 <= byte < 0x7F).strip()

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
 from pprof_merge import GZIP_MAGIC, Header, Limits, inflate
+from pprof_proto.profile_pb2 import Profile
 from starlette.datastructures import QueryParams
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
@@ -33,6 +35,9 @@ _MOST_PARTS = 16
 _DISPLAY_NAMES: Mapping[str, str] = MappingProxyType(
     {"samples": "cpu", "goroutine": "goroutines", "contentions": "mutex_count", "delay": "mutex_duration"}
 )
+# How .NET's SDK is told: by what it says, or by a sample type that only it spells so.
+_DOTNET, _UNKNOWN = "dotnetspy", "unknown"
+_DOTNET_TYPE = "inuse-space"
 _MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
 
 
@@ -57,7 +62,7 @@ class _Form:
 def ingest_options(query: QueryParams, content_type: str, sender: Sender) -> IngestOptions:
     """Return what a request says of the profile in its body. Raises ParameterInvalid."""
     app, labels = parse_name(query.get("name", ""))
-    spy = query.get("spyName", "") or "unknown"
+    spy = query.get("spyName", "") or _UNKNOWN
     # A client makes deltas itself, or has none to make.
     own = {"service_name": app, "__delta__": "false"} | labels | {"pyroscope_spy": spy}
     return IngestOptions(
@@ -100,6 +105,8 @@ def unpack_ingest(options: IngestOptions, content: bytes, limits: Limits) -> lis
     form = _form_of(options, content, limits)
     if not form.profile:
         return []
+    if _is_dotnets(dict(options.labels)["pyroscope_spy"], form):
+        form = _repaired(form, limits)
 
     def place(header: Header, has_start_lines: bool) -> Series:
         labels = [("__name__", profile_name(header, form.display_names)), *options.labels]
@@ -153,3 +160,32 @@ def _display_names(config: bytes) -> dict[str, str]:
         return {name: str(of.get("display-name") or "") for name, of in types.items()}
     except (ValueError, AttributeError, RecursionError) as error:
         raise PushInvalid("sample_type_config: this isn't JSON of sample types and their settings") from error
+
+
+def _is_dotnets(spy: str, form: _Form) -> bool:
+    return spy == _DOTNET or (spy == _UNKNOWN and _DOTNET_TYPE in form.display_names)
+
+
+def _repaired(form: _Form, limits: Limits) -> _Form:
+    """Return a form of .NET's SDK with the ids and names that its profile should have.
+
+    Pyroscope does the same. The SDK numbers no function: lines know each by the id of the location in its
+    place. Its sample types have `-` for `_`. What can't be parsed stays, to be refused. Raises ProfileError.
+    """
+    content = inflate(form.profile, limits)
+    try:
+        profile = Profile.FromString(content)
+    except DecodeError:
+        return form
+    functions, locations = profile.function, profile.location
+    if len(functions) == len(locations) and not any(function.id for function in functions):
+        for function, location in zip(functions, locations, strict=True):
+            function.id = location.id
+    for sample_type in profile.sample_type:
+        if 0 <= sample_type.type < len(profile.string_table):
+            name = profile.string_table[sample_type.type]
+            if b"-" in name:  # other texts may be the same
+                sample_type.type = len(profile.string_table)
+                profile.string_table.append(name.replace(b"-", b"_"))
+    names = {name.replace("-", "_"): shown for name, shown in form.display_names.items()}
+    return _Form(profile.SerializeToString(), names)
