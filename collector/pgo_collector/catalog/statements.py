@@ -71,12 +71,12 @@ def _add(connection: sa.Connection, _cursor: Any, statement: str, *_: Any) -> No
 
 def _trace(statement: str, started: int) -> None:
     if (there := place()) is not None:
-        verb, text = _named(statement)
-        there.add("catalog", verb, started, None, **{"db.query.text": text})
+        verb, attributes = _named(statement)
+        there.add("catalog", verb, started, None, attributes)
 
 
 @lru_cache(64)
-def _named(statement: str) -> tuple[str, str]:
-    """Return the verb of a statement, and its text on one line."""
+def _named(statement: str) -> tuple[str, Values]:
+    """Return the verb of a statement, and as an attribute its text on one line."""
     words = statement.split()
-    return words[0], " ".join(words)[:_LONGEST_TEXT]
+    return words[0], {"db.query.text": " ".join(words)[:_LONGEST_TEXT]}

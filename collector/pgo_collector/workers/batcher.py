@@ -94,7 +94,7 @@ class SubmitBatcher(Generic[B, T]):
         places = [waiting.place for waiting in batch if waiting.place is not None]
         for waiting in batch:
             if waiting.place is not None:
-                waiting.place.add("workers", "batch", waiting.since, bodies=len(batch))
+                waiting.place.add("workers", "batch", waiting.since, None, {"bodies": len(batch)})
         try:
             bodies = [waiting.body for waiting in batch]
             with shared(places):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from pgo_collector.errors import TaskOutOfMemory
-from pgo_collector.traces.spans import CarriedSpan, adopt, recorded_here
+from pgo_collector.traces.spans import Fields, adopt, recorded_here
 
 _TASK = struct.Struct("=Q")
 _ANSWER = struct.Struct("=Q?")
@@ -103,7 +103,7 @@ def serve_tasks(end: socket.socket, memory_bytes: int) -> None:
 
 def _answer(tasks: Any, length: int, memory_bytes: int) -> _Answer:
     failure: BaseException
-    spans: list[CarriedSpan] = []
+    spans: list[Fields] = []
     try:
         function, args, kwargs, trace = pickle.loads(tasks.read(length))  # noqa: S301 - from our own process
         with recorded_here(trace) as spans:
