@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from pgo_collector.traces.signing import new_origin, sign
+from pgo_collector.traces.spans import new_id
 
-from tests.collector.tracing import kept, signed, tracing, wait_until_counted
+from tests.collector.tracing import KEY, kept, signed, tracing, wait_until_counted
 from tests.faults.stacks import profile_of
 from tests.server import bearer
 
@@ -44,6 +47,16 @@ class Receiver:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1/traces"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def spans(self) -> list[Span]:
+        """Return all spans that it got."""
+        return [
+            span
+            for request in self.received
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
 
     def close(self) -> None:
         self._server.shutdown()
@@ -85,6 +98,35 @@ def test_a_receiver_decodes_the_same_tree_that_is_kept(tmp_path: Path, receiver:
         assert "PGO-Trace" in server.client.get("/healthz", headers=headers).headers
         wait_until_counted(server, "traces_total", 1, outcome="dropped", outlet="otlp")
         assert server.events("traces dropped")
+
+
+def test_a_receiver_decodes_what_a_client_reported(tmp_path: Path, receiver: Receiver) -> None:
+    with tracing(tmp_path, {"PGOF_TRACE_OTLP_URL": receiver.url}) as server:
+        began = time.time_ns() // 1000
+        origin, root = new_origin(), new_id()
+        headers = bearer(server.submit_key) | sign(KEY.encode(), *origin, int(time.time()))
+        answer = server.client.post("/v1/submit", content=profile_of("a"), headers=headers)
+        assert answer.status_code == 204
+        took = time.time_ns() // 1000 - began
+        told = f"agent={began}:{took},send={origin.parent}:0:{took}"
+        headers = sign(KEY.encode(), origin.trace, root, int(time.time()), told)
+        assert server.client.post(f"/v1/traces/{origin.trace}/steps", headers=headers).status_code == 204
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            spans = {span.name: span for span in receiver.spans() if span.trace_id.hex() == origin.trace}
+            if {"agent", "POST /v1/submit"} <= spans.keys():
+                break
+            assert time.monotonic() < deadline, f"only {sorted(spans)} came"
+            time.sleep(0.01)
+        agent, send, request = spans["agent"], spans["send"], spans["POST /v1/submit"]
+        assert (agent.span_id.hex(), agent.parent_span_id) == (root, b"")
+        assert (send.span_id.hex(), send.parent_span_id) == (origin.parent, agent.span_id)
+        assert request.parent_span_id == send.span_id
+        assert (agent.kind, send.kind) == (Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_INTERNAL)
+        assert request.kind == Span.SPAN_KIND_SERVER
+        assert agent.end_time_unix_nano - agent.start_time_unix_nano == took * 1000
+        assert send.start_time_unix_nano <= request.start_time_unix_nano
+        assert request.end_time_unix_nano <= send.end_time_unix_nano
 
 
 def test_without_the_packages_the_setting_is_refused_by_name(tmp_path: Path) -> None:
