@@ -202,7 +202,7 @@ async def _write(path: Path, content: bytearray) -> None:
 
     If the request is cancelled, wait for the write, which could otherwise make the file after its removal.
     """
-    writing = asyncio.ensure_future(asyncio.to_thread(_append, path, content))
+    writing = asyncio.get_running_loop().run_in_executor(None, _append, path, content)
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
