@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the collector is told about a way: the trace that it is in, and the headers that say it."""
+    """A message to the collector about a way: its trace, and the headers with its steps."""
 
     trace_id: str
     headers: Mapping[str, str]

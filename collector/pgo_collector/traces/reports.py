@@ -28,7 +28,7 @@ _LONGEST_STEP = 80  # bytes
 
 
 class Bounds(NamedTuple):
-    """What a report may have: so many steps, each of so many seconds, by a clock that is so far from ours."""
+    """Bounds of a report: the number of steps, seconds of each, and seconds between its clock and ours."""
 
     steps: int
     seconds: float

@@ -29,7 +29,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a service takes of a day, in units of the box."""
+    """The part of a day that a service takes, in units of the box."""
 
     left: float
     top: float
