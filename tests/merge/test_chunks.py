@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
@@ -18,6 +20,7 @@ from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report
 from pprof_merge.columns.ragged import first_positions
 from pprof_merge.formats import FORMATS, Format
+from pprof_merge.merging.batch import Batch
 from pprof_merge.merging.weights import Weighting
 from pprof_proto.profile_pb2 import Profile
 
@@ -29,6 +32,7 @@ CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
     "pprof_merge.columns.ragged:_CHUNK",
+    "pprof_merge.merging.batch:_PART_VALUES",
     "pprof_merge.merging.collection:_BATCH_BYTES",
     "pprof_merge.merging.selection:_PART_TRACES",
     "pprof_merge.merging.sums:_CACHED_ROWS",
@@ -57,6 +61,11 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
     found: list[Any] = [str(taken) for taken in collection.extend(profiles)]
     other, numbers = Collection(), [*range(len(collection))]
     other.absorb(collection)
+    batch, absorbing = Batch(), Batch()
+    for data in profiles:
+        with suppress(ProfileError):
+            batch.read(data)
+    absorbing.absorb(pickle.loads(pickle.dumps(batch)))  # noqa: S301 - our own
 
     def written(of: Format) -> Callable[[], bytes]:
         return lambda: of.write(collection.merge(depth=of.depth))
@@ -64,6 +73,8 @@ def worked_through(profiles: Sequence[bytes]) -> list[Any]:
     asked: list[Callable[[], bytes]] = [
         lambda: encode(collection.merge()),
         lambda: encode(other.merge()),
+        lambda: encode(batch.merge()),
+        lambda: encode(absorbing.merge()),
         lambda: encode(collection.merge([*reversed(numbers), *numbers[:1]])),
         lambda: encode(collection.merge(numbers, Weighting("instance"))),
         lambda: report(collection, [ReportedProfile(n, str(n)) for n in numbers], 0, ReportOptions()).json(),

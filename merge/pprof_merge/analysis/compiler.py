@@ -1,4 +1,4 @@
-"""What Go's compiler takes from a profile, and when it fails; `edges` has the loops."""
+"""Say what Go's compiler takes from a profile, and when it fails; `edges` has the loops."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Go's compiler does with the merge: `used`, `ignored`, or `refused`, which fails the build.
+    """Verdict of Go's compiler on the merge: `used`, `ignored`, or `refused`, which fails the build.
 
     `start_lines` is the share of weight in functions with a start line. The compiler can't match a call from
     a function without one.
@@ -173,7 +173,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What to compare the merge with: a program's functions, another profile, and a bound on likeness.
+    """Comparisons of a report: a program's functions, another profile, and a bound on likeness.
 
     `kept_apart` is handed on: it says what isn't in the merge.
     """

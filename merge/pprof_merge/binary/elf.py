@@ -14,7 +14,7 @@ from pprof_merge.errors import BinaryInvalid
 
 @dataclass(frozen=True, slots=True)
 class BinaryLimits:
-    """What a binary may have: bytes, sections, symbols, and for the sampled functions their code in bytes.
+    """Limits of a binary: bytes, sections, symbols, and for the sampled functions their code in bytes.
 
     `symbolizer_seconds` and `symbolizer_bytes` bound llvm-symbolizer, and `flow_seconds` the solver for one
     function.

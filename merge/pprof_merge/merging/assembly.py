@@ -63,7 +63,7 @@ class Totals:
 
 @final
 class Uses:
-    """What a merge has of mappings and lines besides the tables.
+    """Mappings and lines of a merge, which are beside the tables.
 
     `main` (7 cells, or none) is the mapping of the main binary, and `mappings` has 7 cells for each mapping
     that is used, by its number; the cells are those of `TraceColumns`. `inner_columns` has, by the number of
@@ -75,13 +75,12 @@ class Uses:
         self.mappings: dict[int, list[int]] = {}
         self.inner_columns: dict[int, list[int]] = {}
 
-    def add(self, tables: Numbering, number: i64) -> None:
-        """Add what a profile of `tables.traces` uses, given its number there, in the order of merging.
+    def add(self, tables: Numbering, traces: TraceColumns, number: i64) -> None:
+        """Add what a profile of `traces` uses, given its number there, in the order of merging.
 
         A mapping has the attributes of its first use. Of inner columns Go keeps those that it sees first;
         this keeps the largest, which do not depend on the order.
         """
-        traces = tables.traces
         first, last, first_inner, last_inner = traces.uses(number)
         for row in range(first, last):
             cells = [int(traces.mappings[7 * row + k]) for k in range(7)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ from pprof_merge.arrays import Int64s, Ints
 from pprof_merge.columns.ragged import take_rows
 from pprof_merge.columns.tables import IntTable, Table
 from pprof_merge.columns.views import view32, view64
-from pprof_merge.merging.batch import Batch
+from pprof_merge.merging.batch import Batch, BatchProfile
 from pprof_merge.merging.mapping_use import renumbered
-from pprof_merge.merging.numbering import Numbering
+from pprof_merge.merging.numbering import Numbering, TraceColumns
 from pprof_merge.merging.segment import Counts, Entries, Rows
 from pprof_merge.merging.traces import Traces
 from pprof_merge.profile import Header
@@ -48,28 +48,10 @@ class Dictionary:
 
     def take_traces(self) -> Traces:
         """Return the traces of the profiles in the batch, and empty it."""
-        columns, new = self.tables.traces, self._batch.profiles
-        ends = np.array(columns.ends, np.int64)
-        stack_counts, value_counts, mapping_counts, inner_column_counts = np.diff(ends, axis=0).T
-        n_stacks, n_values, n_mappings, n_inner_columns = ends[-1].tolist()
-        headers, times, durations, digests = zip(*new, strict=True) if new else ((), (), (), ())
-        traces = Traces(
-            headers=np.array(headers, np.int32),
-            times=np.array(times, np.int64),
-            durations=np.array(durations, np.int64),
-            digests=np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32),
-            stack_counts=stack_counts,
-            stacks=view32(columns.stacks, n_stacks).copy(),
-            value_counts=value_counts,
-            values=view64(columns.values, n_values).copy(),
-            mapping_counts=mapping_counts,
-            mappings=view64(columns.mappings, 7 * n_mappings).reshape(-1, 7).copy(),
-            inner_column_counts=inner_column_counts,
-            inner_columns=view64(columns.inner_columns, n_inner_columns).astype(np.int32),
-        )
-        columns.clear()
-        new.clear()
-        return traces
+        every, profiles = self._batch.take()
+        left = iter(profiles)
+        made = [_traces(columns, [*islice(left, len(columns))]) for columns in every]
+        return made[0] if len(made) == 1 else Traces.joined(made)
 
     def strings(self) -> list[bytes]:
         """Return all strings, in the order of their numbers."""
@@ -177,6 +159,28 @@ class Dictionary:
             )
             for traces in every
         ]
+
+
+def _traces(columns: TraceColumns, profiles: Sequence[BatchProfile]) -> Traces:
+    """Return the traces of these profiles as arrays."""
+    ends = np.array(columns.ends, np.int64)
+    stack_counts, value_counts, mapping_counts, inner_column_counts = np.diff(ends, axis=0).T
+    n_stacks, n_values, n_mappings, n_inner_columns = ends[-1].tolist()
+    headers, times, durations, digests = zip(*profiles, strict=True) if profiles else ((), (), (), ())
+    return Traces(
+        headers=np.array(headers, np.int32),
+        times=np.array(times, np.int64),
+        durations=np.array(durations, np.int64),
+        digests=np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32),
+        stack_counts=stack_counts,
+        stacks=view32(columns.stacks, n_stacks).copy(),
+        value_counts=value_counts,
+        values=view64(columns.values, n_values).copy(),
+        mapping_counts=mapping_counts,
+        mappings=view64(columns.mappings, 7 * n_mappings).reshape(-1, 7).copy(),
+        inner_column_counts=inner_column_counts,
+        inner_columns=view64(columns.inner_columns, n_inner_columns).astype(np.int32),
+    )
 
 
 def _take(table: Table, numbers: Ints) -> tuple[Int64s, Int64s]:

@@ -336,14 +336,15 @@ class Renumbering:
 
 @final
 class TraceColumns:
-    """The traces of the profiles added since `clear`: stacks and values, mappings (7 cells), inner columns.
+    """The traces of profiles: stacks and values, mappings (7 cells), inner columns.
 
-    The counts have an entry for each profile.
+    The counts have an entry for each profile. There is room for `n_stacks` stacks and `n_values` values at
+    first.
     """
 
-    def __init__(self) -> None:
-        self.stacks: vec[i32] = zeros32(0)
-        self.values: vec[i64] = zeros(0)
+    def __init__(self, n_stacks: i64 = 0, n_values: i64 = 0) -> None:
+        self.stacks: vec[i32] = zeros32(n_stacks)
+        self.values: vec[i64] = zeros(n_values)
         self.mappings: vec[i64] = zeros(0)
         self.inner_columns: vec[i64] = zeros(0)
         self.n_stacks: i64 = 0
@@ -351,6 +352,9 @@ class TraceColumns:
         self.n_mappings: i64 = 0
         self.n_inner_columns: i64 = 0
         self.ends: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
 
     def span(self, profile: i64) -> tuple[i64, i64, i64]:
         """Return the first stack and the first value of a profile, and the end of its stacks."""
@@ -434,9 +438,3 @@ class TraceColumns:
         self.n_mappings += other.n_mappings
         for end in other.ends[1:]:
             self.ends.append((before[0] + end[0], before[1] + end[1], before[2] + end[2], before[3] + end[3]))
-
-    def clear(self) -> None:
-        """Drop all traces; new columns take their place."""
-        self.stacks, self.values, self.mappings, self.inner_columns = zeros32(0), zeros(0), zeros(0), zeros(0)
-        self.n_stacks = self.n_values = self.n_mappings = self.n_inner_columns = 0
-        self.ends = [(0, 0, 0, 0)]

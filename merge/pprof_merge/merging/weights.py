@@ -51,7 +51,7 @@ class Weighting(NamedTuple):
 
 
 class WeightInput(NamedTuple):
-    """What a profile's factor depends on. Times are in ns.
+    """Properties of a profile that decide its factor. Times are in ns.
 
     `total` is the sum of the magnitudes of the values that Go's compiler reads. `largest` is the largest sum
     of magnitudes of any sample type, after scaling. `group` identifies the instances or versions.

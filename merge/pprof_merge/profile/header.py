@@ -7,7 +7,7 @@ _LONGEST_PART = 100
 
 
 class ValueType(NamedTuple):
-    """What a value measures (`cpu`) and in what unit (`nanoseconds`)."""
+    """Meaning of a value (`cpu`), and its unit (`nanoseconds`)."""
 
     type: bytes
     unit: bytes
