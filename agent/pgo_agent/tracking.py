@@ -32,7 +32,7 @@ _Event = tuple[str, int, FrameType, int]  # key, start (ns), the frame that trac
 
 
 class _Tracked:
-    """What was tracked since the last profile. The lock may be taken again by a signal's handler."""
+    """Events tracked since the last profile. The lock may be taken again by a signal's handler."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -236,7 +236,7 @@ class ReportInvalid(Refusal):
 
 
 class ReportRefused(Refusal):
-    """What a client reports of a trace has no signature, or one that isn't good."""
+    """A client's report on a trace has no signature, or one that isn't good."""
 
     status = HTTPStatus.FORBIDDEN
 

@@ -74,7 +74,7 @@ class Refused(Exception):
 
 @dataclass
 class Known:
-    """What was fetched into FILE: its URL, ETag and SHA-256, and when it was last up to date (Unix time)."""
+    """Record of a fetch into FILE: URL, ETag, SHA-256, and when it was last up to date (Unix time)."""
 
     url: str = ""
     etag: str = ""

@@ -30,6 +30,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What to do: the profile's URL, its file in the repository, and where the pull request is to be."""
+    """Order for a pull request: the profile's URL, its file in the repository, and the repository's host."""
 
     url: str
     file: str
@@ -466,7 +467,7 @@ def _marked(request: Request) -> str:
     return mark[1] if mark else ""
 
 
-class Forge:
+class Forge(ABC):
     """The pull requests of one repository. A subclass knows the API of its forge.
 
     `fields` names the number, the text and the page of a pull request in that API.
@@ -498,21 +499,21 @@ class Forge:
             return "updated", self.change(request.number, job, text).page
         return "opened", self.create(job, text).page
 
+    @abstractmethod
     def listed(self, job: Job, *, is_open: bool) -> list[Request]:
         """Return the pull requests from the job's branch, the newest 100: the open or the declined ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def create(self, job: Job, text: str) -> Request:
         """Open a pull request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def change(self, number: int, job: Job, text: str) -> Request:
         """Replace the title and text of a pull request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def root(self) -> str:
         """Return the path of the repository in the API."""
-        raise NotImplementedError
 
     def _request(self, found: Any) -> Request:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,8 @@ def sections(rig: Rig) -> list[Section]:
         fleet = Fleet(server, sorted(rig.real.iterdir()), rig.count(LARGE))
         fleet.load()
         progress("http: all are submitted")
-        return [_warm(rig, fleet), _starts(fleet), _rooms(fleet, empty)]
+        warm, them = _warm(rig, fleet)
+        return [warm, _starts(fleet, them), _rooms(fleet, empty)]
 
 
 def _empty(server: Server) -> float:
@@ -55,7 +57,8 @@ def _empty(server: Server) -> float:
         return serving.memory()
 
 
-def _warm(rig: Rig, fleet: Fleet) -> Section:
+def _warm(rig: Rig, fleet: Fleet) -> tuple[Section, Cost]:
+    """Return the table, and the cost of a merge in pgo-fleet's way."""
     with ours(fleet.server) as serving, pgo_fleets_way(rig.gobench, rig.real) as theirs:
         cases = [case for name in _FORMATS for case in _changed(fleet, name)] + _unchanged(fleet, serving)
         for name in _FORMATS:
@@ -70,7 +73,7 @@ def _warm(rig: Rig, fleet: Fleet) -> Section:
         for case in cases
     ]
     head = (f"{_THEIRS} ÷ ours: CPU", "clock", "ours: CPU", "clock", f"{_THEIRS}: CPU", "clock")
-    return Section(
+    section = Section(
         "Merges over HTTP",
         f"""{table(("10,000 profiles", "asked", *head), rows)}
 
@@ -79,6 +82,7 @@ through a kept connection. The profile and the half of the instances are differe
 time of all its processes until they are idle; for a submit and a merge, of both. {_THEIRS.capitalize()} is
 a server in Go with the profiles as files: for a merge it parses all of them, merges and writes.""",
     )
+    return section, them
 
 
 def _changed(fleet: Fleet, format_: str) -> list[Case]:
@@ -111,28 +115,47 @@ def _round(serving: Serving, case: Case) -> Cost:
     return serving.cost(case.tasks())
 
 
-def _starts(fleet: Fleet) -> Section:
+def _starts(fleet: Fleet, them: Cost) -> Section:
+    """Measure starts; the last one finds no rows on disk, and decodes all profiles anew."""
     rows = []
-    for name, end in (("SIGKILL", fleet.server.kill), ("SIGTERM", fleet.server.stop)):
+    server = fleet.server
+    for name, asked, end in (
+        ("SIGKILL", "≤ 3 s", server.kill),
+        ("SIGTERM", "≤ 3 s", server.stop),
+        ("SIGKILL, and its rows are lost", "≥ 8", partial(_lose_rows, server)),
+    ):
         end()
         began = time.perf_counter()
-        fleet.server.start()
+        server.start()
         listening = time.perf_counter() - began
-        with ours(fleet.server) as serving:
+        with ours(server) as serving:
             serving.ask(fleet.more())
             serving.ask(fleet.all())
             answered = time.perf_counter() - began
             cpu = serving.settled()
-        rows.append([name, "≤ 3 s", *map(seconds, (answered, listening, cpu))])
+        rows.append([name, asked, *map(seconds, (answered, listening, cpu)), f"{them.cpu / cpu:.1f}"])
         progress(f"http: started after {' | '.join(rows[-1])}")
-    head = ("10,000 profiles, ended by", "asked", "merged after", "listens after", "CPU")
+    head = (
+        "10,000 profiles, ended by",
+        "asked",
+        "merged after",
+        "listens after",
+        "CPU",
+        f"{_THEIRS} ÷ ours: CPU",
+    )
     return Section(
         "Restarts",
         f"""{table(head, rows)}
 
 The clock runs from the start of the process until the first merge of all profiles, with one more that is
-submitted first. CPU is the time of all processes until they are idle.""",
+submitted first. CPU is the time of all processes until they are idle. Without rows, all blobs are decoded
+and rows are written for the next start; {_THEIRS} is its merge of the table above, without a start.""",
     )
+
+
+def _lose_rows(server: Server) -> None:
+    server.kill()
+    shutil.rmtree(server.data / "rows")
 
 
 def _rooms(fleet: Fleet, empty: float) -> Section:

@@ -98,8 +98,9 @@ CPU time of PostgreSQL's processes for each transaction of pgbench with 2 client
 by those of a run without a tracker just before or after: the median of {2 * rounds} such pairs of runs of
 {lasting} s each, with its standard error. The trackers take turns. Trackers have a threshold of 1 ms and
 watch PostgreSQL's processes. "In BPF programs" is the time that the kernel counts for their programs on all
-CPUs, by PostgreSQL's CPU time in another run, since counting costs some too. `perf sched record` and
-`perf trace -a` are what one would use instead of `offcpu` and `syscall`.""",
+CPUs, by PostgreSQL's CPU time in another run, since counting costs some too. Two runs of one kind differ by
+up to ten percent, so where one to three percent are asked, this account says more than the ratio. `perf
+sched record` and `perf trace -a` are what one would use instead of `offcpu` and `syscall`.""",
     )
 
 

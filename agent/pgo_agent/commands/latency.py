@@ -164,7 +164,7 @@ def _latency(options: argparse.Namespace) -> int:
 
 
 class _View:
-    """What a person sees of a tracker."""
+    """Terminal view of a tracker."""
 
     def __init__(self, session: Session, recorder: Recorder) -> None:
         self._session, self._recorder = session, recorder

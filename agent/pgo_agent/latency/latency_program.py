@@ -101,7 +101,7 @@ class _Interrupts:
 
 
 class _Aggregate:
-    """What was reported since the last tick: stacks with their counts and total delays, by bucket."""
+    """Events reported since the last tick: stacks with their counts and total delays, by bucket."""
 
     def __init__(self) -> None:
         self.stacks: dict[tuple[Any, ...], list[int]] = {}

@@ -18,7 +18,7 @@ _MOST_EVENTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class TrackerSettings:
-    """What a tracker reports. Times are in ns.
+    """Bounds and filters of the events that a tracker reports. Times are in ns.
 
     An event of at least `threshold` has a stack and is reported; shorter ones are only counted. With a
     `timeout`, 0 for none, what is in flight for longer is reported with the stack that it waits in. `events`

@@ -20,7 +20,7 @@ class RawStack(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What several reported events have in common; `waker` is the stack of who ended them, if known."""
+    """Key of reported events that are added up; `waker` is the stack of who ended them, if known."""
 
     stack: RawStack
     labels: Labels
@@ -47,7 +47,7 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a tracker counted in about a second.
+    """Counts of a tracker in about a second.
 
     `waits` have the number and the total delay (ns) of events with the same stack, labels and bucket. `below`
     and `dropped` have the same by bucket, of events below the threshold and of those whose stack was dropped.

@@ -68,7 +68,7 @@ class MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class ReportSubjects:
-    """What a report is about besides the merge.
+    """Subjects of a report besides the merge.
 
     `symbols` is a file with a program's symbols, and `released` the profile to compare with, which is ignored
     if it can't be read or compared. `kept_apart` are the profiles that weren't merged.

@@ -22,7 +22,7 @@ NO_KEY = Key(b"")
 
 @dataclass(slots=True)
 class RequestContext:
-    """What is known about a request so far; None where it doesn't apply or isn't known yet.
+    """Facts about a request so far; None where one doesn't apply or isn't known yet.
 
     `body_bytes` is the size of the body that was read, `profile` the digest or ETag of the profile that was
     stored or sent (the last one of a push), `release` the number of the release, `submits` the outcome of

@@ -45,7 +45,7 @@ _NO_STATS = LatencyStats(
 
 
 class _Parts:
-    """What the services of a query contributed, and why the others contributed nothing."""
+    """Histograms of a query's services, and the reasons why other services have none."""
 
     def __init__(self, found: Found) -> None:
         self._found = found

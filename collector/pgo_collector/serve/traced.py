@@ -1,4 +1,4 @@
-"""What of the server is traced: tracing as the settings ask for it, and what a trace says of its request."""
+"""Set up tracing as the settings ask for it, and describe each traced request."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _CLOCK_NANOS = 10**9
 
 
 class Description(NamedTuple):
-    """What a request was: its route, the service that it was about, if any, and attributes of its span."""
+    """Description of a request: its route, its service, if any, and attributes of its span."""
 
     name: str
     service: str
@@ -45,7 +45,7 @@ class _Choice(Protocol):
 
 
 class _Tracing(Protocol):
-    """What the gate uses of `SignedTracing`."""
+    """Methods of `SignedTracing` that the gate calls."""
 
     @property
     def choice(self) -> _Choice: ...

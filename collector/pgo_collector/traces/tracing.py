@@ -85,7 +85,7 @@ NO_TRACING = NoTracing()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is traced: these parts, at most so many spans of a request, and a share of unsigned requests.
+    """Bounds of tracing: the parts traced, the most spans of a request, and the share of unsigned requests.
 
     `reported` is what clients may report.
     """

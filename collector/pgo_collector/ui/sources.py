@@ -20,7 +20,7 @@ from pgo_collector.ui.throttle import SignInThrottle
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the pages read from, their templates, and the sessions of their visitors."""
+    """Dependencies of the pages: their sources, templates, and the sessions of their visitors."""
 
     sessions: Sessions
     throttle: SignInThrottle

@@ -51,7 +51,7 @@ _NUMBERING = frozenset(
 
 
 class UploadOptions(NamedTuple):
-    """What a request says of its body: the form's boundary, the tags that an agent added, and who sent it.
+    """Headers of an upload: the form's boundary, the tags that an agent added, and who sent it.
 
     There may be `most_profiles` profiles, also after those of many sample types are split.
     """

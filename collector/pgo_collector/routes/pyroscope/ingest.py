@@ -42,7 +42,7 @@ _MEMORY = re.compile(r"alloc_|inuse_|(?:space|objects)$")
 
 
 class IngestOptions(NamedTuple):
-    """What a request says of the profile in its body; the time is in ns since 1970, None for now."""
+    """Parameters of the profile in a request's body; the time is in ns since 1970, None for now."""
 
     labels: tuple[tuple[str, str], ...]
     created_nanos: int | None

@@ -56,7 +56,7 @@ class Span:
 
 
 class KindKey(NamedTuple):
-    """What decides the profile types of a series: its service and type, and the name of an `other`."""
+    """Key of a series' profile types: its service and type, and the name of an `other`."""
 
     service: str
     type: str

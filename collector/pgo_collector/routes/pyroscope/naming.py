@@ -47,7 +47,7 @@ _DELTAS: Mapping[str, str] = MappingProxyType(
 
 
 class Sender(NamedTuple):
-    """What a request's headers and key say: the service of profiles that name none, and the tenant."""
+    """Names from a request's headers and key: the service of profiles that name none, and the tenant."""
 
     service: str = UNKNOWN_SERVICE
     tenant: str = ""

@@ -1,4 +1,4 @@
-"""What all pages of a service share: the selection, how fresh and representative it is, and the tabs."""
+"""Parts that the pages of a service share: its selection, how fresh and representative it is, and tabs."""
 
 from __future__ import annotations
 
