@@ -169,7 +169,7 @@ bench: setup ## Measure speed and memory, side by side with Go; writes docs/benc
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|chaos|soak --seconds 60 --seed 1"
+campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|senders|chaos|soak|squeeze --seconds 60 --seed 1"
 	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock

@@ -26,6 +26,7 @@ PARTS = {
     "inputs": "tests.campaign.inputs",
     "bombs": "tests.campaign.bombs",
     "wire": "tests.campaign.wire",
+    "senders": "tests.campaign.senders",
     "chaos": "tests.campaign.chaos",
     "soak": "tests.campaign.soak",
     "squeeze": "tests.campaign.squeeze",

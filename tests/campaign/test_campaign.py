@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 from pprof_merge import ProfileError, decode
 from pprof_merge.analysis.stacks import stacks_of
 
-from tests.campaign import bombs, run, wire
+from tests.campaign import bombs, run, senders, wire
 from tests.campaign.bomb_inputs import PROFILE, text_kind
 from tests.campaign.bomb_targets import TARGETS, Target
 from tests.campaign.capped import Cap, cost_of
 from tests.campaign.report import Findings
 from tests.campaign.wire_requests import SMUGGLED, framed, malformed
+from tests.collector.mutants import SENDERS, Reply
 from tests.oracle.builder import seeded
 from tests.server import Server
 
@@ -170,3 +172,16 @@ def test_a_server_that_ends_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(wire.Attack, "from_the_description", lambda _: servers[0].process.kill())
     findings = wire.run(1, 5, tmp_path)
     assert any("the server has ended" in fault for fault in findings.faults)
+
+
+def test_an_answer_that_no_client_expects_is_found(tmp_path: Path) -> None:
+    tried = {
+        "autopgo": SENDERS["autopgo"],
+        "planted": lambda _, random: Reply("500", f"fell {random.random()}"),
+    }
+    findings = senders.run(1, 600, tmp_path, tried, most_megabytes=1)
+    fell, *large = findings.faults
+    drawn = Random("1/planted/0").random()  # noqa: S311 - nothing secret
+    assert fell == f"planted: fell {drawn}; reproduced by Random('1/planted/0')"
+    assert [fault.split(" takes ")[0] for fault in large] == ["the server stored", "the server asked"]
+    assert findings.figures["requests of each sender"] == "10"

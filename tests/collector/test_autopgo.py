@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from random import Random
 
 import httpx
 import pytest
 
 from tests.collector.pushing import without_start_lines
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
-from tests.oracle.mutation import PROFILE, mutate_bytes, mutate_fields
 from tests.server import Server, bearer
 
 PROFILES = "/api/profile"
@@ -198,19 +196,3 @@ def test_a_bomb_is_refused_by_the_limits_of_submits(tmp_path: Path) -> None:
         answer = post(server, "bomb", gzip.compress(bytes(40 << 20)))
         assert "PGOF_MAX_INFLATED_BYTES" in refused(answer, 413)
         assert not server.blobs()
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(2_500, marks=pytest.mark.exhaustive)])
-def test_a_mutated_profile_is_stored_or_refused(tmp_path: Path, count: int) -> None:
-    """Takes over 20 s with 2,500 requests."""
-    bare = gzip.decompress(profile_of("a"))
-    with Server(tmp_path) as server:
-        for seed in range(count):
-            random = Random(seed)  # noqa: S311 - nothing secret
-            mutant = mutate_fields(random, bare, PROFILE) if seed % 2 else mutate_bytes(random, bare)
-            app = "mutants" if seed % 4 else mutate_bytes(random, b"mutants").hex("%")
-            answer = post(server, app.replace("/", "%2F"), gzip.compress(mutant) if seed % 3 else mutant)
-            assert answer.status_code < 500, (seed, answer.text)
-            if answer.status_code != 201:
-                refused(answer, answer.status_code)
-        assert not server.events("unexpected error")

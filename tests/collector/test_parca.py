@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import grpc
 import httpx
@@ -16,13 +15,11 @@ from tests.collector.calling import KEY, call, refused_call
 from tests.collector.exporting import speaks_grpc
 from tests.collector.pushing import SeriesOf, refused, stored, without_start_lines
 from tests.faults.stacks import large_profile, profile_of, tally
-from tests.oracle.mutation import PROFILE, Schema, mutate_bytes, mutate_fields
 from tests.server import Server, bearer
 
 _STORE = "/parca.profilestore.v1alpha1.ProfileStoreService"
 _DEBUGINFO = "/parca.debuginfo.v1alpha1.DebuginfoService"
 WRITE_RAW = f"{_STORE}/WriteRaw"
-_SCHEMA: Schema = {2: {1: {1: {}}, 2: {1: PROFILE}}}
 
 
 def request_of(*series: SeriesOf) -> bytes:
@@ -203,35 +200,3 @@ def test_the_limits_are_those_of_a_push(shared: Server) -> None:
         write(shared, request_of(({"__name__": "process_cpu", "job": "large"}, [large_profile("a")])))
     )
     assert [type_ for type_, _ in stored(shared, "large")] == ["cpu"]
-
-
-_REQUEST = request_of(
-    (
-        {"__name__": "process_cpu", "job": "mutants", "region": "eu"},
-        [gzip.decompress(profile_of("a")), gzip.decompress(profile_of("b"))],
-    ),
-    ({"__name__": "memory", "container": "mutants"}, [gzip.decompress(profile_of("c"))]),
-)
-
-
-@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.exhaustive)])
-def test_a_mutated_request_is_stored_or_refused(tmp_path: Path, count: int) -> None:
-    """Takes over 20 s with 10,000 requests."""
-    with Server(tmp_path) as server:
-        seen: dict[int, int] = {}
-        for seed in range(count):
-            random = Random(seed)  # noqa: S311 - nothing secret
-            mutate = random.randrange(2)
-            mutant = mutate_fields(random, _REQUEST, _SCHEMA) if mutate else mutate_bytes(random, _REQUEST)
-            if random.randrange(4) == 0:
-                mutant = gzip.compress(mutant)
-                mutant = mutate_bytes(random, mutant) if random.randrange(2) else mutant
-            answer = write(server, mutant)
-            seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
-            assert answer.status_code < 500, (seed, answer.text)
-            if answer.status_code != 200:
-                assert answer.json().keys() == {"code", "message"}, (seed, answer.text)
-        assert len(seen) > 1
-        assert server.submit(profile_of("after")).status_code == 204
-        assert not server.events("unexpected error")
-        assert not [*(server.data / "incoming").iterdir()]

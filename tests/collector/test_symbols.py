@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import random
 import shutil
 import time
 from pathlib import Path
@@ -149,22 +148,6 @@ def test_symbols_are_bounded_and_refused_with_the_settings_name(tmp_path: Path) 
         for number in range(5):
             assert upload(server, symbols(f"build {number}", f=1))["status"] == 200
         assert len([*(server.data / "start_lines" / "shop").iterdir()]) == 3
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.exhaustive)])
-def test_mutated_symbols_are_never_a_fault(tmp_path: Path, count: int) -> None:
-    """The exhaustive run takes over 20 s: 10,000 requests."""
-    chance = random.Random(18)  # noqa: S311 - guards nothing
-    content = symbols(BUILD, "go", f=10, g=20, h=30)
-    with Server(tmp_path) as server:
-        for _ in range(count):
-            mutated = bytearray(content)
-            for _ in range(chance.randint(1, 4)):
-                at = chance.randrange(len(mutated))
-                mutated[at : at + chance.randint(0, 3)] = chance.randbytes(chance.randint(0, 3))
-            body = gzip.compress(mutated, 1) if chance.random() < 0.5 else bytes(mutated)
-            assert upload(server, body)["status"] in {200, 400, 413}
-        assert not server.events("unexpected error")
 
 
 def test_a_profile_of_the_program_are_symbols_too(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""Mutated requests of each sender and reader: each is stored, answered or refused as its clients expect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.collector.exporting import speaks_grpc
+from tests.collector.mutants import PUSH_MESSAGE, READERS, SENDERS, fill
+from tests.collector.pushing import push
+from tests.faults.stacks import profile_of
+from tests.oracle.mutation import INTERESTING_BYTES
+from tests.server import Server
+
+
+@pytest.mark.parametrize("name", SENDERS)
+@pytest.mark.parametrize("count", [150, pytest.param(2_500, marks=pytest.mark.exhaustive)])
+def test_a_mutated_request_is_answered_or_refused(tmp_path: Path, name: str, count: int) -> None:
+    """Takes over 20 s with 2,500 requests; `make campaign ARGS=senders` sends any number."""
+    with speaks_grpc(tmp_path) if name.endswith("-grpc") else Server(tmp_path) as server:
+        if name in READERS:
+            fill(server)
+        seen: Counter[str] = Counter()
+        for seed in range(count):
+            reply = SENDERS[name](server, Random(seed))  # noqa: S311 - nothing secret
+            assert not reply.wrong, (seed, reply.wrong)
+            seen[reply.status] += 1
+        assert len(seen) > 1
+        assert server.submit(profile_of("after")).status_code == 204
+        assert not server.events("unexpected error")
+        assert not [*(server.data / "incoming").iterdir()]
+
+
+@pytest.mark.parametrize("more", INTERESTING_BYTES)
+def test_what_follows_a_message_is_read_or_refused(shared: Server, more: bytes) -> None:
+    assert push(shared, PUSH_MESSAGE + more).status_code in {200, 400}
