@@ -155,8 +155,8 @@ class NoSuchWeighting(Refusal):
 
 
 class CombineWeighted(Refusal):
-    """The request is for a combine with weights, or of a part of the latencies. A combine stores the plain
-    sum of all samples, since a weighted one would be weighted again in the next merge.
+    """The request is for a combine with weights, or of a part of the latencies or names. A combine stores the
+    plain sum of all samples, since a weighted one would be weighted again in the next merge.
     """
 
     status = HTTPStatus.BAD_REQUEST

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.coverage import parse_symbols
     from pprof_merge.analysis.diff import Usage, diff_tables, share_of
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView
-    from pprof_merge.analysis.focus import focus_calls
+    from pprof_merge.analysis.focus import NameMatcher, focus_calls, focus_names
     from pprof_merge.analysis.function_use import Call, FunctionUse, LineUse, Place
-    from pprof_merge.analysis.grouping import GROUPINGS, Grouping, package_of
+    from pprof_merge.analysis.grouping import GROUPINGS, NAMES_OF_FRAMES, Grouping, function_in, package_of
     from pprof_merge.analysis.latency import (
         ALL_LATENCIES,
         N_BUCKETS,
@@ -67,9 +67,10 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.report import KeptApart, ReportedProfile, ReportOptions, report
     from pprof_merge.analysis.rules import Rules, apply_rules, parse_rules
     from pprof_merge.analysis.sample_types import focus_types
-    from pprof_merge.analysis.stacks import Frame, WeighedStacks, default_column, stacks_of
+    from pprof_merge.analysis.stacks import Frame, default_column, stacks_of
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
+    from pprof_merge.analysis.weighed_stacks import WeighedStacks
     from pprof_merge.columns.ragged import first_appearance
     from pprof_merge.merging.collection import Collection
     from pprof_merge.merging.segment import Segment
@@ -90,7 +91,9 @@ _WITH_NUMPY = {
     "LatencyRange": "analysis.latency",
     "LatencyTimeline": "analysis.latency",
     "LineUse": "analysis.function_use",
+    "NAMES_OF_FRAMES": "analysis.grouping",
     "N_BUCKETS": "analysis.latency",
+    "NameMatcher": "analysis.focus",
     "Place": "analysis.function_use",
     "ReportOptions": "analysis.report",
     "Interval": "analysis.noise",
@@ -103,7 +106,7 @@ _WITH_NUMPY = {
     "TopSum": "analysis.top_table",
     "TopTable": "analysis.top_table",
     "Usage": "analysis.diff",
-    "WeighedStacks": "analysis.stacks",
+    "WeighedStacks": "analysis.weighed_stacks",
     "apply_rules": "analysis.rules",
     "bucket_bounds": "analysis.latency",
     "count_samples": "analysis.noise",
@@ -113,7 +116,9 @@ _WITH_NUMPY = {
     "first_appearance": "columns.ragged",
     "focus_calls": "analysis.focus",
     "focus_latency": "analysis.latency",
+    "focus_names": "analysis.focus",
     "focus_types": "analysis.sample_types",
+    "function_in": "analysis.grouping",
     "overlap": "analysis.overlap",
     "package_of": "analysis.grouping",
     "parse_rules": "analysis.rules",
@@ -130,6 +135,7 @@ __all__ = [
     "FORMATS",
     "GROUPINGS",
     "GZIP_MAGIC",
+    "NAMES_OF_FRAMES",
     "N_BUCKETS",
     "PLAIN_WEIGHTING",
     "UNBOUNDED",
@@ -158,6 +164,7 @@ __all__ = [
     "Limits",
     "LineUse",
     "MalformedProfile",
+    "NameMatcher",
     "OutputTooLarge",
     "Place",
     "Profile",
@@ -194,7 +201,9 @@ __all__ = [
     "first_appearance",
     "focus_calls",
     "focus_latency",
+    "focus_names",
     "focus_types",
+    "function_in",
     "inflate",
     "keep_heap",
     "merge",

@@ -20,6 +20,8 @@ PAGES = {
     "services": "/ui/",
     "flame": SERVICE,
     "search": f"{SERVICE}?search=malloc",
+    "upright": f"{SERVICE}?layout=flame&by=line&recursion=collapse",
+    "filtered": f"{SERVICE}?focus=ServeHTTP&hide=%5Eruntime%5C.&by=package",
     "top": f"{SERVICE}/top",
     "packages": f"{SERVICE}/top?by=package&sort=cum",
     "no base": f"{SERVICE}/diff",
@@ -170,6 +172,89 @@ def test_a_search_marks_at_once_and_adds_up_when_sent(person: Person) -> None:
     expect(page.locator(".flame .hit")).to_have_count(marked)
     page.get_by_role("link", name="clear").click()
     expect(page.locator(".flame .hit")).to_have_count(0)
+
+
+def test_a_graph_is_turned_and_the_keyboard_with_it(person: Person) -> None:
+    page = person.page
+    page.goto(SERVICE)
+    page.get_by_role("link", name="Flame", exact=True).click()
+    page.wait_for_url("**layout=flame**")
+    expect(page.locator("#flame-help")).to_contain_text("its callers are below it")
+    focused = page.locator(f"{CALLS}:focus")
+    page.get_by_role("button", name="Search").focus()
+    page.keyboard.press("Tab")
+    first = focused.get_attribute("aria-label")
+    page.keyboard.press("ArrowUp")
+    assert focused.get_attribute("aria-label") != first
+    page.keyboard.press("ArrowDown")
+    assert focused.get_attribute("aria-label") == first
+    for by in ("Package", "File", "Line"):
+        page.get_by_label("A box is").get_by_role("link", name=by).click()
+        expect(page.get_by_label("A box is").locator("[aria-current]")).to_have_text(by)
+        expect(page.locator(CALLS).nth(3)).to_be_attached()
+    page.get_by_role("link", name="Collapse recursion").click()
+    expect(page.get_by_role("link", name="Show recursion")).to_be_visible()
+    assert query(page) == {"layout": ["flame"], "by": ["line"], "recursion": ["collapse"]}
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_what_a_search_finds_is_hidden(browser: Browser, server: Server, *, has_scripts: bool) -> None:
+    with Person.of(browser, server, java_script_enabled=has_scripts) as person:
+        page = person.page
+        page.goto(SERVICE)
+        page.get_by_role("searchbox", name="Search").fill("mallocgc")
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator(".where")).to_contain_text(re.compile(r"in \d+ names"))
+        page.get_by_role("link", name="hide", exact=True).click()
+        expect(page.locator("#hide")).to_have_value("(?i:mallocgc)")
+        page.get_by_role("link", name="Top", exact=True).click()
+        expect(page.locator("#hide")).to_have_value("(?i:mallocgc)")
+        expect(page.get_by_text("runtime.mallocgc")).to_have_count(0)
+        page.get_by_role("link", name="Show all").click()
+        page.get_by_text("Filter by name").click()
+        page.locator("#focus").fill("mallocgc")
+        page.get_by_role("button", name="Filter", exact=True).click()
+        expect(page.locator(".filters .note")).to_contain_text(re.compile(r"This is [\d.]+ % of all"))
+        assert not person.faults
+
+
+def test_the_text_of_a_call_is_copied(browser: Browser, server: Server) -> None:
+    with Person.of(browser, server, permissions=["clipboard-read", "clipboard-write"]) as person:
+        page = person.page
+        page.goto(SERVICE)
+        tip = page.locator(".tip")
+        page.locator(CALLS).nth(1).hover()
+        page.keyboard.press("c")
+        text = page.locator(CALLS).nth(1).get_attribute("aria-label")
+        assert page.evaluate("getSelection().toString()") == text
+        assert page.evaluate("navigator.clipboard.readText()") == text
+        page.get_by_role("heading", level=1).hover()
+        expect(tip).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(tip).to_be_hidden()
+        page.locator(CALLS).nth(2).click(modifiers=["Alt"])
+        expect(tip).to_have_class("tip pinned")
+        assert not query(page)
+        page.get_by_role("heading", level=1).click()
+        expect(tip).to_be_hidden()
+        assert not person.faults
+
+
+def test_a_graph_is_saved_as_svg_and_as_png(person: Person) -> None:
+    page = person.page
+    page.goto(f"{SERVICE}?search=malloc")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="SVG").click()
+    assert download.value.suggested_filename == "apisvc.svg"
+    assert b"<svg" in download.value.path().read_bytes()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="PNG").click()
+    assert download.value.suggested_filename == "apisvc.png"
+    content = download.value.path().read_bytes()
+    assert content.startswith(b"\x89PNG")
+    width = int.from_bytes(content[16:20])
+    assert width == 2 * 1220
+    assert len(content) > 20_000
 
 
 def test_the_table_is_sorted_in_place(person: Person) -> None:

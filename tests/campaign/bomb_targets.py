@@ -26,11 +26,12 @@ from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
+from pgo_collector.model.name_patterns import ALL_NAMES
 from pgo_collector.model.selection import Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.ui.flame_drawing import drawing_of
-from pprof_merge import ALL_LATENCIES, LatencyRange, ProfileError, Weighting
+from pprof_merge import ALL_LATENCIES, GROUPINGS, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols
 from pprof_merge.analysis.flame_graph import FlameView
 from pprof_merge.analysis.rules import Rules, parse_rules
@@ -124,9 +125,9 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
+    rest = ALL_LATENCIES, ALL_NAMES, engine.budget
     return sum(
-        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, ALL_LATENCIES, engine.budget)))
-        for grouping in ("function", "package", "file")
+        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, *rest))) for grouping in GROUPINGS
     )
 
 
@@ -158,10 +159,10 @@ def _flame(body: bytes, folder: Path) -> int:
     """Return the size of the flame graph and of its drawing, with a search that matches everything."""
     engine = _Engine(body, folder)
     view = FlameView(least=0, search="1")
-    drawn = queries.draw_blobs(engine.chosen, ALL_LATENCIES, view, None, engine.budget)
+    drawn = queries.draw_blobs(engine.chosen, queries.StackReading(), view, None, engine.budget)
     size = len(pickle.dumps(drawn))
     if drawn.graph is not None and drawn.sample_type is not None:
-        flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, Coarse(), drawn.left_out)  # type: ignore[arg-type]
+        flame = Flame(drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole, Coarse(), drawn.left_out)  # type: ignore[arg-type]
         size += len(repr(drawing_of(flame, view.search)))
     return size
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.collector.hostile_names import HOSTILE, submit_hostile
 from tests.collector.test_ui_pages import assert_ours
+from tests.collector.test_workers import workers_of
 from tests.collector.visitor import Page, Visitor
 from tests.merge.stacked import stacked
 from tests.server import Server
@@ -173,3 +179,34 @@ def test_no_name_does_harm_to_the_fleet(server: Server) -> None:
         assert_ours(Page(answer))
     assert len(json.dumps(overview(server))) < 1_000_000
     assert not server.events("unexpected error")
+
+
+def test_without_a_worker_the_answer_is_503_and_the_page_lists_the_services(server: Server) -> None:
+    """Ends the workers again and again, so that each that gets the task dies with it."""
+    ended = threading.Event()
+    pages: list[Page] = []
+    answers: list[httpx.Response] = []
+
+    def end_workers() -> None:
+        while not ended.is_set():
+            for pid in workers_of(server):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    visitor, deadline = Visitor(server), time.monotonic() + 120
+    while not (pages and answers) and time.monotonic() < deadline:
+        ended.clear()
+        store(server, "shop", {"main.main;shop.work": 10}, HOUR)  # new, so that no kept survey will do
+        ending = threading.Thread(target=end_workers)
+        ending.start()
+        answer, page = server.ask("/v1/fleet"), visitor.page("/ui/")
+        ended.set()
+        ending.join()
+        assert answer.status_code in {200, 503}
+        answers += [answer] if answer.status_code == 503 else []
+        pages += [page] if "worker" in page.text else []
+    assert answers[0].headers["Retry-After"] == "5"
+    assert answers[0].headers["Content-Type"] == "application/problem+json"
+    assert "worker" in answers[0].json()["detail"]
+    assert [link for link in pages[0].links() if link == "/ui/services/shop"]
+    assert [each["service"] for each in overview(server)["services"]] == ["shop"]

@@ -315,7 +315,7 @@ def test_the_base_of_a_diff_has_a_time_and_a_service_of_its_own(server: Server) 
     [
         ("/v1/top", {"n": "0"}, "n=0"),
         ("/v1/top", {"n": "1001"}, "1,000"),
-        ("/v1/top", {"by": "line"}, "function, package, file"),
+        ("/v1/top", {"by": "address"}, "function, package, file, line"),
         ("/v1/top", {"sort": "name"}, "flat, cum"),
         ("/v1/top", {"service": "a*"}, "service"),
         ("/v1/top", {"type": "*"}, "type"),

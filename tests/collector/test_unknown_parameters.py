@@ -15,6 +15,9 @@ from tests.faults.stacks import profile_of, tally
 from tests.server import Server, bearer
 
 ALL = {
+    "focus",
+    "hide",
+    "ignore",
     "latency_from",
     "latency_to",
     "service",

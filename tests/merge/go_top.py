@@ -33,9 +33,10 @@ def pprof(profile: bytes, folder: Path, *options: str) -> str:
     ).stdout
 
 
-def go_top(profile: bytes, folder: Path, sample_type: str, unit: str) -> Table:
+def go_top(profile: bytes, folder: Path, sample_type: str, unit: str, *options: str) -> Table:
     """Return Go's table for one sample type: (flat, cumulative) of each function, in the given unit."""
-    pprof(profile, folder, "-topproto", "-output=top", f"-sample_index={sample_type}", f"-unit={unit}")
+    shown = f"-sample_index={sample_type}", f"-unit={unit}", *options
+    pprof(profile, folder, "-topproto", "-output=top", *shown)
     top = Profile.FromString(gzip.decompress((folder / "top").read_bytes()))
     assert [top.string_table[column.type] for column in top.sample_type] == [b"cum", b"flat"]
     names = {function.id: top.string_table[function.name].decode() for function in top.function}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from pprof_merge import Budget, OutputTooLarge, decode, merge
 from pprof_merge.analysis.diff import usage_by_name
 from pprof_merge.analysis.flame_graph import MAX_LEVELS, FlameGraph, FlameView
 from pprof_merge.analysis.focus import focus_calls
-from pprof_merge.analysis.stacks import WeighedStacks
 from pprof_merge.analysis.top_table import TopTable
+from pprof_merge.analysis.weighed_stacks import WeighedStacks
 
 from tests.merge.differential import read
 from tests.merge.stacked import stacked
@@ -23,6 +23,8 @@ from tests.merge.stacked import stacked
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pprof_merge import Grouping
 
 WHOLE = FlameView(least=0, most=10**9)
 STACKS = st.dictionaries(
@@ -122,6 +124,8 @@ def test_a_search_adds_up_the_stacks_with_a_match(stacks: dict[str, int], search
     graph = FlameGraph.of(stacks_of(stacks), FlameView(least=0, search=search))
     assert graph.matched.tolist() == [sum(count for stack, count in stacks.items() if has_match(stack))]
     assert graph.is_match.tolist() == [has_match(name) for name in graph.names]
+    names = {name for stack in stacks for name in stack.split(";") if has_match(name)}
+    assert graph.n_matches == len(names - {""})
 
 
 def test_a_search_is_of_what_is_below_the_root() -> None:
@@ -198,3 +202,37 @@ def test_a_focus_has_the_stacks_that_begin_with_its_calls(stacks: dict[str, int]
     assert len(focused.samples) == len(chosen)
     found = content(FlameGraph.of(WeighedStacks.of(focused, 0), WHOLE))
     assert found == (plainly(chosen) if chosen else {(): ([0], [0])})
+
+
+COLLAPSING = [("function", True), ("line", False), ("package", False), ("file", True)]
+
+
+@given(STACKS, st.booleans())
+def test_recursion_is_collapsed(stacks: dict[str, int], is_collapsed: bool) -> None:
+    weighed = WeighedStacks.of(decode(stacked(stacks)), 0, is_collapsed=is_collapsed)
+    expected: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        names = [name for name, _ in groupby(stack.split(";"))] if is_collapsed else [stack]
+        expected[";".join(names)] += count
+    assert content(FlameGraph.of(weighed, WHOLE)) == plainly(expected)
+
+
+def test_packages_and_files_are_there_once_in_a_row() -> None:
+    profile = decode(stacked({"a.f;a.g;b.f;a.g;a.h": 3}))
+    by_package = WeighedStacks.of(profile, 0, by="package")
+    assert [by_package.names[row] for row in by_package.rows.tolist()] == ["a", "b", "a"]
+    by_file = WeighedStacks.of(profile, 0, by="file")
+    assert [by_file.names[row] for row in by_file.rows.tolist()] == ["<unknown>"]
+    by_line = WeighedStacks.of(profile, 0, by="line")
+    assert [by_line.names[row] for row in by_line.rows.tolist()][:2] == ["a.f :2", "a.g :2"]
+
+
+@pytest.mark.parametrize(("by", "is_collapsed"), COLLAPSING)
+def test_each_grouping_adds_up_to_its_table(by: Grouping, is_collapsed: bool, profiles: Path) -> None:
+    merged = merge([decode(profile) for profile in read(profiles, "etl-*")])
+    graph = FlameGraph.of(WeighedStacks.of(merged, 1, by=by, is_collapsed=is_collapsed), WHOLE)
+    flat: Counter[str] = Counter()
+    for name, own in zip(graph.names, graph.own[:, 0].tolist(), strict=True):
+        flat[name] += own
+    table = usage_by_name(TopTable.of(merged, by).only(1))
+    assert +flat == Counter({name: usage.flat for name, usage in table.items() if usage.flat})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pprof_merge.analysis.grouping import GROUPINGS
+from pprof_merge.analysis.grouping import NAMES_OF_FRAMES
 from pprof_merge.analysis.stacks import Frame
 
 
@@ -31,7 +31,7 @@ from pprof_merge.analysis.stacks import Frame
     ],
 )
 def test_packages(function: str, package: str) -> None:
-    assert GROUPINGS["package"](Frame(function, "", 0)) == package
+    assert NAMES_OF_FRAMES["package"](Frame(function, "", 0)) == package
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_packages(function: str, package: str) -> None:
     ],
 )
 def test_files(name: str, path: str, file: str) -> None:
-    assert GROUPINGS["file"](Frame(name, path, 1)) == file
+    assert NAMES_OF_FRAMES["file"](Frame(name, path, 1)) == file

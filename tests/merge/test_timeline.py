@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 from pprof_merge import Collection
-from pprof_merge.analysis.grouping import GROUPINGS, Grouping
+from pprof_merge.analysis.grouping import NAMES_OF_FRAMES, Grouping
 from pprof_merge.analysis.timeline import Timeline
 from pprof_merge.analysis.top_table import TopTable
 from pprof_merge.arrays import Int64s
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def of_name(
     collection: Collection, numbers: list[int], steps: list[int], by: Grouping, name: str
 ) -> Timeline:
-    return Timeline.of(collection, numbers, steps, lambda frame: GROUPINGS[by](frame) == name)
+    return Timeline.of(collection, numbers, steps, lambda frame: NAMES_OF_FRAMES[by](frame) == name)
 
 
 def row(values: Int64s, table: TopTable, name: str) -> list[int]:
@@ -46,7 +46,7 @@ def check(collection: Collection, steps: list[int], by: Grouping, name: str) -> 
             continue
         merged = collection.merge(own)
         order = column_order(merged.header.sample_types, found.header.sample_types)
-        table = TopTable.of(merged, GROUPINGS[by])
+        table = TopTable.of(merged, by)
         assert found.total[step].tolist() == table.total[order].tolist()
         assert found.flat[step].tolist() == row(table.flat[:, order], table, name)
         assert found.cum[step].tolist() == row(table.cum[:, order], table, name)

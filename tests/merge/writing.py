@@ -52,13 +52,14 @@ def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
     """Return, by name, a function for each kind of output that writes it and returns its size."""
     from pprof_merge import Budget, Collection, Limits  # noqa: PLC0415 - not for the parent
     from pprof_merge.analysis.flame_graph import FlameGraph, FlameView  # noqa: PLC0415
-    from pprof_merge.analysis.grouping import GROUPINGS, file_of  # noqa: PLC0415
+    from pprof_merge.analysis.focus import focus_names  # noqa: PLC0415
+    from pprof_merge.analysis.grouping import GROUPINGS, Grouping, file_of  # noqa: PLC0415
     from pprof_merge.analysis.overlap import overlap  # noqa: PLC0415
     from pprof_merge.analysis.report import ReportedProfile, ReportOptions, report  # noqa: PLC0415
     from pprof_merge.analysis.rules import apply_rules, parse_rules  # noqa: PLC0415
-    from pprof_merge.analysis.stacks import WeighedStacks  # noqa: PLC0415
     from pprof_merge.analysis.timeline import Timeline  # noqa: PLC0415
     from pprof_merge.analysis.top_table import TopTable  # noqa: PLC0415
+    from pprof_merge.analysis.weighed_stacks import WeighedStacks  # noqa: PLC0415
     from pprof_merge.formats import FORMATS  # noqa: PLC0415
 
     collection, budget = Collection(Limits.none()), Budget(most_bytes)
@@ -69,12 +70,11 @@ def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
     def formatted(name: str) -> Callable[[], int]:
         return lambda: sum(len(piece) for piece in FORMATS[name].pieces(merged, budget))
 
-    def tabled(by: str) -> Callable[[], int]:
-        name_of = GROUPINGS[by]  # type: ignore[index] # those that there are
-        return lambda: TopTable.of(merged, name_of, column=1, budget=budget).nbytes
+    def tabled(by: Grouping) -> Callable[[], int]:
+        return lambda: TopTable.of(merged, by, column=1, budget=budget).nbytes
 
-    def drawn(*, is_zoomed: bool) -> int:
-        stacks = WeighedStacks.of(merged, 1, budget)
+    def drawn(*, is_zoomed: bool = False, by: Grouping = "function") -> int:
+        stacks = WeighedStacks.of(merged, 1, budget, by=by, is_collapsed=by != "function")
         graph = FlameGraph.of(stacks, FlameView(search="x"))
         if is_zoomed:
             graph = FlameGraph.of(
@@ -97,11 +97,14 @@ def _outputs(data: bytes, most_bytes: int) -> dict[str, Callable[[], int]]:
     return {
         **{name: formatted(name) for name in FORMATS},
         **{f"table by {by}": tabled(by) for by in GROUPINGS},
-        "flame graph": lambda: drawn(is_zoomed=False),
+        "flame graph": drawn,
+        "flame graph by line": lambda: drawn(by="line"),
+        "flame graph by package": lambda: drawn(by="package"),
         "flame graph, zoomed": lambda: drawn(is_zoomed=True),
         "timeline": timed,
         "report": reported,
         "overlap": lambda: overlap(merged, merged, budget) > 0,
+        "focus": lambda: len(focus_names(merged, hide=lambda name: name.endswith("1")).samples),
         "rules": lambda: sum(map(len, FORMATS["go"].pieces(apply_rules(merged, rules), budget))),
     }
 

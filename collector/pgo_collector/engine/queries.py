@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import (
-    GROUPINGS,
+    ALL_LATENCIES,
+    NAMES_OF_FRAMES,
     Budget,
     FlameGraph,
     FlameView,
@@ -35,6 +36,7 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_mer
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 
 _ADVICE = "select fewer profiles, or one service in place of all"
 _FLAME_GRAPH = "the flame graph: "
@@ -44,14 +46,16 @@ _FLAME_GRAPH = "the flame graph: "
 class TableResult:
     """A top table with one column, that of the sample type, and the number of profiles in it.
 
-    `samples` is the number of samples that a profiler took for it; None if that isn't known. Type and table
-    are None if there was nothing to merge.
+    `samples` is the number of samples that a profiler took for it; None if that isn't known. `whole` is the
+    value of all samples, also of those that patterns left out. Type and table are None if there was nothing
+    to merge.
     """
 
     sample_type: ValueType | None
     table: TopTable | None
     profiles: int
     samples: int | None
+    whole: int
     left_out: tuple[LeftOut, ...]
 
 
@@ -59,12 +63,13 @@ class TableResult:
 class UseResult:
     """The use of one function for one sample type, and the number of profiles in it.
 
-    Type and use are None if there was nothing to merge.
+    `whole` is as in TableResult. Type and use are None if there was nothing to merge.
     """
 
     sample_type: ValueType | None
     use: FunctionUse | None
     profiles: int
+    whole: int
     left_out: tuple[LeftOut, ...]
 
 
@@ -95,47 +100,75 @@ class StacksResult:
 
 @dataclass(frozen=True, slots=True)
 class FlameGraphResult:
-    """The flame graph of one sample type; type and graph are None if there was nothing to merge."""
+    """The flame graph of one sample type; type and graph are None if there was nothing to merge.
+
+    `whole` is as in TableResult.
+    """
 
     sample_type: ValueType | None
     graph: FlameGraph | None
     profiles: int
+    whole: int
     left_out: tuple[LeftOut, ...]
+
+
+class StackReading(NamedTuple):
+    """Which stacks a flame graph has, and how it reads them.
+
+    `by` says what its calls stand for; if recursion `is_collapsed`, a name that calls itself is one call.
+    """
+
+    latencies: LatencyRange = ALL_LATENCIES
+    patterns: NamePatterns = ALL_NAMES
+    by: Grouping = "function"
+    is_collapsed: bool = False
+
+    def merged(self, inputs: MergeInputs) -> _Merged | None:
+        """Return what the stacks are of; None if there is nothing to merge, or nothing is measured."""
+        return _merged(inputs, self.latencies, self.patterns)
+
+    def stacks(self, merged: _Merged, budget: Budget) -> WeighedStacks:
+        """Return the stacks of a merge. Raises OutputTooLarge."""
+        return WeighedStacks.of(
+            merged.profile, merged.column, budget, by=self.by, is_collapsed=self.is_collapsed
+        )
 
 
 @trim_after
 def table_blobs(
-    chosen: ChosenBlobs, grouping: Grouping, latencies: LatencyRange, budget: Budget
+    chosen: ChosenBlobs, grouping: Grouping, latencies: LatencyRange, patterns: NamePatterns, budget: Budget
 ) -> TableResult:
-    """Return the top table of these latencies of the merge of blobs.
+    """Return the top table of these latencies and names of the merge of blobs.
 
     It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
-    merged = _merged(inputs, latencies)
+    merged = _merged(inputs, latencies, patterns)
     if merged is None:
-        return TableResult(None, None, 0, None, inputs.left_out)
+        return TableResult(None, None, 0, None, 0, inputs.left_out)
     with refuse_too_large("the table: "):
-        table = TopTable.of(merged.profile, GROUPINGS[grouping], column=merged.column, budget=budget)
+        table = TopTable.of(merged.profile, grouping, column=merged.column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
     samples = count_samples(merged.profile, merged.column)
-    return TableResult(merged.sample_type, table, len(inputs.numbers), samples, inputs.left_out)
+    return TableResult(merged.sample_type, table, len(inputs.numbers), samples, merged.whole, inputs.left_out)
 
 
 @trim_after
-def use_blobs(chosen: ChosenBlobs, name: str, latencies: LatencyRange, budget: Budget) -> UseResult:
-    """Return the use of the functions with a name in these latencies of the merge of blobs.
+def use_blobs(
+    chosen: ChosenBlobs, name: str, latencies: LatencyRange, patterns: NamePatterns, budget: Budget
+) -> UseResult:
+    """Return the use of the functions with a name in these latencies and names of the merge of blobs.
 
     It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
-    merged = _merged(inputs, latencies)
+    merged = _merged(inputs, latencies, patterns)
     if merged is None:
-        return UseResult(None, None, 0, inputs.left_out)
+        return UseResult(None, None, 0, 0, inputs.left_out)
     with refuse_too_large("the function: "):
         use = FunctionUse.of(merged.profile, name, merged.column, budget)
         server_budget(budget).check(use.nbytes, _ADVICE)
-    return UseResult(merged.sample_type, use, len(inputs.numbers), inputs.left_out)
+    return UseResult(merged.sample_type, use, len(inputs.numbers), merged.whole, inputs.left_out)
 
 
 @trim_after
@@ -155,7 +188,7 @@ def time_blobs(
     if not len(inputs.numbers):
         return TimelineResult(None, None, 0, inputs.left_out)
     grouping, name = subject
-    name_of = GROUPINGS[grouping]
+    name_of = NAMES_OF_FRAMES[grouping]
     with refuse_too_large("the timeline: "):
         found = Timeline.of(
             inputs.collection,
@@ -173,56 +206,53 @@ def time_blobs(
 
 
 @trim_after
-def weigh_blobs(chosen: ChosenBlobs, latencies: LatencyRange, part: Path, budget: Budget) -> StacksResult:
-    """Write the stacks of these latencies of the merge of blobs to the file `part`.
+def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: Budget) -> StacksResult:
+    """Write the stacks of the merge of blobs to the file `part`.
 
     They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
     process. Their values are of the sample type that `go tool pprof` shows. Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    sample_type, stacks = _weighed(inputs, latencies, budget)
-    if stacks is None:
+    merged = reading.merged(inputs)
+    if merged is None:
         return StacksResult(None, 0, inputs.left_out)
+    with refuse_too_large(_FLAME_GRAPH):
+        stacks = reading.stacks(merged, budget)
     write_pieces(part, map(bytes, pack(stacks)))
-    return StacksResult(sample_type, len(inputs.numbers), inputs.left_out)
+    return StacksResult(merged.sample_type, len(inputs.numbers), inputs.left_out)
 
 
 @trim_after
 def draw_blobs(
-    chosen: ChosenBlobs, latencies: LatencyRange, view: FlameView, base: Path | None, budget: Budget
+    chosen: ChosenBlobs, reading: StackReading, view: FlameView, base: Path | None, budget: Budget
 ) -> FlameGraphResult:
-    """Return the flame graph of these latencies of the merge of blobs.
+    """Return the flame graph of the merge of blobs.
 
     It is compared with the stacks in the file `base` if one is given. `weigh_blobs` has written that file.
     Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    sample_type, stacks = _weighed(inputs, latencies, budget)
-    if stacks is None:
-        return FlameGraphResult(None, None, 0, inputs.left_out)
+    merged = reading.merged(inputs)
+    if merged is None:
+        return FlameGraphResult(None, None, 0, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
+        stacks = reading.stacks(merged, budget)
         if base is not None:
             stacks = stacks.beside(read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
-    return FlameGraphResult(sample_type, graph, len(inputs.numbers), inputs.left_out)
-
-
-def _weighed(
-    inputs: MergeInputs, latencies: LatencyRange, budget: Budget
-) -> tuple[ValueType | None, WeighedStacks | None]:
-    merged = _merged(inputs, latencies)
-    if merged is None:
-        return None, None
-    with refuse_too_large(_FLAME_GRAPH):
-        return merged.sample_type, WeighedStacks.of(merged.profile, merged.column, budget)
+    return FlameGraphResult(merged.sample_type, graph, len(inputs.numbers), merged.whole, inputs.left_out)
 
 
 class _Merged(NamedTuple):
-    """A merge, or the part of it with some latencies, and the column that `go tool pprof` shows."""
+    """A merge, or the part of it with some latencies and names, and the column that `go tool pprof` shows.
+
+    `whole` is the value of that column before names are left out.
+    """
 
     profile: Profile
     column: int
+    whole: int
 
     @property
     def sample_type(self) -> ValueType:
@@ -230,13 +260,16 @@ class _Merged(NamedTuple):
         return self.profile.header.sample_types[self.column]
 
 
-def _merged(inputs: MergeInputs, latencies: LatencyRange) -> _Merged | None:
+def _merged(inputs: MergeInputs, latencies: LatencyRange, patterns: NamePatterns) -> _Merged | None:
     """Return the merge of a selection; None if there is nothing to merge, or nothing is measured."""
     if not len(inputs.numbers):
         return None
     profile = inputs.merge()
     column = _column(profile.header)
-    return None if column is None else _Merged(focus_latency(profile, latencies), column)
+    if column is None:
+        return None
+    focused = focus_latency(profile, latencies)
+    return _Merged(patterns.apply(focused), column, int(focused.samples.values[:, column].sum()))
 
 
 def read_stacks(part: Path) -> WeighedStacks:

@@ -1,4 +1,4 @@
-"""Renditions: in which format, by which rules, with which weights and latencies a merge is served."""
+"""Renditions: in which format, by which rules, with which weights, latencies and names a merge is served."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pprof_merge import (
 )
 
 from pgo_collector.errors import NoSuchWeighting, UnknownFormat
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 
 _PLAIN = "pprof"
 
@@ -25,28 +26,33 @@ _PLAIN = "pprof"
 @dataclass(frozen=True, slots=True)
 class Rendition:
     """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
-    samples outside a range of latencies are left out, and rules are applied.
+    samples outside a range of latencies are left out, patterns choose by names, and rules are applied.
     """
 
     format: Format
     rules: Rules
     weighting: Weighting = PLAIN_WEIGHTING
     latencies: LatencyRange = ALL_LATENCIES
+    patterns: NamePatterns = ALL_NAMES
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is the merge itself: as pprof, without rules or weights, with all latencies."""
+        """Return whether it is the merge itself: as pprof, without rules or weights, with all samples."""
         return (
             self.format.name == _PLAIN
             and not self.rules
             and self.weighting.is_plain
             and self.latencies.is_everything
+            and self.patterns.is_everything
         )
 
     @property
     def depth(self) -> int | None:
-        """Return how many locations of each stack it needs, from the leaf on; None for all, as rules need."""
-        return None if self.rules else self.format.depth
+        """Return how many locations of each stack it needs, from the leaf on.
+
+        It is None for all, as rules and patterns need.
+        """
+        return None if self.rules or not self.patterns.is_everything else self.format.depth
 
 
 def format_named(name: str = _PLAIN) -> Format:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import (
-    GROUPINGS,
+    NAMES_OF_FRAMES,
     Budget,
     Frame,
     Grouping,
@@ -119,7 +119,7 @@ class _Half(NamedTuple):
 
     def table(self, by: Grouping) -> dict[str, int]:
         """Return the values by the names that a grouping gives the frames."""
-        name_of = GROUPINGS[by]
+        name_of = NAMES_OF_FRAMES[by]
         table: dict[str, int] = {}
         for frame, value in self.flat:
             name = name_of(frame)

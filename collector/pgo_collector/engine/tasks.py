@@ -244,10 +244,11 @@ def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: 
 
 
 def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget: Budget) -> WrittenFile:
-    """Write a profile to the file `part`: a rendition's latencies of it, by its rules and in its format."""
+    """Write a profile to the file `part`: a rendition's part of it, by its rules, in its format."""
     try:
         with span("engine", f"convert to {rendition.format.name}"):
-            ruled = apply_rules(focus_latency(profile, rendition.latencies), rendition.rules)
+            focused = rendition.patterns.apply(focus_latency(profile, rendition.latencies))
+            ruled = apply_rules(focused, rendition.rules)
             return write_pieces(part, rendition.format.pieces(ruled, budget))
     except OutputTooLarge as error:
         raise too_large(error, _format_prefix(rendition)) from error

@@ -23,6 +23,7 @@ Responses = dict[int | str, dict[str, Any]]
 METHODS = ["GET", "HEAD"]
 SELECTION = ("service", "type", "labels", "from", "to", "last")
 LATENCIES = ("latency_from", "latency_to")
+PATTERNS = ("focus", "ignore", "hide")
 BASE = ("base_service", "base_labels", "base_from", "base_to", "base_last")
 
 # The `openapi_extra` of a route that needs no key.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
-from pprof_merge import FORMATS, GROUPINGS, WEIGHTS
+from pprof_merge import FORMATS, GROUPINGS, WEIGHTS, Grouping
 from starlette.requests import Request
 
+from pgo_collector.engine.queries import StackReading
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
-from pgo_collector.http.selections import first_value
+from pgo_collector.http.selections import first_value, latencies_of, patterns_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
@@ -25,6 +27,7 @@ _LONGEST_NAME = 10_000
 _LONGEST_SEARCH = 200
 _LONGEST_CURSOR = 400
 _LONGEST_UNKNOWN = 50
+_KEY_OF_CALL = re.compile(r"0|[0-9a-f]{16}")
 
 
 def _choice(*words: str) -> dict[str, Any]:
@@ -58,6 +61,14 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
             " as in `5ms`."
         )),
         "latency_to": (_TEXT, "Take only samples with a shorter latency than this."),
+        "focus": (_TEXT, (
+            "A regular expression: take only samples with a function, file or binary whose name matches, as"
+            " `go tool pprof -focus` does."
+        )),
+        "ignore": (_TEXT, "Leave out samples with such a name, as `-ignore` does."),
+        "hide": (_TEXT, "Leave out frames with such a name, as `-hide` does; their values stay."),
+        "recursion": (_choice("keep", "collapse"), "`collapse`: of a name that calls itself, take one call."),
+        "root": (_TEXT, "The `key` of a call: return what is below it, and its callers. Default: the whole."),
         "by": (_choice(*GROUPINGS), "What each row stands for."),
         "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
         "n": (_number(10, 1000), "The number of rows."),
@@ -65,7 +76,7 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
         "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
         "search": (_TEXT, "List only names that contain this text, in any case; up to 200 characters."),
-        "limit": (_number(100, 1000), "The number of entries on a page."),
+        "limit": (_number(100, 1000), "The number of entries on a page, or of calls in a flame graph."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
         "form": (_choice(*FORMS_OF_TRACES), "The form of the answer, as in `pgo-collector trace show`."),
@@ -114,6 +125,24 @@ def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str
     if len(given[0][1]) > _LONGEST_NAME:
         raise ParameterInvalid(f"{given[0][0]}: the name is longer than {_LONGEST_NAME:,} characters")
     return given[0]
+
+
+def reading_of(request: Request) -> StackReading:
+    """Return which stacks a flame graph has, and how it reads them. Raises ParameterInvalid."""
+    return StackReading(
+        latencies_of(request),
+        patterns_of(request),
+        cast("Grouping", one_of(request, "by")),
+        one_of(request, "recursion") == "collapse",
+    )
+
+
+def root_of(request: Request) -> int:
+    """Return the key of the call that a flame graph begins with, 0 for the whole. Raises ParameterInvalid."""
+    key = first_value(request, "root") or "0"
+    if not _KEY_OF_CALL.fullmatch(key):
+        raise ParameterInvalid(f"root={key[:50]}: not the key of a call, which is 0 or 16 hex digits")
+    return int(key, 16)
 
 
 def search_of(request: Request) -> str:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
+from pgo_collector.model.name_patterns import NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
@@ -130,6 +131,13 @@ def latencies_of(request: Request) -> LatencyRange:
     if begin is not None and end is not None and begin >= end:
         raise ParameterInvalid("latency_to: give a longer latency than in latency_from")
     return LatencyRange(begin, end)
+
+
+def patterns_of(request: Request) -> NamePatterns:
+    """Return the patterns `focus`, `ignore` and `hide`. Raises ParameterInvalid."""
+    patterns = NamePatterns(*(first_value(request, name) or "" for name in NamePatterns._fields))
+    patterns.check()
+    return patterns
 
 
 def _latency(request: Request, parameter: str) -> int | None:

@@ -67,7 +67,7 @@ def nothing_selected(catalog: Catalog, selection: Selection) -> NothingSelected:
 def fingerprint_of(blobs: str, rendition: Rendition) -> str:
     """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
 
-    It changes with everything that the merge depends on: blobs, format, rules, weights, latencies and engine.
+    It changes with everything that the merge depends on: blobs, format, rules, weights, samples and engine.
     """
     weighting = rendition.weighting
     parts = (
@@ -78,5 +78,6 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         weighting.by,
         str(weighting.half_life),
         str(tuple(rendition.latencies)),
+        str(tuple(rendition.patterns)),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -2,6 +2,6 @@
 
 `series` holds service, type and labels; `selection` says which profiles a request asks for; `blob_names`
 names a stored profile and its file; `facts` describes a stored profile, and one that a merge left out;
-`profile_types` lists cpu, heap, offcpu, … and checks what a profile measures; `times` has the length of a day
-and the format of times.
+`profile_types` lists cpu, heap, offcpu, … and checks what a profile measures; `name_patterns` keeps a part of
+the stacks by regular expressions; `times` has the length of a day and the format of times.
 """

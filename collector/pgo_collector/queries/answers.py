@@ -7,6 +7,8 @@ from typing import Literal, Self
 from pprof_merge import ValueType
 from pydantic import BaseModel, ConfigDict, Field
 
+_WHOLE = "The value of all samples, also of those that `focus`, `ignore` and `hide` left out."
+
 
 class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -164,11 +166,12 @@ class _OfProfiles(_FromProfiles, _Measured):
 
 
 class Top(_OfProfiles):
-    """The functions, packages or files with the largest values."""
+    """The functions, packages, files or lines with the largest values."""
 
-    by: Literal["function", "package", "file"]
+    by: Literal["function", "package", "file", "line"]
     sort: Literal["flat", "cum"]
     total: int = Field(description="The value of all samples; shares are relative to it.")
+    whole: int = Field(description=_WHOLE)
     services: list[ServiceTotal] = Field(description="The services, largest total first.")
     names: int = Field(description="The number of rows there would be without `n`.")
     rows: list[TopRow]
@@ -205,12 +208,39 @@ class Function(_OfProfiles, Values):
 
     name: str
     total: int = Field(description="The value of all samples; shares are relative to it.")
+    whole: int = Field(description=_WHOLE)
     callers: list[FunctionCall] = Field(description="Its callers but itself, the largest values first.")
     callees: list[FunctionCall] = Field(description="Its callees but itself, the largest values first.")
     lines: list[FunctionLine] = Field(description="Its lines, the largest cumulative values first.")
     n_callers: int = Field(description="The number of callers there would be without `n`.")
     n_callees: int = Field(description="The number of callees there would be without `n`.")
     n_lines: int = Field(description="The number of lines there would be without `n`.")
+
+
+class FlameCall(_Named):
+    """A call of a flame graph: one way from the whole to a function, package, file or line."""
+
+    parent: int = Field(
+        description="The index of its caller in `calls`; -1 for the first, which is the whole."
+    )
+    key: str = Field(description="The value of `root` for what is below it.")
+    flat: int = Field(description="The sum over samples that end here.")
+    cum: int = Field(description="The sum over samples that pass here.")
+    base_flat: int | None = Field(description="The same in the base; null without one.")
+    base_cum: int | None
+
+
+class FlameGraphAnswer(_OfProfiles):
+    """The largest calls of a flame graph."""
+
+    by: Literal["function", "package", "file", "line"]
+    total: int = Field(description="The value of all samples in the graph.")
+    whole: int = Field(description=_WHOLE)
+    base_total: int | None = Field(description="The value of all samples of the base; null without one.")
+    root: int = Field(
+        description="The index of the call that `root` asks for; those before it are its callers."
+    )
+    calls: list[FlameCall] = Field(description="The calls, each after its caller.")
 
 
 class _Step(_Answer):
@@ -257,6 +287,7 @@ class DiffSide(_Answer):
     """One of the two selections."""
 
     total: int
+    whole: int = Field(description=_WHOLE)
     profiles: int
     samples: int | None = Field(
         description=(
@@ -272,7 +303,7 @@ class DiffSide(_Answer):
 class Diff(_Answer):
     """The functions, packages or files whose shares differ from the base, the largest differences first."""
 
-    by: Literal["function", "package", "file"]
+    by: Literal["function", "package", "file", "line"]
     sort: Literal["flat", "cum"]
     sample_type: SampleType
     now: DiffSide

@@ -48,6 +48,7 @@ def interval_of(
 def _side(side: FleetTable) -> DiffSide:
     return DiffSide(
         total=side.total,
+        whole=side.whole,
         profiles=side.profiles,
         samples=side.samples,
         left_out=len(side.left_out),

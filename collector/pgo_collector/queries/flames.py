@@ -7,25 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pprof_merge import ALL_LATENCIES, FlameGraph, FlameView, LatencyRange, ValueType
+from pprof_merge import FlameGraph, FlameView, ValueType
 
-from pgo_collector.engine.queries import StacksResult, draw_blobs, weigh_blobs
+from pgo_collector.engine.queries import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, SampleType
 from pgo_collector.queries.fleet import Fleet, Found, nothing_readable
 from pgo_collector.store.store import not_stored
 
 T = TypeVar("T")
 
+_PLAIN = StackReading()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flame:
-    """A flame graph of `profiles` profiles; with a base it has two sides: the selection and the base."""
+    """A flame graph of `profiles` profiles; with a base it has two sides: the selection and the base.
+
+    `whole` is the value of the selection with all names.
+    """
 
     sample_type: ValueType
     graph: FlameGraph
     profiles: int
+    whole: int
     coarse: Coarse
     left_out: list[LeftOut]
 
@@ -35,18 +42,20 @@ async def flame_of(
     selection: Selection,
     view: FlameView,
     base: Selection | None = None,
-    latencies: LatencyRange = ALL_LATENCIES,
+    reading: StackReading = _PLAIN,
 ) -> Flame:
-    """Return the flame graph of these latencies of one service's selection, compared with a base if given.
+    """Return the flame graph of one service's selection.
+
+    It is compared with a base if one is given.
 
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
     try:
         async with fleet.part() as part:
-            weighed = None if base is None else await _weighed_base(fleet, base, latencies, part)
+            weighed = None if base is None else await _weighed_base(fleet, base, reading, part)
             found = await fleet.find(selection)
             written = None if weighed is None else part
-            drawn = await _only_result(fleet, found, draw_blobs, latencies, view, written)
+            drawn = await _only_result(fleet, found, draw_blobs, reading, view, written)
     except OSError as error:
         raise not_stored("base of the flame graph", error) from error
     if drawn.graph is None or drawn.sample_type is None:
@@ -54,13 +63,13 @@ async def flame_of(
     if weighed is not None and weighed.sample_type != drawn.sample_type:
         raise NotComparable(f"the selection measures {drawn.sample_type}, the base {weighed.sample_type}")
     left_out = [*drawn.left_out, *(() if weighed is None else weighed.left_out)]
-    return Flame(drawn.sample_type, drawn.graph, drawn.profiles, found.coarse, left_out)
+    return Flame(drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole, found.coarse, left_out)
 
 
-async def _weighed_base(fleet: Fleet, base: Selection, latencies: LatencyRange, part: Path) -> StacksResult:
+async def _weighed_base(fleet: Fleet, base: Selection, reading: StackReading, part: Path) -> StacksResult:
     """Write the stacks of the base to the file `part`. Return what they measure."""
     found = await fleet.find(base)
-    weighed = await _only_result(fleet, found, weigh_blobs, latencies, part)
+    weighed = await _only_result(fleet, found, weigh_blobs, reading, part)
     if weighed.sample_type is None:
         raise nothing_readable(found, [left.reason for left in weighed.left_out])
     return weighed
@@ -70,3 +79,42 @@ async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *argu
     """Return the result of a task for the one service that was found."""
     (result,) = [result async for _, result in fleet.run(found, task, lambda _: arguments)]
     return result
+
+
+def flame_answer(flame: Flame, reading: StackReading) -> FlameGraphAnswer:
+    """Return a flame graph as an answer: its calls, callers before callees."""
+    graph, (whole, *base) = flame.graph, flame.graph.total[0].tolist()
+    columns = zip(
+        graph.names, graph.parent.tolist(), graph.key.tolist(), graph.own.tolist(), graph.total.tolist(),
+        strict=True,
+    )  # fmt: skip
+    return FlameGraphAnswer(
+        by=reading.by,
+        sample_type=SampleType.of(flame.sample_type),
+        others={},
+        profiles=flame.profiles,
+        left_out=len(flame.left_out),
+        coarse=len(flame.coarse.blobs),
+        coarse_labels=list(flame.coarse.labels),
+        total=whole,
+        whole=flame.whole,
+        base_total=base[0] if base else None,
+        root=graph.root,
+        calls=[
+            FlameCall(
+                name=name,
+                parent=parent,
+                key=key_text(key),
+                flat=own[0],
+                cum=total[0],
+                base_flat=own[1] if base else None,
+                base_cum=total[1] if base else None,
+            )
+            for name, parent, key, own, total in columns
+        ],
+    )
+
+
+def key_text(key: int) -> str:
+    """Return the key of a call as text; the key of the whole is `0`."""
+    return f"{key:016x}" if key else "0"

@@ -12,6 +12,7 @@ from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import UseResult, use_blobs
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.answers import Function, FunctionCall, FunctionLine, Inlined, SampleType
@@ -25,54 +26,61 @@ _MAX_INLINED = 10
 class FleetUse:
     """The use of one function in all services that measure the most common sample type.
 
-    `profiles` are the stored profiles of these services. `others` are the services that measure something
-    else.
+    `profiles` are the stored profiles of these services, and `whole` is their total with all names. `others`
+    are the services that measure something else.
     """
 
     name: str
     sample_type: ValueType
     use: FunctionUse
     profiles: int
+    whole: int
     others: dict[str, str]
     coarse: Coarse
     left_out: list[LeftOut]
 
 
 async def fleet_use(
-    fleet: Fleet, selection: Selection, name: str, latencies: LatencyRange = ALL_LATENCIES
+    fleet: Fleet,
+    selection: Selection,
+    name: str,
+    latencies: LatencyRange = ALL_LATENCIES,
+    patterns: NamePatterns = ALL_NAMES,
 ) -> FleetUse:
-    """Return the use of the functions named `name` in these latencies of a selection.
+    """Return the use of the functions named `name` in these latencies and names of a selection.
 
     Raises NoSuchFunction, NothingToMerge, AnswerTooLarge or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     sums: dict[ValueType, FunctionUse] = {}
-    measured: dict[str, tuple[ValueType, int]] = {}
+    measured: dict[str, tuple[ValueType, int, int]] = {}
     left_out: list[LeftOut] = []
 
     def add(service: str, result: UseResult) -> None:
         left_out.extend(result.left_out)
         if result.use is None or result.sample_type is None:
             return
-        measured[service] = result.sample_type, result.profiles
+        measured[service] = result.sample_type, result.profiles, result.whole
         total = sums.setdefault(result.sample_type, FunctionUse())
         total.add(result.use, name)
         with refuse_too_large("the function: "):
             fleet.budget.check(total.nbytes, _ADVICE)
 
-    async for service, result in fleet.run(found, use_blobs, lambda _: (name, latencies)):
+    async for service, result in fleet.run(found, use_blobs, lambda _: (name, latencies, patterns)):
         await asyncio.to_thread(add, service, result)
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
-    types = {service: sample_type for service, (sample_type, _) in measured.items()}
+    types = {service: sample_type for service, (sample_type, *_) in measured.items()}
     chosen = most_common(types)
     if not sums[chosen].is_known:
         raise NoSuchFunction(name, sums[chosen].similar)
+    counted = [each for each in measured.values() if each[0] == chosen]
     return FleetUse(
         name=name,
         sample_type=chosen,
         use=sums[chosen],
-        profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
+        profiles=sum(profiles for _, profiles, _ in counted),
+        whole=sum(whole for *_, whole in counted),
         others=others(types, chosen),
         coarse=found.coarse,
         left_out=left_out,
@@ -96,6 +104,7 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
         coarse=len(found.coarse.blobs),
         coarse_labels=list(found.coarse.labels),
         total=total,
+        whole=found.whole,
         flat=use.flat,
         cum=use.cum,
         flat_share=share_of(use.flat, total),

@@ -10,6 +10,7 @@ from pprof_merge import ALL_LATENCIES, Grouping, Int64s, LatencyRange, TopSum, T
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
 
@@ -20,13 +21,15 @@ _ADVICE = "ask for one service, or for packages in place of functions"
 class ServicePart:
     """The part of one service in the sum: its profiles, its total, and its values in `rows` of the sum.
 
-    `samples` is the number of samples that its profilers took; None if that isn't known.
+    `samples` is the number of samples that its profilers took; None if that isn't known. `whole` is the total
+    with all names.
     """
 
     service: str
     profiles: int
     samples: int | None
     total: int
+    whole: int
     rows: Int64s
     flat: Int64s
     cum: Int64s
@@ -52,6 +55,11 @@ class FleetTable:
         return int(self.table.total[0])
 
     @property
+    def whole(self) -> int:
+        """Return the sum of all samples, also of those that patterns left out."""
+        return sum(part.whole for part in self.parts)
+
+    @property
     def profiles(self) -> int:
         """Return the number of profiles in the table."""
         return sum(part.profiles for part in self.parts)
@@ -64,9 +72,13 @@ class FleetTable:
 
 
 async def fleet_table(
-    fleet: Fleet, selection: Selection, grouping: Grouping, latencies: LatencyRange = ALL_LATENCIES
+    fleet: Fleet,
+    selection: Selection,
+    grouping: Grouping,
+    latencies: LatencyRange = ALL_LATENCIES,
+    patterns: NamePatterns = ALL_NAMES,
 ) -> FleetTable:
-    """Return the table of these latencies of a selection.
+    """Return the table of these latencies and names of a selection.
 
     Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable.
     """
@@ -90,13 +102,14 @@ async def fleet_table(
             tabled.profiles,
             tabled.samples,
             int(table.total[0]),
+            tabled.whole,
             rows,
             table.flat[:, 0],
             table.cum[:, 0],
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, latencies)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, latencies, patterns)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])

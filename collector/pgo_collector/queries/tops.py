@@ -29,6 +29,7 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
         coarse=len(fleet.coarse.blobs),
         coarse_labels=list(fleet.coarse.labels),
         total=total,
+        whole=fleet.whole,
         services=[
             ServiceTotal(
                 service=part.service,

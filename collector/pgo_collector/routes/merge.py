@@ -12,8 +12,16 @@ from pgo_collector.errors import CombineNeedsPost, CombineWeighted
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import LATENCIES, METHODS, SELECTION, download, parameters, problems
-from pgo_collector.http.selections import first_value, latencies_of, selection_of
+from pgo_collector.http.openapi import (
+    LATENCIES,
+    METHODS,
+    PATTERNS,
+    SELECTION,
+    download,
+    parameters,
+    problems,
+)
+from pgo_collector.http.selections import first_value, latencies_of, patterns_of, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 
@@ -29,21 +37,24 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
         | problems(400, 403, 404, 405, 422, 500, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, "format", "weight", "half_life", "and_combine"),
+        openapi_extra=parameters(
+            *SELECTION, *LATENCIES, *PATTERNS, "format", "weight", "half_life", "and_combine"
+        ),
         dependencies=[Depends(_check_method), Depends(require_service_key(keys, default_service))],
     )
     async def merge(request: Request) -> Response:
         selection = selection_of(request)
         wanted = format_named(*request.query_params.getlist("format")[:1])
         weighting = weighting_named(first_value(request, "weight"), first_value(request, "half_life"))
-        latencies = latencies_of(request)
-        if _combines(request) and not (weighting.is_plain and latencies.is_everything):
+        latencies, patterns = latencies_of(request), patterns_of(request)
+        is_whole = latencies.is_everything and patterns.is_everything
+        if _combines(request) and not (weighting.is_plain and is_whole):
             raise CombineWeighted(
                 "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
-                " latency_from and latency_to"
+                " latency_from, latency_to, focus, ignore and hide"
             )
         ruled = await asyncio.to_thread(rules.of, selection.service)
-        rendition = Rendition(wanted, ruled, weighting, latencies)
+        rendition = Rendition(wanted, ruled, weighting, latencies, patterns)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)

@@ -1,4 +1,4 @@
-"""GET and HEAD /v1/fleet, top, function, series, diff, histogram, heatmap: where the fleet spends time."""
+"""GET and HEAD /v1/fleet, top, flame, function, series, diff, histogram, heatmap: where time is spent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import Grouping, TopOrder
+from pprof_merge import FlameView, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,13 +14,44 @@ from pgo_collector.catalog.summaries import Summaries, newest_version
 from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, SELECTION, parameters, problems
-from pgo_collector.http.parameters import one_of, search_of, single_parameter, whole_number
-from pgo_collector.http.selections import base_of, fleet_selection_of, latencies_of
+from pgo_collector.http.openapi import (
+    BASE,
+    LATENCIES,
+    METHODS,
+    PATTERNS,
+    SELECTION,
+    parameters,
+    problems,
+)
+from pgo_collector.http.parameters import (
+    one_of,
+    reading_of,
+    root_of,
+    search_of,
+    single_parameter,
+    whole_number,
+)
+from pgo_collector.http.selections import (
+    base_of,
+    fleet_selection_of,
+    latencies_of,
+    patterns_of,
+    selection_of,
+)
 from pgo_collector.model.selection import EVERY_SERVICE
 from pgo_collector.model.source_links import SourceLinks
-from pgo_collector.queries.answers import Diff, FleetOverview, Function, HeatMap, Histogram, TimeSeries, Top
+from pgo_collector.queries.answers import (
+    Diff,
+    FlameGraphAnswer,
+    FleetOverview,
+    Function,
+    HeatMap,
+    Histogram,
+    TimeSeries,
+    Top,
+)
 from pgo_collector.queries.diffs import diff_of
+from pgo_collector.queries.flames import flame_answer, flame_of
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.functions import fleet_use, function_of, names_of
 from pgo_collector.queries.histograms import fleet_histogram, heat_map, histogram_of
@@ -54,6 +85,38 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
     return router
 
 
+def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter:
+    """Return the route of flame graphs."""
+    router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
+
+    @router.api_route(
+        "/v1/flame",
+        methods=METHODS,
+        summary="Return the flame graph of a service, compared with a base if one is given",
+        response_description="The largest calls",
+        response_model=FlameGraphAnswer,
+        responses=problems(400, 403, 404, 422, 503),
+        openapi_extra=parameters(
+            *SELECTION, *BASE, *LATENCIES, *PATTERNS, "by", "recursion", "root", "limit"
+        ),
+    )
+    async def flame(request: Request) -> Response:
+        selection, base = selection_of(request), None
+        if any(name in BASE for name in request.query_params):
+            base = base_of(request, selection)
+            check_scope(request, base.service)
+        reading, view = (
+            reading_of(request),
+            FlameView(root=root_of(request), most=whole_number(request, "limit")),
+        )
+        found = await flame_of(fleet, selection, view, base, reading)
+        answer = await asyncio.to_thread(flame_answer, found, reading)
+        check_names((call.name for call in answer.calls), fleet.budget)
+        return await json_answer(answer, found.left_out)
+
+    return router
+
+
 def query_routes(
     fleet: Fleet, summaries: Summaries, links: SourceLinks, keys: KeyFile, default_service: str
 ) -> APIRouter:
@@ -63,16 +126,16 @@ def query_routes(
     @router.api_route(
         "/v1/top",
         methods=METHODS,
-        summary="Rank functions, packages or files by value, in one service or in all",
+        summary="Rank functions, packages, files or lines by value, in one service or in all",
         response_description="The table",
         response_model=Top,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, *PATTERNS, "by", "sort", "n"),
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, sort, most = _table_parameters(request)
-        table = await fleet_table(fleet, selection, by, latencies_of(request))
+        table = await fleet_table(fleet, selection, by, latencies_of(request), patterns_of(request))
         answer = await asyncio.to_thread(top_of, table, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, table.left_out)
@@ -84,13 +147,13 @@ def query_routes(
         response_description="The function",
         response_model=Function,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, "function", "n"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, *PATTERNS, "function", "n"),
     )
     async def function(request: Request) -> Response:
         selection = fleet_selection_of(request)
         _, name = single_parameter(request, ("function",))
         most = whole_number(request, "n")
-        found = await fleet_use(fleet, selection, name, latencies_of(request))
+        found = await fleet_use(fleet, selection, name, latencies_of(request), patterns_of(request))
         version = ""
         if links.any and selection.service != EVERY_SERVICE:
             version = await asyncio.to_thread(newest_version, summaries, selection)
@@ -119,20 +182,20 @@ def query_routes(
     @router.api_route(
         "/v1/diff",
         methods=METHODS,
-        summary="Compare the shares of functions, packages or files in two selections",
+        summary="Compare the shares of functions, packages, files or lines in two selections",
         response_description="The differences",
         response_model=Diff,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE, *LATENCIES, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *BASE, *LATENCIES, *PATTERNS, "by", "sort", "n"),
     )
     async def diff(request: Request) -> Response:
         selection = fleet_selection_of(request)
         base = base_of(request, selection)
         check_scope(request, base.service)
         by, sort, most = _table_parameters(request)
-        latencies = latencies_of(request)
-        now = await fleet_table(fleet, selection, by, latencies)
-        before = await fleet_table(fleet, base, by, latencies)
+        part = latencies_of(request), patterns_of(request)
+        now = await fleet_table(fleet, selection, by, *part)
+        before = await fleet_table(fleet, base, by, *part)
         answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, [*now.left_out, *before.left_out])

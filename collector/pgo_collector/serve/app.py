@@ -45,7 +45,7 @@ from pgo_collector.routes.pyroscope.profiles import Profiles, QueryLimits
 from pgo_collector.routes.pyroscope.querier import querier_routes
 from pgo_collector.routes.pyroscope.reading import Reading
 from pgo_collector.routes.pyroscope.render import render_routes
-from pgo_collector.routes.queries import overview_routes, query_routes
+from pgo_collector.routes.queries import flame_routes, overview_routes, query_routes
 from pgo_collector.routes.release import release_routes
 from pgo_collector.routes.releases import releases_routes
 from pgo_collector.routes.report import report_routes
@@ -123,6 +123,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(overview_routes(overviews, merge_keys))
     summaries, links = Summaries(store.catalog), SourceLinks(settings.source_links)
     include(query_routes(fleet, summaries, links, merge_keys, settings.default_service))
+    include(flame_routes(fleet, merge_keys, settings.default_service))
     limits = QueryLimits(settings.query_labels, settings.query_nodes, settings.query_points)
     profiles = Profiles(store, limits)
     reading = Reading(profiles, fleet, merges, rules)

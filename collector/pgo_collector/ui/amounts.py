@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from pprof_merge import function_in
+
 from pgo_collector.queries.answers import SampleType
 
 MAX_NAME = 240
@@ -80,6 +82,13 @@ def short(name: str) -> str:
     """Return a function's name without the path of its package: `ssa.Compile`."""
     end = min((at for at in map(name.find, "([{<") if at >= 0), default=len(name))
     return name[name.rfind("/", 0, end) + 1 :]
+
+
+def short_line(name: str) -> str:
+    """Return the name of a line without the paths in it: `ssa.Compile compile.go:30`."""
+    function = function_in(name)
+    place = name[len(function) :].rpartition("/")[2].strip()
+    return f"{short(function)} {place}".rstrip()
 
 
 def _scaled(value: int, units: tuple[tuple[int, str], ...]) -> str:

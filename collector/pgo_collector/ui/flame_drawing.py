@@ -1,15 +1,16 @@
-"""Drawings of flame graphs: boxes in rows, the whole at the top. `drawing.html` makes SVG of them."""
+"""Drawings of flame graphs: boxes in rows. `drawing.html` makes SVG of them, and `svg_file` a file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 from zlib import crc32
 
-from pprof_merge import FlameGraph, Frame, package_of, share_of
+from pprof_merge import FlameGraph, Frame, Grouping, function_in, package_of, share_of
 
 from pgo_collector.queries.answers import SampleType
-from pgo_collector.queries.flames import Flame
-from pgo_collector.ui.amounts import amount, cut, percent, points, short
+from pgo_collector.queries.flames import Flame, key_text
+from pgo_collector.ui.amounts import amount, cut, percent, points, short, short_line
 
 ROW_HEIGHT = 22  # pixels; a box is one pixel lower
 _COLOURS = 24
@@ -23,6 +24,20 @@ _MAX_LABEL = 120
 _MAX_TITLE = 160
 # Differences of shares from which on a box has the next stronger colour.
 _STEPS = (0.0002, 0.002, 0.01, 0.03)
+
+
+class Look(NamedTuple):
+    """How a flame graph is drawn: what its calls stand for, and whether the whole is at the bottom.
+
+    A graph with a base has the colours of differences, unless it `is_by_package`.
+    """
+
+    by: Grouping = "function"
+    is_upright: bool = False
+    is_by_package: bool = False
+
+
+_PLAIN = Look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +58,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A flame graph to draw. `packages` are the largest packages and their colours.
+    """A flame graph to draw. `packages` are the largest packages, or files, and their colours.
 
     `root` is the name of the call that the graph is zoomed to, empty for the whole; `root_share` is its share
-    of the whole. `matched` is the share of the stacks that the search found.
+    of the whole. `matched` is the share of the stacks that the search found, in `n_matches` names. `part` is
+    the share of the whole in all that was measured: less than 1 if patterns have left something out.
     """
 
     boxes: list[Box]
@@ -55,32 +71,38 @@ class Drawing:
     root: str
     root_share: float
     matched: float
+    n_matches: int
+    part: float
 
 
-def drawing_of(flame: Flame, search: str) -> Drawing:
+def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
     """Return the drawing of a flame graph; `search` is the text that was searched for."""
     graph = flame.graph
-    drawer = _Drawer(graph, SampleType.of(flame.sample_type))
+    drawer = _Drawer(graph, SampleType.of(flame.sample_type), look)
     whole = graph.total[0].tolist()
     matched = [share_of(value, of) for value, of in zip(graph.matched.tolist(), whole, strict=True) if of]
     boxes = drawer.boxes(is_search=bool(search))
+    last = max(box.row for box in boxes)
     return Drawing(
-        boxes=boxes,
-        rows=max(box.row for box in boxes) + 1,
+        boxes=[replace(box, row=last - box.row) for box in boxes] if look.is_upright else boxes,
+        rows=last + 1,
         packages=drawer.packages(),
         root=graph.names[graph.root],
         root_share=float(graph.weight[graph.root]),
         matched=sum(matched) / max(len(matched), 1),
+        n_matches=graph.n_matches,
+        part=share_of(whole[0], flame.whole),
     )
 
 
 class _Drawer:
-    def __init__(self, graph: FlameGraph, sample_type: SampleType) -> None:
+    def __init__(self, graph: FlameGraph, sample_type: SampleType, look: Look) -> None:
         self._graph = graph
+        self._look = look
         self._sample_type = sample_type
         self._whole = graph.total[0].tolist()
         self._callers = graph.chain(graph.root)[:-1]
-        self._package = [package_of(Frame(name, "", 0)) for name in graph.names]
+        self._package = [_package_of(name, look.by) for name in graph.names]
 
     def boxes(self, *, is_search: bool) -> list[Box]:
         """Return all boxes: those of the callers of the root, then the root and all below it."""
@@ -101,7 +123,7 @@ class _Drawer:
                     width=f"{weights[node] * scale:.4g}" if node != root else "100",
                     row=first_row + depth[node] - depth[root],
                     colour=colour,
-                    key=_key(keys[node]),
+                    key=key_text(keys[node]),
                     title=self._title(node),
                     label=label_of(self._name(node), part),
                 )
@@ -134,7 +156,7 @@ class _Drawer:
                 "100",
                 row,
                 "up",
-                _key(int(self._graph.key[node])),
+                key_text(int(self._graph.key[node])),
                 self._title(node),
                 label,
             )
@@ -144,7 +166,7 @@ class _Drawer:
     def _colour(self, node: int) -> str:
         if not node:
             return "all"
-        if len(self._whole) > 1:
+        if len(self._whole) > 1 and not self._look.is_by_package:
             return _shade_of(self._shares(node))
         return colour_of(self._package[node])
 
@@ -164,7 +186,22 @@ class _Drawer:
         if not node:
             return "all"
         name = self._graph.names[node]
-        return short(name) if is_short else cut(name, _MAX_TITLE)
+        if not is_short:
+            return cut(name, _MAX_TITLE)
+        return (
+            short_line(name)
+            if self._look.by == "line"
+            else name
+            if self._look.by == "package"
+            else short(name)
+        )
+
+
+def _package_of(name: str, by: Grouping) -> str:
+    """Return what a name has its colour by: the package, or the file if names are those of files."""
+    if by in ("package", "file"):
+        return name
+    return package_of(Frame(function_in(name) if by == "line" else name, "", 0))
 
 
 def label_of(name: str, part: float) -> str:
@@ -173,11 +210,6 @@ def label_of(name: str, part: float) -> str:
         return ""
     room = min(_MAX_LABEL, int(part * _CHARACTERS))
     return name if len(name) <= room else f"{name[: room - 1]}…"
-
-
-def _key(key: int) -> str:
-    """Return the key of a node as text in a link; the key of the whole is `0`."""
-    return f"{key:016x}" if key else "0"
 
 
 def colour_of(package: str) -> str:

@@ -11,17 +11,20 @@ from starlette.requests import Request
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
-from pgo_collector.http.openapi import BASE, LATENCIES, SELECTION
+from pgo_collector.http.openapi import BASE, LATENCIES, PATTERNS, SELECTION
 from pgo_collector.http.selections import first_value
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
-# The pages that can show some latencies only; links from one to another keep the range.
-_FOCUSED = ("", "top", "function", "series", "diff", "merge")
-# The length of the selection in a link; a page has up to a thousand links.
+# The pages that can show some latencies or names only; links from one to another keep these parameters.
+_OF_STACKS = ("", "top", "function", "diff", "merge")
+_CARRIED = {**dict.fromkeys(PATTERNS, _OF_STACKS), **dict.fromkeys(LATENCIES, (*_OF_STACKS, "series"))}
+# The length of the selection and of patterns in a link; a page has up to a thousand links.
 _MAX_QUERY = 1000
 # Characters of a function's name in a link.
 _MAX_NAME = 500
+# Characters of a search.
+MAX_SEARCH = 200
 
 
 def query_of(parameters: dict[str, str]) -> str:
@@ -45,19 +48,23 @@ class Links:
     def of(cls, request: Request, page: str, *own: str) -> Self:
         """Return the links for a request; `own` are the page's own parameters. Raises ParameterInvalid."""
         selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
-        if len(query_of(selected)) > _MAX_QUERY:
-            raise ParameterInvalid(
-                f"labels: the selection is longer than {_MAX_QUERY:,} characters; use fewer labels"
-            )
         given = {name: first_value(request, name) or "" for name in own if name in request.query_params}
+        if "search" in given:
+            given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        return cls(context_of(request).service, page, selected, kept)
+        links = cls(context_of(request).service, page, selected, kept)
+        if not links.fits():
+            raise ParameterInvalid(
+                f"labels, focus, ignore, hide: together they have over {_MAX_QUERY:,} characters in a link;"
+                " use fewer"
+            )
+        return links
 
     def to(self, page: str, **parameters: str | int | None) -> str:
         """Return a link to another page of the service, with the same selection; None removes a parameter."""
-        focus = {name: self.own[name] for name in LATENCIES if name in self.own and page in _FOCUSED}
-        return self.path(page) + query_of(_given({**self.selected, **focus, **parameters}))
+        carried = {name: self.own[name] for name in _CARRIED if name in self.own and page in _CARRIED[name]}
+        return self.path(page) + query_of(_given({**self.selected, **carried, **parameters}))
 
     def path(self, page: str) -> str:
         """Return the path of a page of the service, without a query."""
@@ -67,9 +74,19 @@ class Links:
         """Return a link to this page with other parameters; None removes a parameter."""
         return self.path(self.page) + query_of(self.changed(**changes))
 
+    def fits(self, **changes: str) -> bool:
+        """Return whether the selection and the patterns, some of them changed, fit into a link."""
+        own = {name: self.own[name] for name in PATTERNS if name in self.own}
+        return len(query_of({**self.selected, **own, **changes})) <= _MAX_QUERY
+
+    def with_all(self, page: str, **changes: str | int | None) -> str:
+        """Return a link to another page of the service that takes the same parameters, but for changes."""
+        return self.path(page) + query_of(self.changed(**changes))
+
     def changed(self, **changes: str | int | None) -> dict[str, str]:
-        """Return the parameters of the link that `here` returns."""
-        return _given({**self.selected, **self.own, **changes})
+        """Return the parameters of the link that `here` returns, the changed ones last."""
+        kept = {name: text for name, text in {**self.selected, **self.own}.items() if name not in changes}
+        return _given({**kept, **changes})
 
 
 def link_of_name(links: Links, page: str, name: str, by: str = "function") -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pprof_merge import function_in
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -26,7 +27,7 @@ from pgo_collector.ui.links import link_of_name
 
 _FILTERS = (
     amounts.amount, amounts.nanos, amounts.size, amounts.count, amounts.percent, amounts.points,
-    amounts.direction, amounts.age, amounts.day, amounts.cut, amounts.short, format_time,
+    amounts.direction, amounts.age, amounts.day, amounts.cut, amounts.short, format_time, function_in,
 )  # fmt: skip
 
 

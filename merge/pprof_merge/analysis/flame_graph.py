@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pprof_merge.analysis.stacks import WeighedStacks
+from pprof_merge.analysis.weighed_stacks import WeighedStacks
 from pprof_merge.arrays import Bools, Floats, Int32s, Int64s, UInt64s
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class FlameGraph:
     names in any graph. `own` (n, n_sides) is the value of the stacks that end at the node, `total` (n,
     n_sides) that of all stacks through it. `weight` (n) is the node's share of the whole, the mean over the
     sides. `root` is the node that the view shows; besides the nodes below it the graph has only its callers.
-    `matched` (n_sides) is the value of the stacks below the root in which a name matches the search;
-    `is_match` (n) says whether the node's own name matches.
+    `matched` (n_sides) is the value of the stacks below the root in which a name matches the search, and
+    `n_matches` the number of these names; `is_match` (n) says whether the node's own name matches.
     """
 
     names: list[str]
@@ -61,6 +61,7 @@ class FlameGraph:
     root: int
     is_match: Bools
     matched: Int64s
+    n_matches: int
 
     @classmethod
     def of(cls, stacks: WeighedStacks, view: FlameView) -> FlameGraph:
@@ -184,6 +185,7 @@ class _Builder:
         renumbered = np.full(len(parent) + 1, -1, np.int64)  # the index -1 refers to the last: it stays -1
         renumbered[kept] = np.arange(len(kept))
         is_match = self._matching()
+        matched, n_matches = self._matched(is_match)
         return FlameGraph(
             names=[self._stacks.names[row] if row >= 0 else "" for row in name[kept].tolist()],
             parent=renumbered[parent[kept]],
@@ -193,7 +195,8 @@ class _Builder:
             weight=weight[kept],
             root=int(renumbered[self._root]),
             is_match=np.append(is_match, False)[name[kept]],
-            matched=self._matched(is_match),
+            matched=matched,
+            n_matches=n_matches,
         )
 
     def _add_level(self, depth: int) -> None:
@@ -246,17 +249,21 @@ class _Builder:
         sought = self._view.search.casefold()
         return np.array([bool(sought) and sought in name.casefold() for name in self._stacks.names], np.bool_)
 
-    def _matched(self, is_match: Bools) -> Int64s:
-        """Return the value of the stacks below the root in which a name matches, (n_sides)."""
-        stacks = self._stacks
-        framed = self._below[np.diff(stacks.offsets)[self._below] > 0]
-        if not is_match.any() or not len(framed):
-            return np.zeros(stacks.values.shape[1], np.int64)
-        filled = np.flatnonzero(np.diff(stacks.offsets))
-        has_match = np.zeros(len(stacks.values), np.bool_)
-        has_match[filled] = np.logical_or.reduceat(is_match[stacks.rows], stacks.offsets[:-1][filled])
-        matched: Int64s = stacks.values[framed[has_match[framed]]].sum(axis=0)
-        return matched
+    def _matched(self, is_match: Bools) -> tuple[Int64s, int]:
+        """Return the value of the stacks below the root in which a name matches, (n_sides), and the number of
+        these names.
+        """
+        stacks, lengths = self._stacks, np.diff(self._stacks.offsets)
+        has_match, is_below = np.zeros((2, len(lengths)), np.bool_)
+        is_below[self._below] = True
+        is_hit = is_match[stacks.rows] & np.repeat(is_below, lengths)
+        filled = np.flatnonzero(lengths)
+        if len(filled):
+            has_match[filled] = np.logical_or.reduceat(is_hit, stacks.offsets[:-1][filled])
+        is_found = np.zeros(len(stacks.names), np.bool_)
+        is_found[stacks.rows[is_hit]] = True
+        matched: Int64s = stacks.values[has_match].sum(axis=0)
+        return matched, int(is_found.sum())
 
 
 def _keys_of(names: Sequence[str]) -> UInt64s:

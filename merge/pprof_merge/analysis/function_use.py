@@ -93,7 +93,7 @@ class FunctionUse:
         counted = np.flatnonzero(is_in & (values != 0))
         chosen = stacks.only(counted)
         chosen.check(budget)
-        adder = _Adder(chosen, name_of, names[name], [*names], profile.locations.lines.line)
+        adder = _Adder(chosen, name_of, names[name], [*names])
         adder.add(values[counted])
         budget.check_rows(adder.n_rows, _ROW_BYTES, _ADVICE)
         adder.write(use)
@@ -167,14 +167,12 @@ class _Pairs:
 class _Adder:
     """Adds up calls and lines, a chunk of stacks after another. All stacks have the function in them."""
 
-    def __init__(
-        self, stacks: Stacks, name_of: Int64s, chosen: int, names: Sequence[str], line: Int64s
-    ) -> None:
+    def __init__(self, stacks: Stacks, name_of: Int64s, chosen: int, names: Sequence[str]) -> None:
         self._stacks = stacks
         self._name_of = name_of
         self._chosen = chosen
         self._names = names
-        self._places, self._place_of = _places_of(stacks, name_of == chosen, line)
+        self._places, self._place_of = _places_of(stacks, name_of == chosen)
         self._callers, self._callees = _Pairs(), _Pairs()
         self._flat, self._cum, self._inlined = _Pairs(), _Pairs(), _Pairs()
 
@@ -219,18 +217,16 @@ class _Adder:
             use.lines[self._places[place]].inlined[self._names[name]] = value
 
 
-def _places_of(stacks: Stacks, is_chosen: Bools, line: Int64s) -> tuple[list[Place], Int64s]:
+def _places_of(stacks: Stacks, is_chosen: Bools) -> tuple[list[Place], Int64s]:
     """Return the places of the chosen frames, and the number of each slot's place: (n_slots).
 
     A slot without a chosen frame has no place, -1.
     """
     place_of = np.full(len(stacks.slot_frames), -1, np.int64)
     slots = np.flatnonzero(is_chosen[stacks.slot_frames])
-    line_of = np.zeros(len(place_of), np.int64)
-    line_of[stacks.slots_of_lines] = line
     files = {frame: _clean(stacks.frames[frame]) for frame in np.flatnonzero(is_chosen).tolist()}
     numbers: dict[Place, int] = {}
-    found = zip(stacks.slot_frames[slots].tolist(), line_of[slots].tolist(), strict=True)
+    found = zip(stacks.slot_frames[slots].tolist(), stacks.slot_lines[slots].tolist(), strict=True)
     places = (Place(files[frame], of_slot) for frame, of_slot in found)
     place_of[slots] = [numbers.setdefault(place, len(numbers)) for place in places]
     return list(numbers), place_of

@@ -1,4 +1,4 @@
-"""Groupings: functions from a frame to the name that tables, timelines and queries count it by."""
+"""Groupings: the names that tables, flame graphs and timelines count frames by, from functions to lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from posixpath import normpath
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import unquote
 
-from pprof_merge.analysis.stacks import Frame
+import numpy as np
 
-Grouping = Literal["function", "package", "file"]
+from pprof_merge.analysis.stacks import Frame, Stacks
+from pprof_merge.arrays import Int64s
+from pprof_merge.budget import UNBOUNDED, Budget
+
+Grouping = Literal["function", "package", "file", "line"]
+# The groupings by the names that requests use.
+GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 
 UNKNOWN = "<unknown>"
+# Memory, in bytes, of a name besides its characters.
+_NAME_BYTES = 64
+_ADVICE = "select fewer profiles, or ask for functions in place of lines"
 
 # Functions that Go's compiler generates for types, to hash and to compare them.
 _OF_TYPE = re.compile(r"type:\.\w+\.")
@@ -22,6 +31,8 @@ _OF_TYPE = re.compile(r"type:\.\w+\.")
 # off before.
 _PACKAGE = re.compile(r"<*+(?P<package>(?:.*/)?[^/.:<]+)(?:\.|::)")
 _AFTER_PATH = re.compile(r"[\[({]")
+# The end of the name of a line: of its path, and of the number of the line if that is known.
+_PLACE = re.compile(r"[/.:]")
 
 
 def function_of(frame: Frame) -> str:
@@ -64,7 +75,48 @@ def _is_binary(frame: Frame) -> bool:
     return not frame.file and frame.name.startswith("[")
 
 
-# The groupings by the names that requests use.
-GROUPINGS: Mapping[Grouping, Callable[[Frame], str]] = MappingProxyType(
+# The names that a frame alone gives; a line needs the place in its location, too.
+NAMES_OF_FRAMES: Mapping[str, Callable[[Frame], str]] = MappingProxyType(
     {"function": function_of, "package": package_of, "file": file_of}
 )
+
+
+def named_slots(stacks: Stacks, by: Grouping, budget: Budget = UNBOUNDED) -> tuple[list[str], Int64s]:
+    """Return the distinct names of a grouping, and the row of each slot's name: (n_slots).
+
+    A line is named as in `go tool pprof -lines`, `main.run /src/main.go:12`. Raises OutputTooLarge if the
+    names of lines take more than the budget.
+    """
+    if by == "line":
+        named, of_slot = _lines(stacks, budget)
+    else:
+        named, of_slot = [*map(NAMES_OF_FRAMES[by], stacks.frames)], stacks.slot_frames.astype(np.int64)
+    numbers: dict[str, int] = {}
+    rows = np.array([numbers.setdefault(name, len(numbers)) for name in named], np.int64)
+    return [*numbers], rows[of_slot]
+
+
+def _lines(stacks: Stacks, budget: Budget) -> tuple[list[str], Int64s]:
+    """Return the name of each line of each frame, and which of them each slot has: (n_slots)."""
+    lines, line_of = np.unique(stacks.slot_lines, return_inverse=True)
+    pairs, of_slot = np.unique(
+        stacks.slot_frames.astype(np.int64) * len(lines) + line_of, return_inverse=True
+    )
+    rows, line_rows = np.divmod(pairs, max(len(lines), 1))
+    lengths = np.array([len(frame.name) + len(frame.file) for frame in stacks.frames], np.int64)
+    budget.check(int(lengths[rows].sum()) + _NAME_BYTES * len(rows), _ADVICE)
+    found = zip(rows.tolist(), lines[line_rows].tolist(), strict=True)
+    return [_named_line(stacks.frames[row], line) for row, line in found], of_slot
+
+
+def _named_line(frame: Frame, line: int) -> str:
+    """Return the name of a line of a function; without a file or a line, as much of it as is known."""
+    if not frame.file and not line:
+        return frame.name
+    return f"{frame.name} {_shortest(frame.file) if frame.file else ''}" + (f":{line}" if line else "")
+
+
+def function_in(name: str) -> str:
+    """Return the function's name in the name of a line; any other name is returned as it is."""
+    function, space, place = name.rpartition(" ")
+    return function if space and function and _PLACE.search(place) else name

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,13 +57,13 @@ class Stacks:
 
     `frames` are the distinct frames, `depths` (n_samples) the number of frames in each stack. The frames of
     locations are ragged, the innermost first; each location has at least one. `slot_frames` (n_slots) has
-    them one after another. `slots_of_lines` (n_lines) are the slots of the profile's lines.
+    them one after another, and `slot_lines` (n_slots) the line that each is at, 0 if it is not known.
     """
 
     frames: list[Frame]
     depths: Int64s
     slot_frames: Int32s
-    slots_of_lines: Int64s
+    slot_lines: Int64s
     _samples: Samples
     _location_offsets: Int64s
 
@@ -147,8 +147,10 @@ def stacks_of(profile: Profile, budget: Budget = UNBOUNDED) -> Stacks:
     budget.check_rows(len(profile.functions), _FUNCTION_BYTES, _FORMAT_ADVICE)
     frames: dict[Frame, int] = {}
     slot_frames, slots_of_lines, location_offsets = _locations(profile, frames)
+    slot_lines = np.zeros(len(slot_frames), np.int64)
+    slot_lines[slots_of_lines] = profile.locations.lines.line
     depths = _depths(profile.samples, np.diff(location_offsets))
-    return Stacks(list(frames), depths, slot_frames, slots_of_lines, profile.samples, location_offsets)
+    return Stacks(list(frames), depths, slot_frames, slot_lines, profile.samples, location_offsets)
 
 
 def _depths(samples: Samples, counts: Int64s) -> Int64s:
@@ -225,75 +227,3 @@ def default_column(header: Header) -> int:
     types = [sample_type.type for sample_type in header.sample_types]
     named = header.default_sample_type
     return types.index(named) if named and named in types else len(types) - 1
-
-
-_GRAPH_ADVICE = "select fewer profiles, or ask for the table in place of the flame graph"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeighedStacks:
-    """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
-
-    `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
-    `values` is (n, n_sides), none below 0.
-    """
-
-    names: list[str]
-    rows: Int32s
-    offsets: Int64s
-    values: Int64s
-
-    @classmethod
-    def of(cls, profile: Profile, column: int, budget: Budget = UNBOUNDED) -> Self:
-        """Return the stacks of a profile, with their values of one sample type: (n_samples, 1).
-
-        A negative value, as in the difference of two profiles, counts as 0: it has no width in a drawing.
-        Raises OutputTooLarge if the stacks take more than the budget.
-        """
-        stacks = stacks_of(profile, budget)
-        stacks.check(budget)
-        numbers: dict[str, int] = {}
-        number_of = np.array(
-            [numbers.setdefault(frame.name, len(numbers)) for frame in stacks.frames], np.int32
-        )
-        offsets = offsets_of(stacks.depths)
-        rows = np.empty(stacks.n_frames, np.int32)
-        for chunk in stacks.chunks():
-            begin = offsets[chunk.first]
-            rows[begin : begin + len(chunk.rows)] = number_of[chunk.rows]
-        values = np.maximum(profile.samples.values[:, column : column + 1], 0)
-        return cls(list(numbers), rows, offsets, values)
-
-    @classmethod
-    def joined(cls, every: Sequence[WeighedStacks], budget: Budget = UNBOUNDED) -> Self:
-        """Return the stacks of several profiles, one profile's after another's: (n, 1).
-
-        Each has values (n, 1). Raises OutputTooLarge if all together take more than the budget.
-        """
-        budget.check_rows(sum(len(each.rows) for each in every), FRAME_BYTES, _GRAPH_ADVICE)
-        numbers: dict[str, int] = {}
-        rows, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for each in every:
-            number_of = np.array([numbers.setdefault(name, len(numbers)) for name in each.names], np.int32)
-            rows.append(number_of[each.rows])
-            lengths.append(np.diff(each.offsets))
-        values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
-        return cls(list(numbers), np.concatenate(rows), offsets_of(np.concatenate(lengths)), values)
-
-    def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
-        """Return these stacks followed by those of a base, with values (n, 2).
-
-        The first column has the values of these stacks, the second those of the base. Raises OutputTooLarge
-        if both together take more than the budget.
-        """
-        budget.check_rows(len(self.rows) + len(base.rows), FRAME_BYTES, _GRAPH_ADVICE)
-        numbers = {name: number for number, name in enumerate(self.names)}
-        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in base.names], np.int32)
-        return WeighedStacks(
-            names=list(numbers),
-            rows=np.concatenate((self.rows, number_of[base.rows])),
-            offsets=np.concatenate((self.offsets, self.offsets[-1] + base.offsets[1:])),
-            values=np.concatenate(
-                (np.pad(self.values, ((0, 0), (0, 1))), np.pad(base.values, ((0, 0), (1, 0))))
-            ),
-        )

@@ -1,4 +1,4 @@
-"""The table of `go tool pprof -top`: the flat and cumulative values of each function, package or file.
+"""The table of `go tool pprof -top`: the flat and cumulative values of functions, packages, files or lines.
 
 `flat` is the sum of the samples in which the name is the leaf. `cum` is the sum of the samples in which the
 name is at all; a sample counts once, however often the name is in its stack.
@@ -6,14 +6,13 @@ name is at all; a sample counts once, however often the name is in its stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from pprof_merge.analysis.grouping import function_of
-from pprof_merge.analysis.stacks import Frame, Stacks, stacks_of
+from pprof_merge.analysis.grouping import Grouping, named_slots
+from pprof_merge.analysis.stacks import Stacks, stacks_of
 from pprof_merge.arrays import Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.profile import Profile
@@ -43,12 +42,12 @@ class TopTable:
     def of(
         cls,
         profile: Profile,
-        name_of: Callable[[Frame], str] = function_of,
+        by: Grouping = "function",
         *,
         column: int | None = None,
         budget: Budget = UNBOUNDED,
     ) -> TopTable:
-        """Return the table of a profile, by the name that `name_of` gives each frame.
+        """Return the table of a profile, by function, package, file or line.
 
         With a `column`, the table has this sample type only. Raises OutputTooLarge if making it takes more
         than the budget.
@@ -56,23 +55,18 @@ class TopTable:
         values = profile.samples.values
         if column is not None:
             values = values[:, column : column + 1]
-        return cls._of_stacks(stacks_of(profile, budget), values, name_of, budget)
+        return cls._of_stacks(stacks_of(profile, budget), values, by, budget)
 
     @classmethod
-    def _of_stacks(
-        cls, stacks: Stacks, values: Int64s, name_of: Callable[[Frame], str], budget: Budget
-    ) -> TopTable:
+    def _of_stacks(cls, stacks: Stacks, values: Int64s, by: Grouping, budget: Budget) -> TopTable:
         stacks.check(budget)
-        numbers: dict[str, int] = {}
-        number_of = np.array(
-            [numbers.setdefault(name_of(frame), len(numbers)) for frame in stacks.frames], np.int64
-        )
-        budget.check_rows(len(numbers) * values.shape[1], _CELL_BYTES, _ADVICE)
-        flat = np.zeros((values.shape[1], len(numbers)), np.int64)
+        names, name_of = named_slots(stacks, by, budget)
+        budget.check_rows(len(names) * values.shape[1], _CELL_BYTES, _ADVICE)
+        flat = np.zeros((values.shape[1], len(names)), np.int64)
         cum = np.zeros_like(flat)
-        is_seen = np.zeros(len(numbers), np.bool_)
+        is_seen = np.zeros(len(names), np.bool_)
         for chunk in stacks.chunks():
-            rows, counts, of_chunk = number_of[chunk.rows], np.diff(chunk.offsets), values[chunk.samples]
+            rows, counts, of_chunk = name_of[chunk.slots], np.diff(chunk.offsets), values[chunk.samples]
             framed = np.flatnonzero(counts)
             leaf = rows[chunk.offsets[1:][framed] - 1]
             # Each pair of a name and a sample counts once, so that recursion doesn't count twice.
@@ -83,7 +77,6 @@ class TopTable:
                 np.add.at(cum[column], name, of_chunk[sample, column])
             is_seen[name] = True
         seen = np.flatnonzero(is_seen)
-        names = list(numbers)
         return cls([names[row] for row in seen.tolist()], flat[:, seen].T, cum[:, seen].T, values.sum(axis=0))
 
     @property

@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
-import re2  # type: ignore[import-untyped]  # it has no stubs
-
 from pgo_collector.errors import ParameterInvalid
+from pgo_collector.model.name_patterns import compiled_pattern
 
 Operator = Literal["=", "!=", "=~", "!~"]
 
 _LONGEST_SELECTOR = 8000
 _MOST_MATCHERS = 32
-_LONGEST_PATTERN = 1000
-# Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
-_PATTERN_MEMORY = 1 << 20
 _TOKEN = re.compile(
     r"""\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_.]*)|"(?P<quoted>(?:[^"\\]|\\.)*)")
     \s*(?P<operator>=~|!~|!=|=)\s*
@@ -41,7 +36,7 @@ class LabelMatcher:
         """Return whether a label with this value matches. An expression matches the whole value."""
         if self.operator in {"=", "!="}:
             return (value == self.value) == (self.operator == "=")
-        return (_compiled(self.value).fullmatch(value) is not None) == (self.operator == "=~")
+        return (compiled_pattern(self.value).fullmatch(value) is not None) == (self.operator == "=~")
 
 
 def parse_selector(text: str) -> tuple[LabelMatcher, ...]:
@@ -118,21 +113,3 @@ def _malformed(rest: str) -> ParameterInvalid:
     return ParameterInvalid(
         f'label selector: {rest[:50]!r} can\'t be read; write {{name="value"}}, with =, !=, =~ or !~'
     )
-
-
-_OPTIONS = re2.Options()
-_OPTIONS.max_mem = _PATTERN_MEMORY
-_OPTIONS.log_errors = False
-
-
-@lru_cache(maxsize=128)
-def _compiled(pattern: str) -> Any:
-    """Return a compiled expression; RE2's time is linear in the text. Raises ParameterInvalid."""
-    if len(pattern) > _LONGEST_PATTERN:
-        raise ParameterInvalid(f"a regular expression is longer than {_LONGEST_PATTERN:,} characters")
-    try:
-        return re2.compile(pattern, _OPTIONS)
-    except (re2.error, UnicodeError) as error:
-        reason = error.args[0] if error.args else error
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise ParameterInvalid(f"the regular expression {pattern[:50]!r} can't be used: {text}") from None

@@ -12,19 +12,19 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, LATENCIES, METHODS
-from pgo_collector.http.selections import base_of, latencies_of
+from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, PATTERNS
+from pgo_collector.http.selections import base_of
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.queries.tables import fleet_table
-from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
-from pgo_collector.ui.pages.flame import view_of
+from pgo_collector.ui.flame_drawing import drawing_of
+from pgo_collector.ui.pages.flame import FlameParameters, look_of
 from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.top import table_parameters
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-_OWN = (*BASE, "by", "sort", "n", "root", "search", *LATENCIES)
+_OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "layout", "colours", *LATENCIES, *PATTERNS)
 
 
 def diff_routes(sources: Sources) -> APIRouter:
@@ -38,8 +38,7 @@ def diff_routes(sources: Sources) -> APIRouter:
             "diff": None,
             "problem": None,
             "base": {name: selected.links.own.get(name, "") for name in BASE},
-            "groupings": [*GROUPINGS],
-            "latencies": latencies_of(request),
+            "groupings": GROUPINGS,
             **values,
         }
         return await service_page(request, sources, selected, "diff.html", status, **template_values)
@@ -47,8 +46,9 @@ def diff_routes(sources: Sources) -> APIRouter:
     @router.api_route("/services/{service}/diff", methods=METHODS)
     async def diff(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "diff", *_OWN)
-        (by, sort, most), view = table_parameters(request), view_of(request)
-        latencies = latencies_of(request)
+        (by, sort, most), look = table_parameters(request), look_of(request)
+        shown = FlameParameters(request, selected.links)
+        part = shown.reading.latencies, shown.reading.patterns
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         if not any(name in BASE for name in request.query_params):
@@ -62,19 +62,17 @@ def diff_routes(sources: Sources) -> APIRouter:
         if base_summary is None:
             problem = "No stored profile matches the base: change its times or labels."
             return await page(request, selected, HTTPStatus.NOT_FOUND, problem=problem)
-        now = await fleet_table(sources.fleet, selected.selection, by, latencies)
-        before = await fleet_table(sources.fleet, base, by, latencies)
+        now = await fleet_table(sources.fleet, selected.selection, by, *part)
+        before = await fleet_table(sources.fleet, base, by, *part)
         found = await asyncio.to_thread(diff_of, now, before, by, sort, most)
-        flame = await flame_of(sources.fleet, selected.selection, view, base, latencies)
-        drawing = await asyncio.to_thread(drawing_of, flame, view.search)
+        flame = await flame_of(sources.fleet, selected.selection, shown.view, base, shown.reading)
+        drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
         return await page(
             request,
             selected,
             diff=found,
             base_summary=base_summary,
-            drawing=drawing,
-            search=view.search,
-            row_height=ROW_HEIGHT,
+            **shown.values(flame, drawing, look),
         )
 
     return router

@@ -1,59 +1,123 @@
-"""/ui/services/{service}: the flame graph of the selection."""
+"""/ui/services/{service}: the flame graph of the selection, and flame.svg, the same as a file."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+from typing import Any, cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import FlameView
+from pprof_merge import GROUPINGS, FlameView, Grouping
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.http.openapi import LATENCIES, METHODS
-from pgo_collector.http.selections import first_value, latencies_of
-from pgo_collector.queries.flames import flame_of
-from pgo_collector.ui.flame_drawing import ROW_HEIGHT, drawing_of
+from pgo_collector.http.auth import check_scope
+from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, PATTERNS
+from pgo_collector.http.parameters import one_of, reading_of, root_of
+from pgo_collector.http.selections import base_of, first_value, selection_of
+from pgo_collector.queries.flames import Flame, flame_of
+from pgo_collector.ui.filters import filters_of_name, filters_of_search
+from pgo_collector.ui.flame_drawing import ROW_HEIGHT, Drawing, Look, drawing_of
+from pgo_collector.ui.links import MAX_SEARCH, Links
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
+from pgo_collector.ui.svg_file import svg_of
 
-OWN = ("root", "search", *LATENCIES)
-_KEY = re.compile(r"0|[0-9a-f]{16}")
-_MAX_SEARCH = 200
+OWN = ("root", "search", "by", "recursion", "layout", *LATENCIES, *PATTERNS)
+_LAYOUTS = ("icicle", "flame")
+_COLOURS = ("difference", "package")
+# A page has as many calls as fit into so many bytes: each has its box, and a link with the page's parameters.
+_CALLS_BYTES = 270_000
+_BOX_BYTES = 230
+_MOST_CALLS = 1000
 
 
 def flame_routes(sources: Sources) -> APIRouter:
-    """Return the router with the page."""
+    """Return the router with the page and the file."""
     router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
 
     @router.api_route("/services/{service}", methods=METHODS)
     async def flame(request: Request) -> Response:
         selected = await selected_profiles(request, sources, "", *OWN)
-        view, latencies = view_of(request), latencies_of(request)
+        shown, look = FlameParameters(request, selected.links), look_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        found = await flame_of(sources.fleet, selected.selection, view, latencies=latencies)
-        drawing = await asyncio.to_thread(drawing_of, found, view.search)
+        found = await flame_of(sources.fleet, selected.selection, shown.view, None, shown.reading)
+        drawing = await asyncio.to_thread(drawing_of, found, shown.view.search, look)
         return await service_page(
             request,
             sources,
             selected,
             "flame.html",
-            flame=found,
-            latencies=latencies,
-            drawing=drawing,
-            search=view.search,
-            row_height=ROW_HEIGHT,
+            **shown.values(found, drawing, look),
         )
+
+    @router.api_route("/services/{service}/flame.svg", methods=METHODS)
+    async def file(request: Request) -> Response:
+        selection, links = selection_of(request), Links.of(request, "flame.svg")
+        shown, look, base = FlameParameters(request, links), look_of(request), None
+        if any(name in BASE for name in request.query_params):
+            base = base_of(request, selection)
+            check_scope(request, base.service)
+        found = await flame_of(sources.fleet, selection, shown.view, base, shown.reading)
+        drawing = await asyncio.to_thread(drawing_of, found, shown.view.search, look)
+        content = await asyncio.to_thread(svg_of, drawing, selection.service)
+        headers = {"Content-Disposition": f'attachment; filename="{selection.service}.svg"'}
+        return Response(content, headers=headers, media_type="image/svg+xml")
 
     return router
 
 
-def view_of(request: Request) -> FlameView:
-    """Return the view that the parameters `root` and `search` ask for. Raises ParameterInvalid."""
-    key, search = first_value(request, "root") or "0", first_value(request, "search") or ""
-    if not _KEY.fullmatch(key):
-        raise ParameterInvalid(f"root={key[:50]}: not the key of a call, which is 0 or 16 hex digits")
-    return FlameView(root=int(key, 16), search=search[:_MAX_SEARCH])
+class FlameParameters:
+    """What a request asks of a flame graph: the view, the part of the samples, and how stacks are read.
+
+    Raises ParameterInvalid.
+    """
+
+    def __init__(self, request: Request, links: Links) -> None:
+        self.reading = reading_of(request)
+        self.view = _view_of(request, links)
+        self._links = links
+
+    def values(self, flame: Flame, drawing: Drawing, look: Look) -> dict[str, Any]:
+        """Return what the template of a flame graph gets."""
+        links, patterns, search = self._links, self.reading.patterns, self.view.search
+        return {
+            "flame": flame,
+            "drawing": drawing,
+            "svg": links.with_all("flame.svg"),
+            "search": search,
+            "look": look,
+            "reading": self.reading,
+            "latencies": self.reading.latencies,
+            "patterns": patterns,
+            "groupings": GROUPINGS,
+            "filters_of_search": filters_of_search(links, patterns, search),
+            "filters_of_root": filters_of_name(links, patterns, drawing.root, self.reading.by),
+            "row_height": ROW_HEIGHT,
+        }
+
+
+def look_of(request: Request) -> Look:
+    """Return how a flame graph is drawn, by `by`, `layout` and `colours`. Raises ParameterInvalid."""
+    return Look(
+        by=cast("Grouping", one_of(request, "by")),
+        is_upright=_word(request, "layout", _LAYOUTS) == "flame",
+        is_by_package=_word(request, "colours", _COLOURS) == "package",
+    )
+
+
+def _word(request: Request, parameter: str, words: tuple[str, ...]) -> str:
+    """Return the value of a parameter that only pages take; the first of the words is the default."""
+    text = first_value(request, parameter) or words[0]
+    if text not in words:
+        raise ParameterInvalid(f"unknown {parameter} {text[:50]!r}; give one of {', '.join(words)}")
+    return text
+
+
+def _view_of(request: Request, links: Links) -> FlameView:
+    """Return the view that `root` and `search` ask for, of as many calls as a page has room for."""
+    most = min(_MOST_CALLS, _CALLS_BYTES // (_BOX_BYTES + len(links.here(root=""))))
+    search = first_value(request, "search") or ""
+    return FlameView(root=root_of(request), most=most, search=search[:MAX_SEARCH])

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.errors import NoSuchFunction
-from pgo_collector.http.openapi import LATENCIES, METHODS
+from pgo_collector.http.openapi import LATENCIES, METHODS, PATTERNS
 from pgo_collector.http.parameters import single_parameter, whole_number
-from pgo_collector.http.selections import first_value, latencies_of
+from pgo_collector.http.selections import first_value, latencies_of, patterns_of
 from pgo_collector.queries.functions import fleet_use, function_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.top import MAX_ROWS, largest_names
@@ -21,6 +21,7 @@ from pgo_collector.ui.sandwich_drawing import ROW_HEIGHT, boxes_of
 from pgo_collector.ui.sources import Sources
 
 _DEFAULT_ROWS = 25
+_PART = (*LATENCIES, *PATTERNS)
 
 
 def function_routes(sources: Sources) -> APIRouter:
@@ -29,8 +30,8 @@ def function_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/function", methods=METHODS)
     async def function(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "function", "function", "n", *LATENCIES)
-        latencies = latencies_of(request)
+        selected = await selected_profiles(request, sources, "function", "function", "n", *_PART)
+        latencies, patterns = latencies_of(request), patterns_of(request)
         most = whole_number(request, "n") if first_value(request, "n") else _DEFAULT_ROWS
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
@@ -39,7 +40,7 @@ def function_routes(sources: Sources) -> APIRouter:
         if first_value(request, "function"):
             _, name = single_parameter(request, ("function",))
             try:
-                use = await fleet_use(sources.fleet, selected.selection, name, latencies)
+                use = await fleet_use(sources.fleet, selected.selection, name, latencies, patterns)
             except NoSuchFunction as error:
                 status, similar = error.status, error.similar
             else:
@@ -60,6 +61,7 @@ def function_routes(sources: Sources) -> APIRouter:
             widest=max(found.cum_share, 0.001) if found else 1,
             similar=similar,
             latencies=latencies,
+            patterns=patterns,
             more=min(most * 4, MAX_ROWS) if most < min(rows, MAX_ROWS) else None,
         )
 

@@ -1,4 +1,4 @@
-"""/ui/services/{service}/top: the functions, packages or files with the largest values."""
+"""/ui/services/{service}/top: the functions, packages, files or lines with the largest values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pprof_merge import GROUPINGS, Grouping, LatencyRange, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import LATENCIES, METHODS
+from pgo_collector.http.openapi import LATENCIES, METHODS, PATTERNS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_value, latencies_of
+from pgo_collector.http.selections import first_value, latencies_of, patterns_of
 from pgo_collector.model.selection import Selection
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
@@ -31,11 +31,12 @@ def top_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/top", methods=METHODS)
     async def top(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *LATENCIES)
+        selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *LATENCIES, *PATTERNS)
         (by, sort, most), latencies = table_parameters(request), latencies_of(request)
+        patterns = patterns_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        table = await fleet_table(sources.fleet, selected.selection, by, latencies)
+        table = await fleet_table(sources.fleet, selected.selection, by, latencies, patterns)
         found = await asyncio.to_thread(top_of, table, by, sort, most)
         return await service_page(
             request,
@@ -44,6 +45,7 @@ def top_routes(sources: Sources) -> APIRouter:
             "top.html",
             top=found,
             latencies=latencies,
+            patterns=patterns,
             groupings=[*GROUPINGS],
             more=min(most * 4, MAX_ROWS) if most < min(found.names, MAX_ROWS) else None,
         )

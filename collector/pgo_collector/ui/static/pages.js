@@ -38,6 +38,12 @@ document.addEventListener("click", (event) => {
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const href = link.getAttribute("href") ?? "";
   const url = new URL(href.baseVal ?? href, location.href);
+  if (event.altKey && link.matches(".flame > svg > a")) {
+    event.preventDefault();
+    showTip(link, event.clientX, event.clientY);
+    pinTip();
+    return;
+  }
   if (link.closest(".flame svg") || link.matches(".where a")) {
     event.preventDefault();
     hideTip();
@@ -74,11 +80,11 @@ function neighbour(call, key) {
   const rows = [...new Set(others.map(({ top }) => top))].sort((a, b) => a - b);
   const row = rows[rows.indexOf(from.top) + { ArrowDown: 1, ArrowUp: -1 }[key]];
   const inRow = (top) => others.filter((place) => place.top === top).sort((a, b) => a.left - b.left);
-  if (key === "ArrowDown") {
-    return inRow(row).find((place) => place.left > from.left - EDGE && place.left < from.right - EDGE)?.other;
-  }
-  if (key === "ArrowUp") {
-    return inRow(row).find((place) => place.left < from.left + EDGE && place.right > from.left + EDGE)?.other;
+  if (key === "ArrowDown" || key === "ArrowUp") {
+    // The caller is above a call or below it, as the layout is: it is the box around where the call begins.
+    const near = inRow(row);
+    const caller = near.find(({ left, right }) => left < from.left + EDGE && right > from.left + EDGE);
+    return (caller ?? near.find(({ left }) => left > from.left - EDGE && left < from.right - EDGE))?.other;
   }
   const same = inRow(from.top);
   const at = same.findIndex(({ other }) => other === call);
@@ -89,6 +95,7 @@ document.addEventListener("keydown", (event) => {
   const call = event.target.closest?.(".flame > svg > a");
   if (!call) return;
   if (event.key === "Escape") {
+    if (isPinned) return hideTip();
     hideTip();
     document.querySelector(".where .out")?.click();
   } else if (event.key.startsWith("Arrow")) {
@@ -101,7 +108,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// ---- Tooltip: the browser's own is slow, and doesn't appear with the keyboard.
+// ---- Tooltip: the browser's own is slow, doesn't appear with the keyboard, and can't be copied. Pinned, it stays
+// where it is, with its text selected.
+
+let isPinned = false;
 
 const tip = document.createElement("div");
 tip.className = "tip";
@@ -110,7 +120,16 @@ tip.setAttribute("aria-hidden", "true"); // the call's aria-label has the same t
 document.body.append(tip);
 
 function hideTip() {
+  isPinned = false;
+  tip.classList.remove("pinned");
   tip.hidden = true;
+}
+
+function pinTip() {
+  isPinned = true;
+  tip.classList.add("pinned");
+  getSelection().selectAllChildren(tip);
+  navigator.clipboard?.writeText(tip.textContent).catch(() => {}); // only there with HTTPS; else Ctrl+C copies
 }
 
 function showTip(call, x, y) {
@@ -122,6 +141,7 @@ function showTip(call, x, y) {
 }
 
 document.addEventListener("pointermove", (event) => {
+  if (isPinned) return;
   const call = event.target.closest?.(".flame > svg > a, .heat svg > a");
   if (call) showTip(call, event.clientX, event.clientY);
   else hideTip();
@@ -132,6 +152,14 @@ document.addEventListener("focusin", (event) => {
   showTip(event.target, Math.max(left, 0), top);
 });
 addEventListener("scroll", hideTip, { passive: true });
+document.addEventListener("pointerdown", (event) => {
+  if (isPinned && !tip.contains(event.target)) hideTip();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select")) return;
+  if (event.key === "c" && !tip.hidden) pinTip();
+  if (event.key === "Escape" && isPinned) hideTip();
+});
 
 // ---- Search: mark matching calls while the user types; the server computes the sum over all stacks.
 
@@ -154,9 +182,37 @@ document.addEventListener("formdata", ({ formData }) => {
   }
 });
 
+// ---- PNG: the browser draws the SVG file that the server makes.
+
+async function savePng(file) {
+  const image = new Image();
+  image.src = file;
+  await image.decode();
+  const scale = Math.min(2, 30_000 / image.naturalHeight); // no browser has larger canvases
+  const canvas = document.createElement("canvas");
+  canvas.width = image.naturalWidth * scale;
+  canvas.height = image.naturalHeight * scale;
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = `${document.querySelector("h1").textContent}.png`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+function offerPng(link) {
+  const button = document.createElement("button");
+  button.className = "quiet";
+  button.textContent = "PNG";
+  button.addEventListener("click", () => savePng(link.href));
+  link.after(button);
+}
+
 // ---- Set up a page, after it is loaded and after each swap.
 
 function enhance() {
+  document.querySelectorAll("a.save").forEach(offerPng);
   for (const box of document.querySelectorAll(".flame > svg > a > svg, .heat svg > a > svg")) {
     const title = box.querySelector("title");
     box.parentNode.setAttribute("aria-label", title.textContent);

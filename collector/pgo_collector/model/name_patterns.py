@@ -1,0 +1,72 @@
+"""Patterns of clients: regular expressions in RE2's syntax, which is Go's, and the names that they choose.
+
+RE2 takes time that is linear in the text, and memory within a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import re2  # type: ignore[import-untyped]  # it has no stubs
+from pprof_merge import NameMatcher, Profile, focus_names
+
+from pgo_collector.errors import ParameterInvalid
+
+LONGEST_PATTERN = 1000
+# Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
+_PATTERN_MEMORY = 1 << 20
+_OPTIONS = re2.Options()
+_OPTIONS.max_mem = _PATTERN_MEMORY
+_OPTIONS.log_errors = False
+
+
+class NamePatterns(NamedTuple):
+    """What is kept of stacks: `focus`, `ignore` and `hide` of `go tool pprof`, each empty for no pattern."""
+
+    focus: str = ""
+    ignore: str = ""
+    hide: str = ""
+
+    @property
+    def is_everything(self) -> bool:
+        """Return whether there is no pattern, so that all is kept."""
+        return not any(self)
+
+    def check(self) -> None:
+        """Raise ParameterInvalid if a pattern can't be used."""
+        for name, pattern in self.given():
+            try:
+                compiled_pattern(pattern)
+            except ParameterInvalid as error:
+                raise ParameterInvalid(f"{name}: {error}") from None
+
+    def given(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of each pattern there is."""
+        yield from ((name, pattern) for name, pattern in self._asdict().items() if pattern)
+
+    def apply(self, profile: Profile) -> Profile:
+        """Return the part of a profile that the patterns keep. Raises ParameterInvalid."""
+        return focus_names(profile, **{name: _matcher(pattern) for name, pattern in self.given()})
+
+
+ALL_NAMES = NamePatterns()
+
+
+@lru_cache(maxsize=128)
+def compiled_pattern(pattern: str) -> Any:
+    """Return a compiled expression; RE2's time is linear in the text. Raises ParameterInvalid."""
+    if len(pattern) > LONGEST_PATTERN:
+        raise ParameterInvalid(f"a regular expression is longer than {LONGEST_PATTERN:,} characters")
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except (re2.error, UnicodeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ParameterInvalid(f"the regular expression {pattern[:50]!r} can't be used: {text}") from None
+
+
+def _matcher(pattern: str) -> NameMatcher:
+    search = compiled_pattern(pattern).search
+    return lambda name: search(name) is not None

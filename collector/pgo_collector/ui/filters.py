@@ -1,0 +1,54 @@
+"""Filters: links that focus on a name, ignore or hide it, beside a search and beside the call of a zoom."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from pprof_merge import Grouping, function_in
+
+from pgo_collector.model.name_patterns import NamePatterns
+from pgo_collector.ui.links import Links
+
+
+class FilterLink(NamedTuple):
+    """What a link does with a name: `focus`, `ignore` or `hide`."""
+
+    verb: str
+    link: str
+
+
+def filters_of_search(links: Links, patterns: NamePatterns, search: str) -> list[FilterLink]:
+    """Return links for the names that contain a text, in any case."""
+    return _filters(links, patterns, f"(?i:{re.escape(search)})", search=None) if search else []
+
+
+def filters_of_name(links: Links, patterns: NamePatterns, name: str, by: Grouping) -> list[FilterLink]:
+    """Return links for a function, package or file by its name; those of a line are for its function."""
+    return _filters(links, patterns, _pattern_of(name, by)) if name else []
+
+
+def _pattern_of(name: str, by: Grouping) -> str:
+    """Return an expression that matches the name, in functions, files or binaries."""
+    if name.startswith("[") and name.endswith("]"):
+        return f"(^|/){re.escape(name[1:-1])}$"
+    if by == "package":
+        return rf"^{re.escape(name)}(\.|::)"
+    return f"^{re.escape(function_in(name) if by == 'line' else name)}$"
+
+
+def _filters(links: Links, patterns: NamePatterns, added: str, **changes: None) -> list[FilterLink]:
+    """Return the links that add an expression; one that would be too long for a link isn't offered.
+
+    What is to be ignored or hidden comes on top of what already is. A focus replaces the one before.
+    """
+    combined = {
+        "focus": added,
+        "ignore": f"{patterns.ignore}|{added}" if patterns.ignore else added,
+        "hide": f"{patterns.hide}|{added}" if patterns.hide else added,
+    }
+    return [
+        FilterLink(verb, links.here(root=None, **changes, **{verb: pattern}))
+        for verb, pattern in combined.items()
+        if links.fits(**{verb: pattern})
+    ]

@@ -1,0 +1,114 @@
+"""Weighed stacks: the stacks of one profile, or of two, as names with values; flame graphs are drawn of them.
+
+`of` reads them by function, package, file or line, with recursion or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from pprof_merge.analysis.grouping import Grouping, named_slots
+from pprof_merge.analysis.stacks import FRAME_BYTES, stacks_of
+from pprof_merge.arrays import Int32s, Int64s
+from pprof_merge.budget import UNBOUNDED, Budget
+from pprof_merge.columns.ragged import offsets_of
+from pprof_merge.profile import Profile
+
+_GRAPH_ADVICE = "select fewer profiles, or ask for the table in place of the flame graph"
+# What calls itself all the time: in a graph of packages, a box is a way through one package.
+_COLLAPSED = ("package", "file")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeighedStacks:
+    """Stacks of names with their values, one a row, in one profile or in two that are compared (its sides).
+
+    `rows` are rows of `names`, which are distinct; they are ragged by `offsets` (n + 1), the root first.
+    `values` is (n, n_sides), none below 0.
+    """
+
+    names: list[str]
+    rows: Int32s
+    offsets: Int64s
+    values: Int64s
+
+    @classmethod
+    def of(
+        cls,
+        profile: Profile,
+        column: int,
+        budget: Budget = UNBOUNDED,
+        *,
+        by: Grouping = "function",
+        is_collapsed: bool = False,
+    ) -> Self:
+        """Return the stacks of a profile, with their values of one sample type: (n_samples, 1).
+
+        `by` says what a name stands for. If recursion `is_collapsed`, a name that calls itself is there once;
+        so is in any case a package or file that calls itself, since a call within it says nothing.
+
+        A negative value, as in the difference of two profiles, counts as 0: it has no width in a drawing.
+        Raises OutputTooLarge if the stacks take more than the budget.
+        """
+        stacks = stacks_of(profile, budget)
+        stacks.check(budget)
+        names, name_of = named_slots(stacks, by, budget)
+        offsets = offsets_of(stacks.depths)
+        rows = np.empty(stacks.n_frames, np.int32)
+        for chunk in stacks.chunks():
+            begin = offsets[chunk.first]
+            rows[begin : begin + len(chunk.rows)] = name_of[chunk.slots]
+        if is_collapsed or by in _COLLAPSED:
+            rows, offsets = _collapsed(rows, offsets)
+        values = np.maximum(profile.samples.values[:, column : column + 1], 0)
+        return cls(names, rows, offsets, values)
+
+    @classmethod
+    def joined(cls, every: Sequence[WeighedStacks], budget: Budget = UNBOUNDED) -> Self:
+        """Return the stacks of several profiles, one profile's after another's: (n, 1).
+
+        Each has values (n, 1). Raises OutputTooLarge if all together take more than the budget.
+        """
+        budget.check_rows(sum(len(each.rows) for each in every), FRAME_BYTES, _GRAPH_ADVICE)
+        numbers: dict[str, int] = {}
+        rows, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for each in every:
+            number_of = np.array([numbers.setdefault(name, len(numbers)) for name in each.names], np.int32)
+            rows.append(number_of[each.rows])
+            lengths.append(np.diff(each.offsets))
+        values = np.concatenate([np.zeros((0, 1), np.int64), *(each.values for each in every)])
+        return cls(list(numbers), np.concatenate(rows), offsets_of(np.concatenate(lengths)), values)
+
+    def beside(self, base: WeighedStacks, budget: Budget = UNBOUNDED) -> WeighedStacks:
+        """Return these stacks followed by those of a base, with values (n, 2).
+
+        The first column has the values of these stacks, the second those of the base. Raises OutputTooLarge
+        if both together take more than the budget.
+        """
+        budget.check_rows(len(self.rows) + len(base.rows), FRAME_BYTES, _GRAPH_ADVICE)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        number_of = np.array([numbers.setdefault(name, len(numbers)) for name in base.names], np.int32)
+        return WeighedStacks(
+            names=list(numbers),
+            rows=np.concatenate((self.rows, number_of[base.rows])),
+            offsets=np.concatenate((self.offsets, self.offsets[-1] + base.offsets[1:])),
+            values=np.concatenate(
+                (np.pad(self.values, ((0, 0), (0, 1))), np.pad(base.values, ((0, 0), (1, 0))))
+            ),
+        )
+
+
+def _collapsed(rows: Int32s, offsets: Int64s) -> tuple[Int32s, Int64s]:
+    """Return ragged rows without those that are the same as the one before them in their stack."""
+    is_kept = np.ones(len(rows), np.bool_)
+    is_kept[1:] = rows[1:] != rows[:-1]
+    filled = np.flatnonzero(np.diff(offsets))
+    is_kept[offsets[:-1][filled]] = True  # the first of each stack
+    lengths = np.zeros(len(offsets) - 1, np.int64)
+    if len(filled):
+        lengths[filled] = np.add.reduceat(is_kept, offsets[:-1][filled], dtype=np.int64)
+    return rows[is_kept], offsets_of(lengths)
