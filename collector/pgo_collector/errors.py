@@ -26,6 +26,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── NoSuchProfile       404
     │   ├── NoSuchRelease       404
     │   ├── NoSuchTrace         404
+    │   ├── NoSuchTarget        404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
     │   ├── BodyTooLarge        413
@@ -40,6 +41,9 @@ A refusal carries the HTTP status that the client gets:
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
     │   ├── NotOffered          501
+    │   ├── CaptureFailed       502
+    │   ├── CapturesBusy        503
+    │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
     │   ├── TracesFail          503
     │   ├── IncomingFull        503
@@ -379,6 +383,32 @@ class NotReady(Refusal):
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
+
+
+class NoSuchTarget(Refusal):
+    """No target in the settings is the one that a profile is to be taken from."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class CaptureFailed(Refusal):
+    """The target didn't answer with a profile, or not in time, or the server stops meanwhile."""
+
+    status = HTTPStatus.BAD_GATEWAY
+
+
+class CapturesBusy(Refusal):
+    """As many profiles are being taken as PGOF_CAPTURES allows."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class TooManyStreams(Refusal):
+    """As many pages are told of new profiles as PGOF_LIVE_STREAMS allows."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "30"}
 
 
 class WorkerUnavailable(Refusal):

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pgo_collector.errors import SettingsInvalid
+from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.resources import memory_bytes
@@ -65,6 +66,11 @@ def _check_parts(text: str) -> str:
 
 def _check_source_links(text: str) -> str:
     SourceLinks(text)
+    return text
+
+
+def _check_targets(text: str) -> str:
+    parse_targets(text)
     return text
 
 
@@ -180,6 +186,37 @@ class Settings(BaseSettings):
             "Where the source of modules is shown, for links from the lines of a function: rules MODULE=URL,"
             " separated by blanks, with {module}, {version}, {path} and {line} in the URL. The collector"
             " opens none of them."
+        ),
+    )
+    live_streams: int = Field(
+        default=100,
+        ge=0,
+        le=_MOST,
+        description=(
+            "How many pages at once may be told of new profiles as they come. Beyond it, the answer is 503,"
+            " and the page looks again every 30 seconds."
+        ),
+    )
+    capture_targets: Annotated[str, AfterValidator(_check_targets)] = Field(
+        default="",
+        description=(
+            "Where the pages can take a profile now: rules SERVICE=URL or SERVICE/TYPE=URL, separated by"
+            " blanks. Anyone who may see a service can have the collector ask its URLs, and no others."
+        ),
+    )
+    capture_seconds: float = Field(
+        default=60,
+        gt=0,
+        le=3600,
+        description="How long a target of PGOF_CAPTURE_TARGETS may take for a profile, in seconds.",
+    )
+    captures: int = Field(
+        default=2,
+        gt=0,
+        le=_MOST,
+        description=(
+            "How many profiles may be taken at once from PGOF_CAPTURE_TARGETS. Each may take as much memory"
+            " as the largest submit. Beyond it, the answer is 503."
         ),
     )
     rules_dir: Path = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import WIDTHS, Person, Theme
 from tests.collector.recorded_traces import SUBMIT
+from tests.merge.stacked import stacked
 from tests.server import Server
 
 SERVICE = "/ui/services/apisvc"
@@ -22,6 +24,7 @@ PAGES = {
     "search": f"{SERVICE}?search=malloc",
     "upright": f"{SERVICE}?layout=flame&by=line&recursion=collapse",
     "filtered": f"{SERVICE}?focus=ServeHTTP&hide=%5Eruntime%5C.&by=package",
+    "live": f"{SERVICE}/live",
     "top": f"{SERVICE}/top",
     "packages": f"{SERVICE}/top?by=package&sort=cum",
     "no base": f"{SERVICE}/diff",
@@ -417,6 +420,32 @@ def test_without_javascript_links_do_the_same(browser: Browser, server: Server) 
         page.get_by_role("link", name="Top", exact=True).click()
         page.get_by_role("link", name="Cumulative").click()
         expect(page.locator("th[aria-sort]")).to_have_text("Cumulative")
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_the_newest_profile_is_shown_as_it_comes(
+    browser: Browser, server: Server, *, has_scripts: bool
+) -> None:
+    service = f"live-{has_scripts}"
+
+    def store(function: str) -> None:
+        profile = stacked({f"main.main;{function}": 10}, time_nanos=time.time_ns())
+        assert server.submit(profile, query={"service": service}).status_code == 204
+
+    store("first.work")
+    with Person.of(browser, server, java_script_enabled=has_scripts) as person:
+        page = person.page
+        page.goto(f"/ui/services/{service}")
+        page.get_by_role("link", name="Live", exact=True).click()
+        expect(page.locator(".flame")).to_contain_text("first.work")
+        store("second.work")
+        if not has_scripts:
+            page.get_by_role("link", name="Refresh").click()
+        expect(page.locator(".flame")).to_contain_text("second.work")
+        expect(page.locator(".flame")).not_to_contain_text("first.work")
+        page.locator(CALLS).nth(1).click()
+        expect(page.locator(".where").last).to_contain_text("Zoomed to")
+        assert not person.faults
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -97,6 +97,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
                 warming,
                 background,
                 Keys(keys, keys, keys),
+                asyncio.Event(),
                 metrics,
             )
             metrics.register_gauges(Gauges(store, warming, Upkeep(store, locks, settings), background))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import subprocess
@@ -75,6 +76,7 @@ def app(tmp_path: Path) -> FastAPI:
                 Warming(store),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),
+                asyncio.Event(),
             ),
         )
     while not isinstance(app, FastAPI):  # the layers around it keep what they wrap under this name

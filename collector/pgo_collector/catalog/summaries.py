@@ -97,6 +97,13 @@ class Summaries:
                 versions=_values(connection, selection, VERSION),
             )
 
+    def newest(self, selection: Selection) -> int | None:
+        """Return the time of the last profile of a selection, in ns since 1970; None if it has no blobs."""
+        newest = sa.select(sa.func.max(BLOBS.c.end_nanos)).where(selected(selection))
+        with self._catalog.reading() as connection:
+            found: int | None = connection.execute(newest).scalar()
+            return found
+
     def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
         """Return how many live blobs each service has of each UTC day from `first` on, in days since 1970."""
         query = (

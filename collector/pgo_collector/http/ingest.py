@@ -72,6 +72,16 @@ class Ingest:
             submission = Submission(part, series, valid.facts, created_nanos, valid.packed or body.content)
             return await self._add(request, submission)
 
+    async def keep(self, request: Request, series: Series, content: bytes) -> Submitted:
+        """Store a profile that is no body of a request, as `submit` does; return what was stored."""
+        series.check_path()
+        await self._quotas.check(series.service)
+        async with self._store.submission_part() as part:
+            valid = await self._validate(SubmittedBody(content, series.type))
+            return await self._add(
+                request, Submission(part, series, valid.facts, None, valid.packed or content)
+            )
+
     async def push(self, request: Request, unpack: Unpack) -> None:
         """Store the profiles in a body that `unpack` takes apart in a worker.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from pgo_collector.catalog.summaries import Summaries
 from pgo_collector.http.abandoned import CancelAbandoned
 from pgo_collector.http.access_log import AccessLog
 from pgo_collector.http.body import BodyReader
+from pgo_collector.http.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
@@ -23,6 +25,7 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import OFF, Metrics
+from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
@@ -59,6 +62,7 @@ from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
+from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
 from pgo_collector.ui.sessions import Sessions, session_secret
 from pgo_collector.ui.site import mount_site
@@ -75,7 +79,7 @@ class Keys(NamedTuple):
 
 
 class AppDependencies(NamedTuple):
-    """The running objects that the routes use."""
+    """The running objects that the routes use. `stopping` is set when the server begins to stop."""
 
     store: Store
     start_lines: StartLineTables
@@ -83,6 +87,7 @@ class AppDependencies(NamedTuple):
     warming: Warming
     background: BackgroundTasks
     keys: Keys
+    stopping: asyncio.Event
     metrics: Metrics = OFF
     tracing: Tracing = NO_TRACING
 
@@ -141,6 +146,8 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         rendering=Rendering(),
         fleet=fleet,
         overviews=overviews,
+        live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),
+        captures=_captures(settings, ingest, dependencies.stopping),
         traces=traces,
         inventory=Inventory(store.catalog),
         summaries=summaries,
@@ -154,6 +161,11 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     install_error_handlers(app, DIALECTS)
     layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
+
+
+def _captures(settings: Settings, ingest: Ingest, stopping: asyncio.Event) -> Captures:
+    targets = parse_targets(settings.capture_targets)
+    return CapturesOfTargets(targets, settings, ingest, stopping) if targets else NoCaptures()
 
 
 def _adding_to(app: FastAPI) -> Callable[[APIRouter], None]:

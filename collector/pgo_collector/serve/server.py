@@ -109,10 +109,18 @@ async def _serve(settings: Settings) -> None:
         limits = ConnectionLimits.of(settings, descriptors, BACKLOG)
         connections = ConnectionPool(limits, metrics.count_refused)
         metrics.register_connections(connections)
-        server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings))
+        stopping = asyncio.Event()
+        server = _Server(_server_config(gate, settings), connections, grpc_listener(gate, settings), stopping)
         serving = asyncio.create_task(server.serve([listener]))
         app = _opened_app(
-            settings, folder, keys, endpoint, metrics=metrics, tracing=tracing, progress=gate.progress
+            settings,
+            folder,
+            keys,
+            endpoint,
+            metrics=metrics,
+            tracing=tracing,
+            progress=gate.progress,
+            stopping=stopping,
         )
         working = asyncio.create_task(_run_app(app, gate, serving))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,6 +156,7 @@ async def _opened_app(
     metrics: Metrics,
     tracing: Tracing,
     progress: Progress,
+    stopping: asyncio.Event,
 ) -> AsyncIterator[ASGIApp]:
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with open_store(settings, folder, metrics, progress) as store:
@@ -168,7 +177,9 @@ async def _opened_app(
             }
         )
         metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
-        dependencies = AppDependencies(store, start_lines, locks, warming, background, keys, metrics, tracing)
+        dependencies = AppDependencies(
+            store, start_lines, locks, warming, background, keys, stopping, metrics, tracing
+        )
         async with background.running():
             yield create_app(settings, dependencies)
 
@@ -233,11 +244,17 @@ def _deliveries(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with a port `beside` it. It logs its address, and a signal only stops it."""
+    """uvicorn's server, with a port `beside` it. It logs its address, and a signal only stops it.
 
-    def __init__(self, config: uvicorn.Config, connections: ConnectionPool, beside: Listener) -> None:
+    When it begins to stop, it sets `stopping`: what else would last ends then.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, connections: ConnectionPool, beside: Listener, stopping: asyncio.Event
+    ) -> None:
         super().__init__(config)
         self._beside = beside
+        self._stopping = stopping
         self.server_state = self._state = State(connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -250,6 +267,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._state.is_stopping = True
+        self._stopping.set()
         grace = float(self.config.timeout_graceful_shutdown or 0)
         await asyncio.gather(super().shutdown(sockets), self._beside.stop(grace))
 

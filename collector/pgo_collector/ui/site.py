@@ -18,6 +18,7 @@ from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.flame import flame_routes
 from pgo_collector.ui.pages.function import function_routes
 from pgo_collector.ui.pages.latency import latency_routes
+from pgo_collector.ui.pages.live import live_routes
 from pgo_collector.ui.pages.merge import merge_routes
 from pgo_collector.ui.pages.series import series_routes
 from pgo_collector.ui.pages.services import services_routes
@@ -30,6 +31,7 @@ from pgo_collector.ui.sources import Sources
 _PAGES = (
     services_routes,
     flame_routes,
+    live_routes,
     top_routes,
     diff_routes,
     function_routes,

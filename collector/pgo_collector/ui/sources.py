@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.catalog.summaries import Summaries
+from pgo_collector.http.captures import Captures
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.source_links import SourceLinks
@@ -13,6 +14,7 @@ from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
+from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle
@@ -27,6 +29,8 @@ class Sources:
     rendering: Rendering
     fleet: Fleet
     overviews: Overviews
+    live: LiveStreams
+    captures: Captures
     traces: KeptTraces
     inventory: Inventory
     summaries: Summaries

@@ -28,7 +28,8 @@ async function swap(url, { push = true, focus = () => null } = {}) {
   main().replaceWith(document.adoptNode(found));
   if (push) history.pushState(null, "", url);
   enhance();
-  (focus() ?? main()).focus({ preventScroll: true });
+  const target = focus();
+  if (target !== false) (target ?? main()).focus({ preventScroll: true });
 }
 
 addEventListener("popstate", () => swap(location.href, { push: false }));
@@ -182,6 +183,33 @@ document.addEventListener("formdata", ({ formData }) => {
   }
 });
 
+// ---- Live: the server tells when a service has a newer profile.
+
+let stream = null;
+
+function listen() {
+  const live = document.querySelector("[data-events]");
+  const url = live && new URL(live.dataset.events, location.href).href;
+  if (stream && stream.url === url && stream.readyState !== EventSource.CLOSED) return;
+  stream?.close();
+  stream = url && new EventSource(url);
+  stream?.addEventListener("profile", ({ data }) => {
+    if (document.querySelector("[data-events]")?.dataset.newest !== data) refresh();
+  });
+  stream?.addEventListener("error", ({ target }) => {
+    // The server refuses more streams: look again without one.
+    if (target.readyState === EventSource.CLOSED) setTimeout(refresh, 30_000);
+  });
+}
+
+// Show the newest profile; a call that has the focus keeps it.
+function refresh() {
+  const active = document.activeElement;
+  if (!document.querySelector("[data-events]") || active?.matches("input, select")) return;
+  const key = active?.closest(".flame > svg > a") && keyOf(active);
+  swap(location.href, { push: false, focus: () => (key ? callOf(key) : false) });
+}
+
 // ---- PNG: the browser draws the SVG file that the server makes.
 
 async function savePng(file) {
@@ -213,6 +241,7 @@ function offerPng(link) {
 
 function enhance() {
   document.querySelectorAll("a.save").forEach(offerPng);
+  listen();
   for (const box of document.querySelectorAll(".flame > svg > a > svg, .heat svg > a > svg")) {
     const title = box.querySelector("title");
     box.parentNode.setAttribute("aria-label", title.textContent);

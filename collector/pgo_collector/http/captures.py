@@ -1,0 +1,126 @@
+"""Captures: a profile that is taken now, by a request to one of the targets in the settings, and stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+import httpx
+from starlette.requests import Request
+
+from pgo_collector.errors import CaptureFailed, CapturesBusy, NoSuchTarget
+from pgo_collector.http.ingest import Ingest
+from pgo_collector.model.capture_targets import CaptureTarget
+from pgo_collector.settings import Settings
+from pgo_collector.traces.spans import span
+
+
+class Captures(Protocol):
+    """Takes profiles now, of the services that have a target."""
+
+    def targets(self, service: str, type_: str) -> Sequence[CaptureTarget]:
+        """Return the targets of a service for one type of profile."""
+
+    async def take(self, request: Request, service: str, type_: str, instance: str) -> None:
+        """Take a profile from a target, and store it.
+
+        Raises NoSuchTarget, CapturesBusy, CaptureFailed, and what `Ingest.keep` raises.
+        """
+
+
+class NoCaptures:
+    """The captures of a collector without targets."""
+
+    def targets(self, service: str, type_: str) -> Sequence[CaptureTarget]:  # noqa: ARG002
+        """Return no targets."""
+        return ()
+
+    async def take(self, request: Request, service: str, type_: str, instance: str) -> None:  # noqa: ARG002
+        """Raise NoSuchTarget."""
+        raise NoSuchTarget(f"no profile can be taken of {service}: PGOF_CAPTURE_TARGETS has no target")
+
+
+class CapturesOfTargets:
+    """Takes profiles from targets: so many at once, and for so long each. A stop of the server ends them."""
+
+    def __init__(
+        self, targets: Sequence[CaptureTarget], settings: Settings, ingest: Ingest, stopping: asyncio.Event
+    ) -> None:
+        """Load certificates if a target needs them, which blocks."""
+        self._targets = targets
+        self._seconds = settings.capture_seconds
+        self._most = settings.captures
+        self._most_bytes = settings.largest_body
+        self._ingest = ingest
+        self._stopping = stopping
+        self._running = 0
+        # Plain HTTP needs no certificates, which take long to load.
+        is_tls = any(target.url.startswith("https:") for target in targets)
+        self._verify = httpx.create_ssl_context() if is_tls else False
+
+    def targets(self, service: str, type_: str) -> Sequence[CaptureTarget]:
+        """Return the targets of a service for one type of profile."""
+        return [target for target in self._targets if (target.service, target.type) == (service, type_)]
+
+    async def take(self, request: Request, service: str, type_: str, instance: str) -> None:
+        """Take a profile from a target, and store it."""
+        found = (target for target in self.targets(service, type_) if target.instance == instance)
+        target = next(found, None)
+        if target is None:
+            raise NoSuchTarget(f"PGOF_CAPTURE_TARGETS has no target {instance[:80]!r} of {service}")
+        if self._running >= self._most:
+            raise CapturesBusy(f"{self._most:,} profiles are being taken (PGOF_CAPTURES); try again later")
+        self._running += 1
+        try:
+            content = await self._until_stop(target)
+            await self._ingest.keep(request, target.series, content)
+        finally:
+            self._running -= 1
+
+    async def _until_stop(self, target: CaptureTarget) -> bytes:
+        """Return the target's answer. Raises CaptureFailed, also when the server stops."""
+        fetching = asyncio.create_task(self._fetch(target))
+        stop = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({fetching, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not fetching.done():
+                raise CaptureFailed(f"{target.instance}: the server stops")
+            return fetching.result()
+        finally:
+            for task in (fetching, stop):
+                task.cancel()
+            await asyncio.wait({fetching, stop})
+
+    async def _fetch(self, target: CaptureTarget) -> bytes:
+        """Return the target's answer, which may not be a redirect. Raises CaptureFailed."""
+        content, headers = bytearray(), {"Accept-Encoding": "identity"}
+        if target.body is not None:
+            headers["Content-Type"] = "application/json"
+        method = "GET" if target.body is None else "POST"
+        try:
+            with span("http", "take profile"):
+                async with (
+                    asyncio.timeout(self._seconds),
+                    httpx.AsyncClient(
+                        verify=self._verify, timeout=self._seconds, follow_redirects=False, trust_env=False
+                    ) as client,
+                    client.stream(method, target.url, headers=headers, content=target.body) as answer,
+                ):
+                    if answer.status_code != HTTPStatus.OK:
+                        raise CaptureFailed(f"{target.instance} answered with {answer.status_code}")
+                    async for chunk in answer.aiter_raw():
+                        content += chunk
+                        if len(content) > self._most_bytes:
+                            raise CaptureFailed(
+                                f"{target.instance}: its profile is larger than a submit may be,"
+                                f" {self._most_bytes:,} bytes"
+                            )
+        except TimeoutError:
+            raise CaptureFailed(
+                f"{target.instance}: no profile within {self._seconds:g} seconds (PGOF_CAPTURE_SECONDS)"
+            ) from None
+        except httpx.HTTPError as error:
+            raise CaptureFailed(f"{target.instance}: {type(error).__name__}: {error}") from None
+        return bytes(content)
