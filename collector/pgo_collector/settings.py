@@ -219,6 +219,30 @@ class Settings(BaseSettings):
             " as the largest submit. Beyond it, the answer is 503."
         ),
     )
+    label_values: int = Field(
+        default=100,
+        gt=0,
+        le=10_000,
+        description=(
+            "How many values of a label the pages list to choose from: those with the most profiles. A search"
+            " finds the others."
+        ),
+    )
+    pages_megabytes: float = Field(
+        default=16,
+        ge=0,
+        le=_MOST >> 20,
+        description=(
+            "How much memory the answers take that are kept for the pages, in MiB: the same page of the same"
+            " profiles isn't computed again. 0 keeps none."
+        ),
+    )
+    timeline_steps: int = Field(
+        default=120,
+        gt=0,
+        le=1000,
+        description="How many steps the timeline on the pages of a service has at most.",
+    )
     rules_dir: Path = Field(
         default=Path("./rules"),
         description="The folder of rules files, named `<service>.rules`.",

@@ -18,6 +18,7 @@ Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
     "services": ("light", "desktop", 380, 0, "/ui/"),
     "flame": ("light", "desktop", 880, 0, f"{SERVICE}?labels=version%3D1.5.0"),
+    "labels": ("light", "desktop", 700, 0, f"{SERVICE}/top?choose=instance&labels=instance%3Dweb-1%7Cweb-2"),
     "search": ("dark", "desktop", 600, 0, "/ui/services/compiler?search=regalloc"),
     "diff": (
         "dark",

@@ -11,6 +11,7 @@ from random import Random
 
 from tests.collector.edits import taken_at
 from tests.collector.recorded_traces import put_traces
+from tests.merge.stacked import heap_of
 from tests.merge.tracked import BELOW, MS, Events, tracked
 from tests.oracle.builder import seeded
 from tests.oracle.oracle import go_root
@@ -56,9 +57,24 @@ def fill(server: Server) -> None:
             content = taken_at(paths[number % len(paths)].read_bytes(), now - hours * _HOUR)
             submit(server, content, deployment.service, labels)
     fill_with_waits(server, now)
+    fill_with_memory(server, now)
     put_traces(server)
     merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
     submit(server, taken_at(merged, now - _HOUR), "compiler", "version=go1.27")
+
+
+def fill_with_memory(server: Server, now: int) -> None:
+    """Submit heap profiles of a service whose cache grows from hour to hour."""
+    for hour in range(24):
+        cached = (24 - hour) << 20
+        stacks = {
+            "main.main;cache.Fill;cache.grow": [900, 2 * cached, 300, cached],
+            "main.main;net/http.serve;bytes.growSlice": [5000, 80 << 20, 10, 1 << 20],
+        }
+        content = heap_of(stacks, time_nanos=now - hour * _HOUR - _HOUR // 2)
+        labels = f"version={2 if hour < 12 else 1},instance=cache-{hour % 3}"
+        answer = server.submit(content, query={"service": "cached", "type": "heap", "labels": labels})
+        assert answer.status_code == 204, answer.text
 
 
 def fill_with_waits(server: Server, now: int) -> None:

@@ -37,6 +37,10 @@ def test_no_page_runs_what_a_profile_says(person: Person) -> None:
         page.goto(f"{base}{path}")
         assert person.overflow() <= 0, path
     for name in HOSTILE:
+        page.goto(f"{base}?choose=version&find={quote(name[:100], safe='')}")
+        assert person.overflow() <= 0, name
+        page.goto(f"{base}/top?choose=version&labels={quote(label_of(name), safe='')}")
+        assert person.overflow() <= 0, name
         page.goto(f"{base}?search={quote(name[:2000], safe='')}")
         page.goto(f"{base}/series?function={quote(name[:2000], safe='')}")
         page.goto(f"{base}/function?function={quote(name[:2000].replace(';', ':'), safe='')}")

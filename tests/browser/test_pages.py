@@ -25,6 +25,8 @@ PAGES = {
     "upright": f"{SERVICE}?layout=flame&by=line&recursion=collapse",
     "filtered": f"{SERVICE}?focus=ServeHTTP&hide=%5Eruntime%5C.&by=package",
     "live": f"{SERVICE}/live",
+    "values": f"{SERVICE}/top?choose=version&labels=instance!%3Dweb-1",
+    "memory": "/ui/services/cached?type=heap&sample_type=alloc_space",
     "top": f"{SERVICE}/top",
     "packages": f"{SERVICE}/top?by=package&sort=cum",
     "no base": f"{SERVICE}/diff",

@@ -26,12 +26,11 @@ from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import Refusal
-from pgo_collector.model.name_patterns import ALL_NAMES
-from pgo_collector.model.selection import Coarse
+from pgo_collector.model.selection import USUAL, Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.ui.flame_drawing import drawing_of
-from pprof_merge import ALL_LATENCIES, GROUPINGS, LatencyRange, ProfileError, Weighting
+from pprof_merge import GROUPINGS, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols
 from pprof_merge.analysis.flame_graph import FlameView
 from pprof_merge.analysis.rules import Rules, parse_rules
@@ -125,9 +124,9 @@ def _report_with_symbols(body: bytes, folder: Path) -> int:
 
 def _table(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
-    rest = ALL_LATENCIES, ALL_NAMES, engine.budget
     return sum(
-        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, *rest))) for grouping in GROUPINGS
+        len(pickle.dumps(queries.table_blobs(engine.chosen, grouping, USUAL, engine.budget)))
+        for grouping in GROUPINGS
     )
 
 
@@ -135,9 +134,7 @@ def _timeline(body: bytes, folder: Path) -> int:
     engine = _Engine(body, folder)
     steps = {engine.chosen.blobs.name(0): 999}
     return len(
-        pickle.dumps(
-            queries.time_blobs(engine.chosen, steps, ("function", "main.run"), ALL_LATENCIES, engine.budget)
-        )
+        pickle.dumps(queries.time_blobs(engine.chosen, steps, ("function", "main.run"), USUAL, engine.budget))
     )
 
 

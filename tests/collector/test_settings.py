@@ -115,6 +115,9 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "trace_megabytes": 28.0,
         "trace_steps": 29,
         "trace_step_seconds": 30.0,
+        "label_values": 41,
+        "timeline_steps": 42,
+        "pages_megabytes": 43.5,
         "source_links": "main=https://example.org/{version}/{path}#L{line}",
         "log_level": "error",
     }

@@ -40,7 +40,7 @@ def heat_rows(page: Page) -> dict[str, list[str]]:
 
 def cells(page: Page) -> dict[str, str]:
     """Return the links of the cells, by their titles."""
-    found = [tag.text for tag in page.all("title")[1:]]
+    found = [tag.text for tag in page.all("title")[1:] if " waits of " in tag.text]
     links = [tag.attributes["href"] for tag in page.all("a", tabindex="-1")]
     return dict(zip(found, links, strict=True))
 

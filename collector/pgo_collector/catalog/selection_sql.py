@@ -14,7 +14,7 @@ _BEGINS = BLOBS.c.time_nanos + 0
 
 def selected(selection: Selection) -> sa.ColumnElement[bool]:
     """Return the condition that a row of BLOBS is live and in the selection."""
-    chosen = BLOBS.c.series_id.in_(_series(selection)) & IS_LIVE
+    chosen = BLOBS.c.series_id.in_(selected_series(selection)) & IS_LIVE
     if selection.begin is not None:
         chosen &= BLOBS.c.time_nanos >= selection.begin
     if selection.end is not None:
@@ -33,7 +33,7 @@ def is_coarse(selection: Selection) -> sa.ColumnElement[bool]:
         return sa.false()
     begin = sa.false() if selection.begin is None else BLOBS.c.time_nanos < selection.begin
     end = sa.false() if selection.end is None else BLOBS.c.end_nanos >= selection.end
-    others = ORIGINS.c.series_id.not_in(_series(selection))
+    others = ORIGINS.c.series_id.not_in(selected_series(selection))
     labels = sa.exists().where(ORIGINS.c.blob_id == BLOBS.c.id, others) if selection.matchers else sa.false()
     return _combined(selection) & (begin | end | labels)
 
@@ -60,7 +60,7 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
     if selection.end is not None:
         meant.append(selection.end > _BEGINS)
     blobs = sa.select(BLOBS.c.id).where(*meant)
-    series = _series(selection)
+    series = selected_series(selection)
     by_series = BLOBS.c.id.in_(blobs.where(BLOBS.c.series_id.in_(series)))
     if not selection.matchers:
         return by_series
@@ -73,7 +73,7 @@ def of_service(service: str) -> sa.ColumnElement[bool]:
     return sa.true() if service == EVERY_SERVICE else SERIES.c.service == service
 
 
-def _series(selection: Selection) -> sa.Select[tuple[int]]:
+def selected_series(selection: Selection) -> sa.Select[tuple[int]]:
     """Return the query for the ids of the selected series.
 
     If there are matchers, a series whose labels a roll-up dropped isn't selected: ORIGINS has its inputs.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.selection_sql import selected
-from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, LABELS, ORIGINS, SERIES
-from pgo_collector.model.selection import Selection
+from pgo_collector.catalog.selection_sql import selected, selected_series
+from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.times import DAY_NANOS
 
 INSTANCE, VERSION = "instance", "version"
@@ -20,19 +20,23 @@ _MOST_VALUES = 12
 
 @dataclass(frozen=True, slots=True)
 class LabelValue:
-    """A value of a label, the number of its profiles, and the time of the last of them, in ns since 1970."""
+    """A value of a label, the number of its profiles, and the times of the first and the last of them.
+
+    The times are in ns since 1970.
+    """
 
     text: str
     profiles: int
+    begin_nanos: int
     end_nanos: int
 
 
 @dataclass(frozen=True, slots=True)
 class LabelValues:
-    """The number of values of a label, and the values with the latest profiles."""
+    """The number of values of a label, and some of them."""
 
     count: int
-    latest: tuple[LabelValue, ...]
+    listed: tuple[LabelValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Summary:
     `profiles` is their number, `combined` the number of combined ones among them, `begin_nanos` and
     `end_nanos` the times of the first and the last profile in ns since 1970, `duration_nanos` the sum of the
     durations, `size` their bytes on disk, and `samples` the sum of their samples. `instances` and `versions`
-    are the values of the labels `instance` and `version`.
+    are the values of the labels `instance` and `version`, and list those with the latest profiles.
     """
 
     profiles: int
@@ -58,7 +62,7 @@ class Summary:
     @property
     def newest_version(self) -> str:
         """Return the version with the latest profile; empty if no profile has one."""
-        return self.versions.latest[0].text if self.versions.latest else ""
+        return self.versions.listed[0].text if self.versions.listed else ""
 
 
 class Summaries:
@@ -104,6 +108,53 @@ class Summaries:
             found: int | None = connection.execute(newest).scalar()
             return found
 
+    def label_values(self, selection: Selection, key: str, most: int, search: str = "") -> LabelValues:
+        """Return the values of a label in a selection that contain a text, those with most profiles first.
+
+        At most `most` are listed. ASCII letters are searched for in any case.
+        """
+        with self._catalog.reading() as connection:
+            return _values(connection, selection, key, most=most, search=search, is_by_number=True)
+
+    def without_label(self, selection: Selection, key: str) -> int:
+        """Return the number of a selection's live blobs that hold profiles without a label."""
+        without = replace(selection, matchers=(*selection.matchers, Matcher(key, frozenset([""]))))
+        with self._catalog.reading() as connection:
+            count = sa.select(sa.func.count()).select_from(BLOBS).where(selected(without))
+            return int(connection.execute(count).scalar_one())
+
+    def seen_before(self, selection: Selection, key: str, values: Collection[str]) -> set[str]:
+        """Return which values of a label series of a selection have that have profiles from before it begins.
+
+        Profiles in combined blobs whose labels a roll-up dropped aren't looked at.
+        """
+        if selection.begin is None:
+            return set()
+        earlier = (BLOBS.c.series_id == LABELS.c.series_id) & IS_LIVE & (BLOBS.c.time_nanos < selection.begin)
+        query = (
+            sa.select(LABELS.c.value)
+            .distinct()
+            .where(LABELS.c.key == key, LABELS.c.value.in_(values), sa.exists().where(earlier))
+            .where(LABELS.c.series_id.in_(selected_series(selection)))
+        )
+        with self._catalog.reading() as connection:
+            return {*connection.execute(query).scalars()}
+
+    def steps(self, selection: Selection, begin: int, width: int) -> dict[int, int]:
+        """Return how many live blobs of a selection begin in each step of time.
+
+        Steps have `width` ns, and are counted from `begin` on, in ns since 1970. What begins earlier, as
+        combined blobs may, is in step 0 or below.
+        """
+        # If the difference is too large for 64 bits, SQLite makes it a float.
+        step = (BLOBS.c.time_nanos - sa.literal(begin)) // sa.literal(width)
+        query = sa.select(step, sa.func.count()).where(selected(selection)).group_by(step)
+        found: defaultdict[int, int] = defaultdict(int)
+        with self._catalog.reading() as connection:
+            for number, count in connection.execute(query):
+                found[int(number)] += count
+        return found
+
     def days(self, services: Sequence[str], first: int) -> dict[str, dict[int, int]]:
         """Return how many live blobs each service has of each UTC day from `first` on, in days since 1970."""
         query = (
@@ -125,29 +176,36 @@ def newest_version(summaries: Summaries, selection: Selection) -> str:
     return summary.newest_version if summary else ""
 
 
-def _values(connection: sa.Connection, selection: Selection, key: str) -> LabelValues:
-    """Return the values of a label in the series of the blobs, and in those from which roll-ups made them."""
-    own = sa.select(BLOBS.c.id, BLOBS.c.end_nanos, BLOBS.c.series_id).where(selected(selection))
-    origins = (
-        sa.select(BLOBS.c.id, BLOBS.c.end_nanos, ORIGINS.c.series_id)
-        .join(ORIGINS, ORIGINS.c.blob_id == BLOBS.c.id)
-        .where(selected(selection))
+def _values(
+    connection: sa.Connection,
+    selection: Selection,
+    key: str,
+    *,
+    most: int = _MOST_VALUES,
+    search: str = "",
+    is_by_number: bool = False,
+) -> LabelValues:
+    """Return the values of a label in the series of the blobs, and in those from which roll-ups made them.
+
+    Those with the latest profiles come first, or those with the most.
+    """
+    chosen = [LABELS.c.key == key, selected(selection)]
+    if search:
+        chosen.append(LABELS.c.value.icontains(search, autoescape=True))
+    columns = BLOBS.c.id, BLOBS.c.time_nanos, BLOBS.c.end_nanos, LABELS.c.value
+    blobs = sa.select(*columns).select_from(BLOBS).where(*chosen)
+    own = blobs.join(LABELS, LABELS.c.series_id == BLOBS.c.series_id)
+    origins = blobs.join(ORIGINS, ORIGINS.c.blob_id == BLOBS.c.id).join(
+        LABELS, LABELS.c.series_id == ORIGINS.c.series_id
     )
-    of_blobs = sa.union(own, origins).subquery()
-    found = (
-        sa.select(of_blobs.c.id, of_blobs.c.end_nanos, LABELS.c.value)
-        .join(LABELS, LABELS.c.series_id == of_blobs.c.series_id)
-        .where(LABELS.c.key == key)
-        .distinct()
-        .subquery()
-    )
-    count = sa.select(sa.func.count(found.c.value.distinct()))
-    latest = sa.func.max(found.c.end_nanos)
+    found = sa.union(own, origins).subquery()  # a blob counts once for each of its values
+    profiles, latest = sa.func.count(), sa.func.max(found.c.end_nanos)
     query = (
-        sa.select(found.c.value, sa.func.count(), latest)
+        sa.select(found.c.value, profiles, sa.func.min(found.c.time_nanos), latest, sa.func.count().over())
         .group_by(found.c.value)
-        .order_by(latest.desc(), found.c.value)
-        .limit(_MOST_VALUES)
+        .order_by(*([profiles.desc()] if is_by_number else []), latest.desc(), found.c.value)
+        .limit(most)
     )
-    values = tuple(LabelValue(*row) for row in connection.execute(query))
-    return LabelValues(connection.execute(count).scalar_one(), values)
+    rows = connection.execute(query).all()
+    listed = tuple(LabelValue(*row[:-1]) for row in rows)
+    return LabelValues(rows[0][-1] if rows else 0, listed)

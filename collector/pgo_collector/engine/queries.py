@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from pprof_merge import (
-    ALL_LATENCIES,
     NAMES_OF_FRAMES,
     Budget,
     FlameGraph,
@@ -20,7 +19,6 @@ from pprof_merge import (
     Grouping,
     Header,
     Int64s,
-    LatencyRange,
     Profile,
     Timeline,
     TopTable,
@@ -36,7 +34,7 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_mer
 from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_pieces
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
+from pgo_collector.model.selection import USUAL, Focus
 
 _ADVICE = "select fewer profiles, or one service in place of all"
 _FLAME_GRAPH = "the flame graph: "
@@ -57,6 +55,7 @@ class TableResult:
     samples: int | None
     whole: int
     left_out: tuple[LeftOut, ...]
+    sample_types: tuple[ValueType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,7 @@ class UseResult:
     profiles: int
     whole: int
     left_out: tuple[LeftOut, ...]
+    sample_types: tuple[ValueType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class TimelineResult:
     steps: Int64s | None
     profiles: int
     left_out: tuple[LeftOut, ...]
+    sample_types: tuple[ValueType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,26 @@ class FlameGraphResult:
     profiles: int
     whole: int
     left_out: tuple[LeftOut, ...]
+    sample_types: tuple[ValueType, ...] = ()
+
+
+class EqualSteps(NamedTuple):
+    """`number` steps of time of `width` ns each, from `begin` on, in ns since 1970."""
+
+    begin: int
+    width: int
+    number: int
+
+
+class StepTotals(NamedTuple):
+    """The totals of one sample type in steps of time, (n_steps,) int64; both are None if there are none."""
+
+    sample_type: ValueType | None
+    totals: Int64s | None
+
+
+# The totals of profiles that take too much memory.
+TOO_MANY = StepTotals(None, None)
 
 
 class StackReading(NamedTuple):
@@ -118,14 +139,9 @@ class StackReading(NamedTuple):
     `by` says what its calls stand for; if recursion `is_collapsed`, a name that calls itself is one call.
     """
 
-    latencies: LatencyRange = ALL_LATENCIES
-    patterns: NamePatterns = ALL_NAMES
+    focus: Focus = USUAL
     by: Grouping = "function"
     is_collapsed: bool = False
-
-    def merged(self, inputs: MergeInputs) -> _Merged | None:
-        """Return what the stacks are of; None if there is nothing to merge, or nothing is measured."""
-        return _merged(inputs, self.latencies, self.patterns)
 
     def stacks(self, merged: _Merged, budget: Budget) -> WeighedStacks:
         """Return the stacks of a merge. Raises OutputTooLarge."""
@@ -135,40 +151,39 @@ class StackReading(NamedTuple):
 
 
 @trim_after
-def table_blobs(
-    chosen: ChosenBlobs, grouping: Grouping, latencies: LatencyRange, patterns: NamePatterns, budget: Budget
-) -> TableResult:
-    """Return the top table of these latencies and names of the merge of blobs.
-
-    It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
-    """
+def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: Budget) -> TableResult:
+    """Return the top table of a part of the merge of blobs. Raises AnswerTooLarge."""
     inputs = read_merge_inputs(chosen)
-    merged = _merged(inputs, latencies, patterns)
+    merged = _merged(inputs, focus)
     if merged is None:
         return TableResult(None, None, 0, None, 0, inputs.left_out)
     with refuse_too_large("the table: "):
         table = TopTable.of(merged.profile, grouping, column=merged.column, budget=budget)
         server_budget(budget).check(table.nbytes, _ADVICE)
     samples = count_samples(merged.profile, merged.column)
-    return TableResult(merged.sample_type, table, len(inputs.numbers), samples, merged.whole, inputs.left_out)
+    return TableResult(
+        merged.sample_type,
+        table,
+        len(inputs.numbers),
+        samples,
+        merged.whole,
+        inputs.left_out,
+        merged.sample_types,
+    )
 
 
 @trim_after
-def use_blobs(
-    chosen: ChosenBlobs, name: str, latencies: LatencyRange, patterns: NamePatterns, budget: Budget
-) -> UseResult:
-    """Return the use of the functions with a name in these latencies and names of the merge of blobs.
-
-    It is for the sample type that `go tool pprof` shows. Raises AnswerTooLarge.
-    """
+def use_blobs(chosen: ChosenBlobs, name: str, focus: Focus, budget: Budget) -> UseResult:
+    """Return the use of the functions with a name in a part of the merge of blobs. Raises AnswerTooLarge."""
     inputs = read_merge_inputs(chosen)
-    merged = _merged(inputs, latencies, patterns)
+    merged = _merged(inputs, focus)
     if merged is None:
         return UseResult(None, None, 0, 0, inputs.left_out)
     with refuse_too_large("the function: "):
         use = FunctionUse.of(merged.profile, name, merged.column, budget)
         server_budget(budget).check(use.nbytes, _ADVICE)
-    return UseResult(merged.sample_type, use, len(inputs.numbers), merged.whole, inputs.left_out)
+    profiles = len(inputs.numbers)
+    return UseResult(merged.sample_type, use, profiles, merged.whole, inputs.left_out, merged.sample_types)
 
 
 @trim_after
@@ -176,10 +191,10 @@ def time_blobs(
     chosen: ChosenBlobs,
     steps: Mapping[str, int],
     subject: tuple[Grouping, str],
-    latencies: LatencyRange,
+    focus: Focus,
     budget: Budget,
 ) -> TimelineResult:
-    """Return how much a function, package or file takes of these latencies, step by step.
+    """Return how much a function, package or file takes of a part of the merge, step by step.
 
     `steps` has the number of each blob's step, by the blob's name, and `subject` what is asked for.
     Raises AnswerTooLarge.
@@ -196,24 +211,48 @@ def time_blobs(
             [steps[blob] for blob in inputs.names],
             lambda frame: name_of(frame) == name,
             budget,
-            latencies=latencies,
+            latencies=focus.latencies,
         )
-    column = _column(found.header)
+    column = _column(found.header, focus.sample_type)
     if column is None:
         return TimelineResult(None, None, 0, inputs.left_out)
     values = np.stack([part[:, column] for part in (found.total, found.flat, found.cum)], axis=1)
-    return TimelineResult(found.header.sample_types[column], values, len(inputs.numbers), inputs.left_out)
+    types = found.header.sample_types
+    return TimelineResult(types[column], values, len(inputs.numbers), inputs.left_out, types)
+
+
+@trim_after
+def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget: Budget) -> StepTotals:
+    """Return the totals of a sample type in steps of time.
+
+    A blob that begins earlier or later is in the first or the last step. Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    numbers = inputs.numbers.tolist()
+    header = inputs.collection.header(numbers[0]) if numbers else None
+    column = None if header is None else _column(header, sample_type)
+    if header is None or column is None:
+        return StepTotals(None, None)
+    begin, width, count = steps
+    with refuse_too_large("the timeline: "):
+        server_budget(budget).check_rows(count, 8, _ADVICE)
+    # Times may be further apart than 63 bits hold; their difference as unsigned numbers is exact.
+    since = np.maximum(inputs.blobs.times, begin).view(np.uint64) - np.uint64(begin % (1 << 64))
+    numbered = np.minimum(since // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
+    totals = np.zeros(count, np.int64)
+    np.add.at(totals, numbered, inputs.collection.totals(numbers, header.sample_types[column]))
+    return StepTotals(header.sample_types[column], totals)
 
 
 @trim_after
 def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: Budget) -> StacksResult:
-    """Write the stacks of the merge of blobs to the file `part`.
+    """Write the stacks of a part of the merge of blobs to the file `part`.
 
     They are the base for `draw_blobs`, perhaps in another worker, and don't pass through the server's
-    process. Their values are of the sample type that `go tool pprof` shows. Raises AnswerTooLarge or OSError.
+    process. Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    merged = reading.merged(inputs)
+    merged = _merged(inputs, reading.focus)
     if merged is None:
         return StacksResult(None, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
@@ -226,13 +265,13 @@ def weigh_blobs(chosen: ChosenBlobs, reading: StackReading, part: Path, budget: 
 def draw_blobs(
     chosen: ChosenBlobs, reading: StackReading, view: FlameView, base: Path | None, budget: Budget
 ) -> FlameGraphResult:
-    """Return the flame graph of the merge of blobs.
+    """Return the flame graph of a part of the merge of blobs.
 
     It is compared with the stacks in the file `base` if one is given. `weigh_blobs` has written that file.
     Raises AnswerTooLarge or OSError.
     """
     inputs = read_merge_inputs(chosen)
-    merged = reading.merged(inputs)
+    merged = _merged(inputs, reading.focus)
     if merged is None:
         return FlameGraphResult(None, None, 0, 0, inputs.left_out)
     with refuse_too_large(_FLAME_GRAPH):
@@ -241,11 +280,14 @@ def draw_blobs(
             stacks = stacks.beside(read_stacks(base), budget)
         graph = FlameGraph.of(stacks, view)
         server_budget(budget).check(sum(map(len, {*graph.names})), _ADVICE)
-    return FlameGraphResult(merged.sample_type, graph, len(inputs.numbers), merged.whole, inputs.left_out)
+    profiles = len(inputs.numbers)
+    return FlameGraphResult(
+        merged.sample_type, graph, profiles, merged.whole, inputs.left_out, merged.sample_types
+    )
 
 
 class _Merged(NamedTuple):
-    """A merge, or the part of it with some latencies and names, and the column that `go tool pprof` shows.
+    """A merge, or the part of it with some latencies and names, and the column of one sample type.
 
     `whole` is the value of that column before names are left out.
     """
@@ -255,21 +297,26 @@ class _Merged(NamedTuple):
     whole: int
 
     @property
+    def sample_types(self) -> tuple[ValueType, ...]:
+        """Return what the profile measures."""
+        return self.profile.header.sample_types
+
+    @property
     def sample_type(self) -> ValueType:
         """Return what the values in the column measure."""
-        return self.profile.header.sample_types[self.column]
+        return self.sample_types[self.column]
 
 
-def _merged(inputs: MergeInputs, latencies: LatencyRange, patterns: NamePatterns) -> _Merged | None:
+def _merged(inputs: MergeInputs, focus: Focus) -> _Merged | None:
     """Return the merge of a selection; None if there is nothing to merge, or nothing is measured."""
     if not len(inputs.numbers):
         return None
     profile = inputs.merge()
-    column = _column(profile.header)
+    column = _column(profile.header, focus.sample_type)
     if column is None:
         return None
-    focused = focus_latency(profile, latencies)
-    return _Merged(patterns.apply(focused), column, int(focused.samples.values[:, column].sum()))
+    some = focus_latency(profile, focus.latencies)
+    return _Merged(focus.patterns.apply(some), column, int(some.samples.values[:, column].sum()))
 
 
 def read_stacks(part: Path) -> WeighedStacks:
@@ -282,6 +329,12 @@ def read_stacks(part: Path) -> WeighedStacks:
     return unpacked.content
 
 
-def _column(header: Header) -> int | None:
-    """Return the column that `go tool pprof` shows; None for a profile without sample types."""
-    return default_column(header) if header.sample_types else None
+def _column(header: Header, name: str) -> int | None:
+    """Return the column of the sample type of a name, or that which `go tool pprof` shows if there is none.
+
+    It is None for a profile without sample types.
+    """
+    if not header.sample_types:
+        return None
+    names = [sample_type.type.decode(errors="backslashreplace") for sample_type in header.sample_types]
+    return names.index(name) if name in names else default_column(header)

@@ -24,6 +24,8 @@ METHODS = ["GET", "HEAD"]
 SELECTION = ("service", "type", "labels", "from", "to", "last")
 LATENCIES = ("latency_from", "latency_to")
 PATTERNS = ("focus", "ignore", "hide")
+# The part of the selected profiles that a question is about.
+FOCUS = (*LATENCIES, "sample_type", *PATTERNS)
 BASE = ("base_service", "base_labels", "base_from", "base_to", "base_last")
 
 # The `openapi_extra` of a route that needs no key.

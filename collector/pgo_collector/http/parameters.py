@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from pgo_collector.engine.queries import StackReading
 from pgo_collector.errors import ParameterInvalid, ParameterUnknown
-from pgo_collector.http.selections import first_value, latencies_of, patterns_of
+from pgo_collector.http.selections import first_value, focus_of
 from pgo_collector.model.profile_types import CPU, TYPES
 from pgo_collector.traces.forms import FORMS as FORMS_OF_TRACES
 
@@ -69,6 +69,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "hide": (_TEXT, "Leave out frames with such a name, as `-hide` does; their values stay."),
         "recursion": (_choice("keep", "collapse"), "`collapse`: of a name that calls itself, take one call."),
         "root": (_TEXT, "The `key` of a call: return what is below it, and its callers. Default: the whole."),
+        "sample_type": (_TEXT, (
+            "The type of the values, such as `alloc_space`. Default: the profile's own, or its last one, as"
+            " in `go tool pprof`."
+        )),
         "by": (_choice(*GROUPINGS), "What each row stands for."),
         "sort": (_choice("flat", "cum"), "The value to sort by, largest first."),
         "n": (_number(10, 1000), "The number of rows."),
@@ -130,8 +134,7 @@ def single_parameter(request: Request, choices: Iterable[str]) -> tuple[str, str
 def reading_of(request: Request) -> StackReading:
     """Return which stacks a flame graph has, and how it reads them. Raises ParameterInvalid."""
     return StackReading(
-        latencies_of(request),
-        patterns_of(request),
+        focus_of(request),
         cast("Grouping", one_of(request, "by")),
         one_of(request, "recursion") == "collapse",
     )

@@ -14,12 +14,13 @@ from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.context import context_of
 from pgo_collector.model.name_patterns import NamePatterns
 from pgo_collector.model.profile_types import CPU, TYPES
-from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
+from pgo_collector.model.selection import EVERY_SERVICE, Focus, Matcher, Selection
 from pgo_collector.model.series import SERVICE_PATTERN, Series, parse_labels, unquote_part
 
 _SERVICE = re.compile(SERVICE_PATTERN)
 _MATCHER = re.compile(r"(?P<key>[^=!]+)(?P<operator>!?=)(?P<values>.*)", re.DOTALL)
 _MOST_MATCHERS = 32
+_LONGEST_SAMPLE_TYPE = 200
 # The digits of a second's fraction that `datetime` drops.
 _NANOS = re.compile(r"(?<=[.,]\d{6})\d{1,3}")
 _LATENCY = re.compile(r"(?P<number>[0-9]{1,19})(?P<unit>ns|us|µs|ms|s)")
@@ -138,6 +139,23 @@ def patterns_of(request: Request) -> NamePatterns:
     patterns = NamePatterns(*(first_value(request, name) or "" for name in NamePatterns._fields))
     patterns.check()
     return patterns
+
+
+def sample_type_of(request: Request) -> str:
+    """Return the name of the sample type that a request is about, or "". Raises ParameterInvalid."""
+    name = first_value(request, "sample_type") or ""
+    if len(name) > _LONGEST_SAMPLE_TYPE:
+        raise ParameterInvalid(f"sample_type: the name is longer than {_LONGEST_SAMPLE_TYPE} characters")
+    return name
+
+
+def focus_of(request: Request) -> Focus:
+    """Return the part of the selected profiles that a request is about: `latency_from`, `latency_to`,
+    `sample_type`, `focus`, `ignore` and `hide`.
+
+    Raises ParameterInvalid.
+    """
+    return Focus(latencies_of(request), sample_type_of(request), patterns_of(request))
 
 
 def _latency(request: Request, parameter: str) -> int | None:

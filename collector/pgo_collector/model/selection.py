@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
+from urllib.parse import quote
 
+from pprof_merge import ALL_LATENCIES, LatencyRange
+
+from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 from pgo_collector.model.series import Series
 
 # Stands for all services; it can't be the name of one.
@@ -23,6 +27,16 @@ class Matcher:
     key: str
     values: frozenset[str]
     is_negated: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the condition as in the parameter `labels`: `version!=1.4|1.5`, percent-encoded."""
+        values = "|".join(quote(value, safe="") for value in sorted(self.values))
+        return f"{quote(self.key, safe='')}{'!=' if self.is_negated else '='}{values}"
+
+    def negated(self) -> Self:
+        """Return the opposite condition."""
+        return replace(self, is_negated=not self.is_negated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,22 @@ class Selection:
     def up_to(self, last: int) -> Self:
         """Return this selection, ended at `last`, in ns since 1970 and included."""
         return replace(self, end=None if last == _LAST else last + 1)
+
+
+class Focus(NamedTuple):
+    """The part of the selected profiles that a question is about: latencies, one sample type, and names.
+
+    The sample type has a name. Without one, or for profiles that don't have it, it is the one that `go tool
+    pprof` shows.
+    """
+
+    latencies: LatencyRange = ALL_LATENCIES
+    sample_type: str = ""
+    patterns: NamePatterns = ALL_NAMES
+
+
+# All latencies and names, and the usual sample type.
+USUAL = Focus()
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,9 @@ class ServiceTotal(_Answer):
 
 class _Measured(_Answer):
     sample_type: SampleType
+    sample_types: list[SampleType] = Field(
+        description="All that the profiles measure; `sample_type=` takes one of them by its type."
+    )
 
 
 class _FromProfiles(_Answer):
@@ -300,12 +303,11 @@ class DiffSide(_Answer):
     coarse_labels: list[str]
 
 
-class Diff(_Answer):
+class Diff(_Measured):
     """The functions, packages or files whose shares differ from the base, the largest differences first."""
 
     by: Literal["function", "package", "file", "line"]
     sort: Literal["flat", "cum"]
-    sample_type: SampleType
     now: DiffSide
     base: DiffSide
     confidence: float = Field(description="The confidence of the intervals, from 0 to 1.")

@@ -18,6 +18,7 @@ def diff_of(now: FleetTable, base: FleetTable, by: Grouping, sort: TopOrder, n_r
         by=by,
         sort=sort,
         sample_type=SampleType.of(now.sample_type),
+        sample_types=[*map(SampleType.of, now.sample_types)],
         now=_side(now),
         base=_side(base),
         confidence=CONFIDENCE,

@@ -26,7 +26,7 @@ _PLAIN = StackReading()
 class Flame:
     """A flame graph of `profiles` profiles; with a base it has two sides: the selection and the base.
 
-    `whole` is the value of the selection with all names.
+    `whole` is the value of the selection with all names, `sample_types` are all that the profiles measure.
     """
 
     sample_type: ValueType
@@ -35,6 +35,7 @@ class Flame:
     whole: int
     coarse: Coarse
     left_out: list[LeftOut]
+    sample_types: tuple[ValueType, ...] = ()
 
 
 async def flame_of(
@@ -44,12 +45,19 @@ async def flame_of(
     base: Selection | None = None,
     reading: StackReading = _PLAIN,
 ) -> Flame:
-    """Return the flame graph of one service's selection.
-
-    It is compared with a base if one is given.
+    """Return the flame graph of a part of one service's selection, compared with a base if given.
 
     Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
     """
+    sides = [selection] if base is None else [selection, base]
+    return await fleet.kept.answer(
+        ("flame", view, reading), sides, lambda: _drawn(fleet, selection, view, base, reading)
+    )
+
+
+async def _drawn(
+    fleet: Fleet, selection: Selection, view: FlameView, base: Selection | None, reading: StackReading
+) -> Flame:
     try:
         async with fleet.part() as part:
             weighed = None if base is None else await _weighed_base(fleet, base, reading, part)
@@ -63,7 +71,15 @@ async def flame_of(
     if weighed is not None and weighed.sample_type != drawn.sample_type:
         raise NotComparable(f"the selection measures {drawn.sample_type}, the base {weighed.sample_type}")
     left_out = [*drawn.left_out, *(() if weighed is None else weighed.left_out)]
-    return Flame(drawn.sample_type, drawn.graph, drawn.profiles, drawn.whole, found.coarse, left_out)
+    return Flame(
+        drawn.sample_type,
+        drawn.graph,
+        drawn.profiles,
+        drawn.whole,
+        found.coarse,
+        left_out,
+        drawn.sample_types,
+    )
 
 
 async def _weighed_base(fleet: Fleet, base: Selection, reading: StackReading, part: Path) -> StacksResult:
@@ -91,6 +107,7 @@ def flame_answer(flame: Flame, reading: StackReading) -> FlameGraphAnswer:
     return FlameGraphAnswer(
         by=reading.by,
         sample_type=SampleType.of(flame.sample_type),
+        sample_types=[*map(SampleType.of, flame.sample_types)],
         others={},
         profiles=flame.profiles,
         left_out=len(flame.left_out),

@@ -22,7 +22,8 @@ from pgo_collector.errors import (
     TaskOutOfMemory,
 )
 from pgo_collector.merges.inputs import chosen_of
-from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.selection import Coarse, Focus, Selection
+from pgo_collector.queries.kept import KeptAnswers
 from pgo_collector.store.store import Store
 
 T = TypeVar("T")
@@ -56,11 +57,15 @@ class Found:
 
 
 class Fleet:
-    """Runs queries on the stored profiles; what a worker computes for an answer stays within a budget."""
+    """Runs queries on the stored profiles; what a worker computes for an answer stays within a budget.
 
-    def __init__(self, store: Store, budget: Budget) -> None:
+    `kept` has answers for the pages, in at most `kept_bytes` of memory.
+    """
+
+    def __init__(self, store: Store, budget: Budget, kept_bytes: int) -> None:
         self._store = store
         self.budget = budget
+        self.kept = KeptAnswers(store.catalog, kept_bytes)
         self._concurrent = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def find(self, selection: Selection) -> Found:
@@ -154,6 +159,20 @@ def most_common(types: Mapping[str, ValueType]) -> ValueType:
     """Return the sample type that most services measure; if several are as common, the first by name."""
     counts = Counter(types.values())
     return min(counts, key=lambda type_: (-counts[type_], type_))
+
+
+def chosen_type(types: Mapping[str, ValueType], focus: Focus) -> ValueType:
+    """Return the sample type that a question is about, of those of the services.
+
+    It is the one with the name that is asked for, or else the one that most services measure.
+    """
+    named = {service: type_ for service, type_ in types.items() if name_of(type_) == focus.sample_type}
+    return most_common(named or types)
+
+
+def name_of(sample_type: ValueType) -> str:
+    """Return the name of a sample type as text, with bytes that aren't UTF-8 escaped."""
+    return sample_type.type.decode(errors="backslashreplace")
 
 
 def others(types: Mapping[str, ValueType], chosen: ValueType) -> dict[str, str]:

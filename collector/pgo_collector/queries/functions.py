@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pprof_merge import ALL_LATENCIES, Call, FunctionUse, LatencyRange, LineUse, Place, ValueType, share_of
+from pprof_merge import Call, FunctionUse, LineUse, Place, ValueType, share_of
 
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import UseResult, use_blobs
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
-from pgo_collector.model.selection import Coarse, Selection
+from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.answers import Function, FunctionCall, FunctionLine, Inlined, SampleType
-from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
+from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, others
 
 _ADVICE = "ask for one service"
 _MAX_INLINED = 10
@@ -24,7 +23,7 @@ _MAX_INLINED = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetUse:
-    """The use of one function in all services that measure the most common sample type.
+    """The use of one function in all services that measure one sample type.
 
     `profiles` are the stored profiles of these services, and `whole` is their total with all names. `others`
     are the services that measure something else.
@@ -32,6 +31,7 @@ class FleetUse:
 
     name: str
     sample_type: ValueType
+    sample_types: tuple[ValueType, ...]
     use: FunctionUse
     profiles: int
     whole: int
@@ -40,20 +40,15 @@ class FleetUse:
     left_out: list[LeftOut]
 
 
-async def fleet_use(
-    fleet: Fleet,
-    selection: Selection,
-    name: str,
-    latencies: LatencyRange = ALL_LATENCIES,
-    patterns: NamePatterns = ALL_NAMES,
-) -> FleetUse:
-    """Return the use of the functions named `name` in these latencies and names of a selection.
+async def fleet_use(fleet: Fleet, selection: Selection, name: str, focus: Focus = USUAL) -> FleetUse:
+    """Return the use of the functions named `name` in a part of a selection.
 
     Raises NoSuchFunction, NothingToMerge, AnswerTooLarge or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     sums: dict[ValueType, FunctionUse] = {}
     measured: dict[str, tuple[ValueType, int, int]] = {}
+    kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
 
     def add(service: str, result: UseResult) -> None:
@@ -61,23 +56,25 @@ async def fleet_use(
         if result.use is None or result.sample_type is None:
             return
         measured[service] = result.sample_type, result.profiles, result.whole
+        kinds[result.sample_type] = max(kinds.get(result.sample_type, ()), result.sample_types)
         total = sums.setdefault(result.sample_type, FunctionUse())
         total.add(result.use, name)
         with refuse_too_large("the function: "):
             fleet.budget.check(total.nbytes, _ADVICE)
 
-    async for service, result in fleet.run(found, use_blobs, lambda _: (name, latencies, patterns)):
+    async for service, result in fleet.run(found, use_blobs, lambda _: (name, focus)):
         await asyncio.to_thread(add, service, result)
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
     types = {service: sample_type for service, (sample_type, *_) in measured.items()}
-    chosen = most_common(types)
+    chosen = chosen_type(types, focus)
     if not sums[chosen].is_known:
         raise NoSuchFunction(name, sums[chosen].similar)
     counted = [each for each in measured.values() if each[0] == chosen]
     return FleetUse(
         name=name,
         sample_type=chosen,
+        sample_types=kinds[chosen],
         use=sums[chosen],
         profiles=sum(profiles for _, profiles, _ in counted),
         whole=sum(whole for *_, whole in counted),
@@ -98,6 +95,7 @@ def function_of(found: FleetUse, n_rows: int, links: SourceLinks, version: str =
     return Function(
         name=found.name,
         sample_type=SampleType.of(found.sample_type),
+        sample_types=[*map(SampleType.of, found.sample_types)],
         others=found.others,
         profiles=found.profiles,
         left_out=len(found.left_out),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from pprof_merge import ALL_LATENCIES, Grouping, Int64s, LatencyRange, TopSum, TopTable, ValueType
+from pprof_merge import Grouping, Int64s, TopSum, TopTable, ValueType
 
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.queries import TableResult, table_blobs
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
-from pgo_collector.model.selection import Coarse, Selection
-from pgo_collector.queries.fleet import Fleet, most_common, nothing_readable, others
+from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
+from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, others
 
 _ADVICE = "ask for one service, or for packages in place of functions"
 
@@ -37,12 +36,14 @@ class ServicePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetTable:
-    """The sum, in one column, of the tables of all services that measure the most common sample type.
+    """The sum, in one column, of the tables of all services that measure one sample type.
 
-    `parts` are sorted by the services' names. `others` are the services that measure another sample type.
+    `sample_types` are all that such a service measures. `parts` are sorted by the services' names. `others`
+    are the services that measure another sample type.
     """
 
     sample_type: ValueType
+    sample_types: tuple[ValueType, ...]
     table: TopTable
     parts: list[ServicePart]
     others: dict[str, str]
@@ -72,13 +73,9 @@ class FleetTable:
 
 
 async def fleet_table(
-    fleet: Fleet,
-    selection: Selection,
-    grouping: Grouping,
-    latencies: LatencyRange = ALL_LATENCIES,
-    patterns: NamePatterns = ALL_NAMES,
+    fleet: Fleet, selection: Selection, grouping: Grouping, focus: Focus = USUAL
 ) -> FleetTable:
-    """Return the table of these latencies and names of a selection.
+    """Return the table of a part of a selection.
 
     Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable.
     """
@@ -86,6 +83,7 @@ async def fleet_table(
     sums: dict[ValueType, TopSum] = {}
     parts: dict[ValueType, list[ServicePart]] = {}
     types: dict[str, ValueType] = {}
+    kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
 
     def add(service: str, tabled: TableResult) -> None:
@@ -93,6 +91,7 @@ async def fleet_table(
         if tabled.table is None or tabled.sample_type is None:
             return
         types[service] = tabled.sample_type
+        kinds[tabled.sample_type] = max(kinds.get(tabled.sample_type, ()), tabled.sample_types)
         table = tabled.table
         rows = sums.setdefault(tabled.sample_type, TopSum(1)).add(table)
         with refuse_too_large("the table: "):
@@ -109,13 +108,14 @@ async def fleet_table(
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, latencies, patterns)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, focus)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])
-    chosen = most_common(types)
+    chosen = chosen_type(types, focus)
     return FleetTable(
         sample_type=chosen,
+        sample_types=kinds[chosen],
         table=sums[chosen].table(),
         parts=sorted(parts[chosen], key=lambda part: part.service),
         others=others(types, chosen),

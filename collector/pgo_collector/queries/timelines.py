@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from pprof_merge import ALL_LATENCIES, Int64s, LatencyRange, ValueType, share_of
+from pprof_merge import Int64s, ValueType, share_of
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.queries import TimelineResult, time_blobs
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import USUAL, Focus, Selection
 from pgo_collector.model.times import format_time
 from pgo_collector.queries.answers import SampleType, SeriesPoint, TimeSeries
-from pgo_collector.queries.fleet import Fleet, Found, most_common, nothing_readable, others
+from pgo_collector.queries.fleet import Fleet, Found, chosen_type, nothing_readable, others
 
 Step = Literal["minute", "hour", "day"]
 Subject = Literal["function", "package"]
@@ -64,7 +64,7 @@ async def time_series(
     name: str,
     step: Step,
     *,
-    latencies: LatencyRange = ALL_LATENCIES,
+    focus: Focus = USUAL,
 ) -> tuple[TimeSeries, list[LeftOut]]:
     """Return the steps from the first to the last one with a profile, and the blobs that had to be left out.
 
@@ -75,16 +75,18 @@ async def time_series(
     coarse: list[int] = []
     sums: dict[ValueType, Int64s] = {}
     measured: dict[str, tuple[ValueType, int]] = {}
+    kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
 
-    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], tuple[Subject, str], LatencyRange]:
+    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], tuple[Subject, str], Focus]:
         coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
-        return {str(blob.name): steps.number(blob) for blob in blobs}, (by, name), latencies
+        return {str(blob.name): steps.number(blob) for blob in blobs}, (by, name), focus
 
     def add(service: str, timed: TimelineResult) -> None:
         left_out.extend(timed.left_out)
         if timed.steps is not None and timed.sample_type is not None:
             measured[service] = timed.sample_type, timed.profiles
+            kinds[timed.sample_type] = max(kinds.get(timed.sample_type, ()), timed.sample_types)
             total = sums.setdefault(timed.sample_type, np.zeros((count, 3), np.int64))
             total[: len(timed.steps)] += timed.steps
 
@@ -93,12 +95,13 @@ async def time_series(
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
     types = {service: sample_type for service, (sample_type, _) in measured.items()}
-    chosen = most_common(types)
+    chosen = chosen_type(types, focus)
     return TimeSeries(
         by=by,
         name=name,
         step=step,
         sample_type=SampleType.of(chosen),
+        sample_types=[*map(SampleType.of, kinds[chosen])],
         others=others(types, chosen),
         profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
         left_out=len(left_out),

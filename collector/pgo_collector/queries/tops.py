@@ -23,6 +23,7 @@ def top_of(fleet: FleetTable, by: Grouping, sort: TopOrder, n_rows: int) -> Top:
         by=by,
         sort=sort,
         sample_type=SampleType.of(fleet.sample_type),
+        sample_types=[*map(SampleType.of, fleet.sample_types)],
         others=fleet.others,
         profiles=fleet.profiles,
         left_out=len(fleet.left_out),

@@ -11,18 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.catalog.summaries import Summaries, newest_version
+from pgo_collector.errors import NotOfThisProfile
 from pgo_collector.http.answers import check_names, json_answer
 from pgo_collector.http.auth import check_scope, require_service_key
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.http.openapi import (
-    BASE,
-    LATENCIES,
-    METHODS,
-    PATTERNS,
-    SELECTION,
-    parameters,
-    problems,
-)
+from pgo_collector.http.openapi import BASE, FOCUS, LATENCIES, METHODS, SELECTION, parameters, problems
 from pgo_collector.http.parameters import (
     one_of,
     reading_of,
@@ -34,11 +27,12 @@ from pgo_collector.http.parameters import (
 from pgo_collector.http.selections import (
     base_of,
     fleet_selection_of,
+    focus_of,
     latencies_of,
-    patterns_of,
+    sample_type_of,
     selection_of,
 )
-from pgo_collector.model.selection import EVERY_SERVICE
+from pgo_collector.model.selection import EVERY_SERVICE, Focus
 from pgo_collector.model.source_links import SourceLinks
 from pgo_collector.queries.answers import (
     Diff,
@@ -96,21 +90,18 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
         response_description="The largest calls",
         response_model=FlameGraphAnswer,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(
-            *SELECTION, *BASE, *LATENCIES, *PATTERNS, "by", "recursion", "root", "limit"
-        ),
+        openapi_extra=parameters(*SELECTION, *BASE, *FOCUS, "by", "recursion", "root", "limit"),
     )
     async def flame(request: Request) -> Response:
         selection, base = selection_of(request), None
         if any(name in BASE for name in request.query_params):
             base = base_of(request, selection)
             check_scope(request, base.service)
-        reading, view = (
-            reading_of(request),
-            FlameView(root=root_of(request), most=whole_number(request, "limit")),
-        )
+        reading = reading_of(request)
+        view = FlameView(root=root_of(request), most=whole_number(request, "limit"))
         found = await flame_of(fleet, selection, view, base, reading)
         answer = await asyncio.to_thread(flame_answer, found, reading)
+        _check_sample_type(reading.focus, answer)
         check_names((call.name for call in answer.calls), fleet.budget)
         return await json_answer(answer, found.left_out)
 
@@ -130,13 +121,15 @@ def query_routes(
         response_description="The table",
         response_model=Top,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, *PATTERNS, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *FOCUS, "by", "sort", "n"),
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, sort, most = _table_parameters(request)
-        table = await fleet_table(fleet, selection, by, latencies_of(request), patterns_of(request))
+        focus = focus_of(request)
+        table = await fleet_table(fleet, selection, by, focus)
         answer = await asyncio.to_thread(top_of, table, by, sort, most)
+        _check_sample_type(focus, answer)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, table.left_out)
 
@@ -147,17 +140,19 @@ def query_routes(
         response_description="The function",
         response_model=Function,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, *PATTERNS, "function", "n"),
+        openapi_extra=parameters(*SELECTION, *FOCUS, "function", "n"),
     )
     async def function(request: Request) -> Response:
         selection = fleet_selection_of(request)
         _, name = single_parameter(request, ("function",))
         most = whole_number(request, "n")
-        found = await fleet_use(fleet, selection, name, latencies_of(request), patterns_of(request))
+        focus = focus_of(request)
+        found = await fleet_use(fleet, selection, name, focus)
         version = ""
         if links.any and selection.service != EVERY_SERVICE:
             version = await asyncio.to_thread(newest_version, summaries, selection)
         answer = await asyncio.to_thread(function_of, found, most, links, version)
+        _check_sample_type(focus, answer)
         check_names(names_of(answer), fleet.budget)
         return await json_answer(answer, found.left_out)
 
@@ -168,15 +163,16 @@ def query_routes(
         response_description="The shares, step by step",
         response_model=TimeSeries,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, "function", "package", "step"),
+        openapi_extra=parameters(*SELECTION, *LATENCIES, "sample_type", "function", "package", "step"),
     )
     async def series(request: Request) -> Response:
         selection = fleet_selection_of(request)
         by, name = single_parameter(request, _SUBJECTS)
-        step = one_of(request, "step")
+        step, focus = one_of(request, "step"), Focus(latencies_of(request), sample_type_of(request))
         found, left_out = await time_series(
-            fleet, selection, cast("Subject", by), name, cast("Step", step), latencies=latencies_of(request)
+            fleet, selection, cast("Subject", by), name, cast("Step", step), focus=focus
         )
+        _check_sample_type(focus, found)
         return await json_answer(found, left_out)
 
     @router.api_route(
@@ -186,17 +182,18 @@ def query_routes(
         response_description="The differences",
         response_model=Diff,
         responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE, *LATENCIES, *PATTERNS, "by", "sort", "n"),
+        openapi_extra=parameters(*SELECTION, *BASE, *FOCUS, "by", "sort", "n"),
     )
     async def diff(request: Request) -> Response:
         selection = fleet_selection_of(request)
         base = base_of(request, selection)
         check_scope(request, base.service)
         by, sort, most = _table_parameters(request)
-        part = latencies_of(request), patterns_of(request)
-        now = await fleet_table(fleet, selection, by, *part)
-        before = await fleet_table(fleet, base, by, *part)
+        focus = focus_of(request)
+        now = await fleet_table(fleet, selection, by, focus)
+        before = await fleet_table(fleet, base, by, focus)
         answer = await asyncio.to_thread(diff_of, now, before, by, sort, most)
+        _check_sample_type(focus, answer)
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, [*now.left_out, *before.left_out])
 
@@ -241,3 +238,12 @@ def _table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     by = cast("Grouping", one_of(request, "by"))
     sort = cast("TopOrder", one_of(request, "sort"))
     return by, sort, whole_number(request, "n")
+
+
+def _check_sample_type(focus: Focus, answer: Top | FlameGraphAnswer | Function | TimeSeries | Diff) -> None:
+    """Raise NotOfThisProfile if the answer isn't about the sample type that was asked for."""
+    if focus.sample_type not in {"", answer.sample_type.type}:
+        types = ", ".join(each.type[:50] for each in answer.sample_types[:20])
+        raise NotOfThisProfile(
+            f"the profiles have no sample type {focus.sample_type[:50]!r}; give one of {types}"
+        )

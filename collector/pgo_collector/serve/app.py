@@ -27,6 +27,7 @@ from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.metrics import OFF, Metrics
 from pgo_collector.model.capture_targets import parse_targets
 from pgo_collector.model.source_links import SourceLinks
+from pgo_collector.queries.activity import Activities
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
@@ -123,7 +124,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     autopgo = AutopgoParts(ingest, merges, rules, readiness)
     include(autopgo_routes(autopgo, submit_keys, merge_keys, is_open=settings.autopgo_open))
     include(inventory_routes(store, merge_keys, settings.default_service))
-    fleet = Fleet(store, budget)
+    fleet = Fleet(store, budget, int(settings.pages_megabytes * (1 << 20)))
     overviews = Overviews(store, fleet, settings.release_days)
     include(overview_routes(overviews, merge_keys))
     summaries, links = Summaries(store.catalog), SourceLinks(settings.source_links)
@@ -148,6 +149,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         overviews=overviews,
         live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),
         captures=_captures(settings, ingest, dependencies.stopping),
+        activities=Activities(fleet, summaries, settings.timeline_steps),
         traces=traces,
         inventory=Inventory(store.catalog),
         summaries=summaries,
@@ -155,6 +157,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         reports=reports,
         merges=merges,
         rules=rules,
+        label_values=settings.label_values,
         has_speedscope=has_speedscope(),
     )
     mount_site(app, sources)

@@ -60,7 +60,7 @@ def release_time(folder: DataFolder, service: str) -> int | None:
 
 
 def _of_versions(selection: Selection, links: Links, summary: Summary) -> list[Comparison]:
-    latest = [] if _has_matcher(selection, VERSION) else [*summary.versions.latest]
+    latest = [] if _has_matcher(selection, VERSION) else [*summary.versions.listed]
     return [
         Comparison(
             f"version {_short(newer)} and {_short(older)} before it",
@@ -96,7 +96,7 @@ def _of_instances(selection: Selection, links: Links, summary: Summary) -> list[
             f"host {_short(instance)} and the rest",
             _by_label(links, f"instance={_quoted(instance)}", f"instance!={_quoted(instance)}"),
         )
-        for instance in summary.instances.latest[:_MOST_INSTANCES]
+        for instance in summary.instances.listed[:_MOST_INSTANCES]
     ]
 
 

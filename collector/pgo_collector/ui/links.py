@@ -16,11 +16,16 @@ from pgo_collector.http.selections import first_value
 
 SERVICES = "/ui/services"
 SELECTED = tuple(name for name in SELECTION if name != "service")
-# The pages that can show some latencies or names only; links from one to another keep these parameters.
-_OF_STACKS = ("", "top", "function", "diff", "merge")
-_CARRIED = {**dict.fromkeys(PATTERNS, _OF_STACKS), **dict.fromkeys(LATENCIES, (*_OF_STACKS, "series"))}
+# The pages that can show a part of the samples; links from one to another keep its parameters.
+_OF_STACKS = ("", "live", "top", "function", "diff", "merge")
+_CARRIED = {
+    **dict.fromkeys(PATTERNS, _OF_STACKS),
+    **dict.fromkeys((*LATENCIES, "sample_type"), (*_OF_STACKS, "series")),
+}
 # The length of the selection and of patterns in a link; a page has up to a thousand links.
 _MAX_QUERY = 1000
+# The length of a link to the page itself if the page has dozens of them.
+_MAX_HERE = 2500
 # Characters of a function's name in a link.
 _MAX_NAME = 500
 # Characters of a search.
@@ -30,6 +35,11 @@ MAX_SEARCH = 200
 def query_of(parameters: dict[str, str]) -> str:
     """Return the query of a URL with its question mark; empty without parameters."""
     return f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+
+
+def path_of(service: str, page: str) -> str:
+    """Return the path of a page of a service, without a query."""
+    return f"{SERVICES}/{quote(service, safe='')}" + (f"/{page}" if page else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +78,16 @@ class Links:
 
     def path(self, page: str) -> str:
         """Return the path of a page of the service, without a query."""
-        return f"{SERVICES}/{quote(self.service, safe='')}" + (f"/{page}" if page else "")
+        return path_of(self.service, page)
 
     def here(self, **changes: str | int | None) -> str:
         """Return a link to this page with other parameters; None removes a parameter."""
         return self.path(self.page) + query_of(self.changed(**changes))
+
+    @property
+    def are_short(self) -> bool:
+        """Return whether a page may have dozens of links to itself: not if it is about a very long name."""
+        return len(self.here()) < _MAX_HERE
 
     def fits(self, **changes: str) -> bool:
         """Return whether the selection and the patterns, some of them changed, fit into a link."""
@@ -87,6 +102,22 @@ class Links:
         """Return the parameters of the link that `here` returns, the changed ones last."""
         kept = {name: text for name, text in {**self.selected, **self.own}.items() if name not in changes}
         return _given({**kept, **changes})
+
+
+def is_https(request: Request) -> bool:
+    """Return whether the browser uses HTTPS, to this server or to a proxy.
+
+    A client that sends a false X-Forwarded-Proto only gets a cookie that it can't use.
+    """
+    forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    return "https" in {request.url.scheme, forwarded}
+
+
+def api_url(request: Request, route: str, query: Mapping[str, str]) -> str:
+    """Return the URL of a route on /v1, at the address at which the visitor opened the page."""
+    scheme = "https" if is_https(request) else "http"
+    host = quote(request.headers.get("Host", ""), safe=":[]")
+    return f"{scheme}://{host}/v1/{route}?{urlencode(query, quote_via=quote)}"
 
 
 def link_of_name(links: Links, page: str, name: str, by: str = "function") -> str:

@@ -14,6 +14,7 @@ from pgo_collector.errors import KeyRefused, Refusal
 from pgo_collector.http.problems import CLIENT_CLOSED_REQUEST, describe_error
 from pgo_collector.ui.headers import SPEEDSCOPE_POLICY, PageHeaders
 from pgo_collector.ui.pages.build import build_routes
+from pgo_collector.ui.pages.choose import choose_routes
 from pgo_collector.ui.pages.diff import diff_routes
 from pgo_collector.ui.pages.flame import flame_routes
 from pgo_collector.ui.pages.function import function_routes
@@ -38,6 +39,7 @@ _PAGES = (
     series_routes,
     latency_routes,
     build_routes,
+    choose_routes,
     merge_routes,
     traces_pages,
 )

@@ -10,6 +10,7 @@ from pgo_collector.http.captures import Captures
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.source_links import SourceLinks
+from pgo_collector.queries.activity import Activities
 from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
@@ -31,6 +32,7 @@ class Sources:
     overviews: Overviews
     live: LiveStreams
     captures: Captures
+    activities: Activities
     traces: KeptTraces
     inventory: Inventory
     summaries: Summaries
@@ -38,4 +40,5 @@ class Sources:
     reports: Reports
     merges: Merges
     rules: RulesFolder
+    label_values: int
     has_speedscope: bool

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.ui.links import SERVICES, Links
+from pgo_collector.ui.links import SERVICES, Links, api_url
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
-from pgo_collector.ui.pages.visitors import is_https, require_service
+from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
 _COMMAND = """\
@@ -57,10 +57,8 @@ def build_routes(sources: Sources) -> APIRouter:
 
 def _command(request: Request, route: str, service: str, selected: dict[str, str]) -> str:
     """Return the command for a pipeline. URLs percent-encode quotes, so none ends the quotes of the shell."""
-    scheme = "https" if is_https(request) else "http"
     query = {"service": service, **selected, "format": "go"}
-    host = quote(request.headers.get("Host", ""), safe=":[]")
-    return _COMMAND.format(url=f"{scheme}://{host}/v1/{route}?{urlencode(query, quote_via=quote)}")
+    return _COMMAND.format(url=api_url(request, route, query))
 
 
 def _speedscope(links: Links) -> str:

@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, PATTERNS
-from pgo_collector.http.selections import base_of
+from pgo_collector.http.openapi import BASE, FOCUS, METHODS
+from pgo_collector.http.selections import base_of, focus_of
+from pgo_collector.queries.answers import Diff
 from pgo_collector.queries.diffs import diff_of
 from pgo_collector.queries.flames import flame_of
 from pgo_collector.queries.tables import fleet_table
@@ -24,7 +25,7 @@ from pgo_collector.ui.pages.top import table_parameters
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
-_OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "layout", "colours", *LATENCIES, *PATTERNS)
+_OWN = (*BASE, "by", "sort", "n", "root", "search", "recursion", "layout", "colours", *FOCUS)
 
 
 def diff_routes(sources: Sources) -> APIRouter:
@@ -39,6 +40,7 @@ def diff_routes(sources: Sources) -> APIRouter:
             "problem": None,
             "base": {name: selected.links.own.get(name, "") for name in BASE},
             "groupings": GROUPINGS,
+            "focus": focus_of(request),
             **values,
         }
         return await service_page(request, sources, selected, "diff.html", status, **template_values)
@@ -48,7 +50,7 @@ def diff_routes(sources: Sources) -> APIRouter:
         selected = await selected_profiles(request, sources, "diff", *_OWN)
         (by, sort, most), look = table_parameters(request), look_of(request)
         shown = FlameParameters(request, selected.links)
-        part = shown.reading.latencies, shown.reading.patterns
+        focus = shown.reading.focus
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
         if not any(name in BASE for name in request.query_params):
@@ -62,9 +64,14 @@ def diff_routes(sources: Sources) -> APIRouter:
         if base_summary is None:
             problem = "No stored profile matches the base: change its times or labels."
             return await page(request, selected, HTTPStatus.NOT_FOUND, problem=problem)
-        now = await fleet_table(sources.fleet, selected.selection, by, *part)
-        before = await fleet_table(sources.fleet, base, by, *part)
-        found = await asyncio.to_thread(diff_of, now, before, by, sort, most)
+
+        async def made() -> Diff:
+            now = await fleet_table(sources.fleet, selected.selection, by, focus)
+            before = await fleet_table(sources.fleet, base, by, focus)
+            return await asyncio.to_thread(diff_of, now, before, by, sort, most)
+
+        question = "diff", by, sort, most, focus
+        found = await sources.fleet.kept.answer(question, [selected.selection, base], made)
         flame = await flame_of(sources.fleet, selected.selection, shown.view, base, shown.reading)
         drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
         return await page(

@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.auth import check_scope
-from pgo_collector.http.openapi import BASE, LATENCIES, METHODS, PATTERNS
+from pgo_collector.http.openapi import BASE, FOCUS, METHODS
 from pgo_collector.http.parameters import one_of, reading_of, root_of
 from pgo_collector.http.selections import base_of, first_value, selection_of
+from pgo_collector.queries.answers import SampleType
 from pgo_collector.queries.flames import Flame, flame_of
 from pgo_collector.ui.filters import filters_of_name, filters_of_search
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, Drawing, Look, drawing_of
@@ -24,7 +25,7 @@ from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.svg_file import svg_of
 
-OWN = ("root", "search", "by", "recursion", "layout", *LATENCIES, *PATTERNS)
+OWN = ("root", "search", "by", "recursion", "layout", *FOCUS)
 _LAYOUTS = ("icicle", "flame")
 _COLOURS = ("difference", "package")
 # A page has as many calls as fit into so many bytes: each has its box, and a link with the page's parameters.
@@ -82,7 +83,7 @@ class FlameParameters:
 
     def values(self, flame: Flame, drawing: Drawing, look: Look) -> dict[str, Any]:
         """Return what the template of a flame graph gets."""
-        links, patterns, search = self._links, self.reading.patterns, self.view.search
+        links, focus, search = self._links, self.reading.focus, self.view.search
         return {
             "flame": flame,
             "drawing": drawing,
@@ -90,11 +91,12 @@ class FlameParameters:
             "search": search,
             "look": look,
             "reading": self.reading,
-            "latencies": self.reading.latencies,
-            "patterns": patterns,
+            "focus": focus,
+            "sample_type": SampleType.of(flame.sample_type),
+            "sample_types": [*map(SampleType.of, flame.sample_types)],
             "groupings": GROUPINGS,
-            "filters_of_search": filters_of_search(links, patterns, search),
-            "filters_of_root": filters_of_name(links, patterns, drawing.root, self.reading.by),
+            "filters_of_search": filters_of_search(links, focus.patterns, search),
+            "filters_of_root": filters_of_name(links, focus.patterns, drawing.root, self.reading.by),
             "row_height": ROW_HEIGHT,
         }
 

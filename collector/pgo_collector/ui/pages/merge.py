@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.openapi import METHODS
-from pgo_collector.http.selections import first_value, latencies_of, selection_of
+from pgo_collector.http.selections import first_value, latencies_of, patterns_of, selection_of
 from pgo_collector.ui.pages.visitors import require_service
 from pgo_collector.ui.sources import Sources
 
@@ -25,7 +25,8 @@ def merge_routes(sources: Sources) -> APIRouter:
         selection = selection_of(request)
         wanted = format_named(*filter(None, [first_value(request, "format")]))
         rules = await asyncio.to_thread(sources.rules.of, selection.service)
-        rendition = Rendition(wanted, rules, latencies=latencies_of(request))
+        latencies, patterns = latencies_of(request), patterns_of(request)
+        rendition = Rendition(wanted, rules, latencies=latencies, patterns=patterns)
         made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 

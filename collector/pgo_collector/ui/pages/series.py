@@ -12,7 +12,8 @@ from starlette.responses import Response
 from pgo_collector.catalog.summaries import Summary
 from pgo_collector.http.openapi import LATENCIES, METHODS
 from pgo_collector.http.parameters import one_of, single_parameter
-from pgo_collector.http.selections import first_value, latencies_of
+from pgo_collector.http.selections import first_value, latencies_of, sample_type_of
+from pgo_collector.model.selection import Focus
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -32,19 +33,22 @@ def series_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/series", methods=METHODS)
     async def series(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "series", *_SUBJECTS, "step", *LATENCIES)
+        selected = await selected_profiles(
+            request, sources, "series", *_SUBJECTS, "step", *LATENCIES, "sample_type"
+        )
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        step, latencies = _step(request, selected.summary), latencies_of(request)
+        step = _step(request, selected.summary)
+        focus = Focus(latencies_of(request), sample_type_of(request))
         suggested = {
-            by: await largest_names(sources, selected.selection, cast("Grouping", by), latencies)
+            by: await largest_names(sources, selected.selection, cast("Grouping", by), focus)
             for by in _SUBJECTS
         }
         found = plot = None
         if any(first_value(request, name) for name in _SUBJECTS):
             by, name = single_parameter(request, _SUBJECTS)
             found, _ = await time_series(
-                sources.fleet, selected.selection, cast("Subject", by), name, step, latencies=latencies
+                sources.fleet, selected.selection, cast("Subject", by), name, step, focus=focus
             )
             plot = plot_of(found.points)
         return await service_page(
@@ -56,7 +60,7 @@ def series_routes(sources: Sources) -> APIRouter:
             plot=plot,
             step=step,
             suggested=suggested,
-            latencies=latencies,
+            focus=focus,
         )
 
     return router

@@ -12,13 +12,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.catalog.inventory import StoredService
-from pgo_collector.catalog.summaries import Summary
+from pgo_collector.catalog.summaries import VERSION, Summary
 from pgo_collector.http.selections import selection_of
 from pgo_collector.model.profile_types import CPU, KEPT_APART, LATENCY_TYPES, PROCESS_CPU
 from pgo_collector.model.selection import Selection
+from pgo_collector.model.series import Series
+from pgo_collector.releases.folder import Releases
 from pgo_collector.ui.comparisons import Comparison, comparisons, release_time
 from pgo_collector.ui.links import Links
+from pgo_collector.ui.selection_bar import CHOOSE, FIND, MEANINGS, selection_bar
 from pgo_collector.ui.sources import Sources
+from pgo_collector.ui.timeline_drawing import newest_releases, presets, timeline_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,11 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     Raises ParameterInvalid.
     """
     selection = selection_of(request)
-    links = Links.of(request, page, *own)
+    links = Links.of(request, page, *own, CHOOSE, FIND)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
-    summary = await asyncio.to_thread(sources.summaries.summary, selection)
+    summary = await sources.fleet.kept.answer(
+        "summary", [selection], lambda: asyncio.to_thread(sources.summaries.summary, selection)
+    )
     return SelectedProfiles(selection, links, next(iter(services), None), summary)
 
 
@@ -56,6 +62,9 @@ async def service_page(
 ) -> Response:
     """Return a page of a service; the template also gets `values`."""
     now, offered = time.time_ns(), list[Comparison]()
+    bar = await selection_bar(
+        request, sources.summaries, selected.selection, selected.links, sources.label_values
+    )
     if selected.summary is not None:
         folder = sources.reports.store.folder
         released = await asyncio.to_thread(release_time, folder, selected.selection.service)
@@ -64,6 +73,8 @@ async def service_page(
         request,
         template,
         status,
+        bar=bar,
+        meanings=MEANINGS,
         comparisons=offered,
         service=selected.selection.service,
         selection=selected.selection,
@@ -73,8 +84,24 @@ async def service_page(
         has_speedscope=sources.has_speedscope,
         tracked=_tracked_type(selected),
         now=now,
+        **await _timeline(sources, selected),
         **values,
     )
+
+
+async def _timeline(sources: Sources, selected: SelectedProfiles) -> dict[str, Any]:
+    """Return the timeline of the selected profiles, and links to other times, as values for the template."""
+    selection, links, summary = selected.selection, selected.links, selected.summary
+    if summary is None:
+        return {"timeline": None}
+    activity = await sources.activities.make(selection, summary, links.own.get("sample_type", ""))
+    names = [value.text for value in summary.versions.listed]
+    older = await asyncio.to_thread(sources.summaries.seen_before, selection, VERSION, names)
+    releases = Releases(sources.reports.store.folder, Series(selection.service, CPU))
+    made = await asyncio.to_thread(newest_releases, releases)
+    new = [value for value in summary.versions.listed if value.text not in older]
+    timeline = timeline_of(activity, new, made)
+    return {"timeline": timeline, "activity": activity, "presets": presets(links, activity)}
 
 
 def _tracked_type(selected: SelectedProfiles) -> str | None:

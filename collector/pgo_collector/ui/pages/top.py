@@ -6,14 +6,15 @@ import asyncio
 from typing import cast
 
 from fastapi import APIRouter, Depends
-from pprof_merge import GROUPINGS, Grouping, LatencyRange, TopOrder
+from pprof_merge import GROUPINGS, Grouping, TopOrder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pgo_collector.http.openapi import LATENCIES, METHODS, PATTERNS
+from pgo_collector.http.openapi import FOCUS, METHODS
 from pgo_collector.http.parameters import one_of, whole_number
-from pgo_collector.http.selections import first_value, latencies_of, patterns_of
-from pgo_collector.model.selection import Selection
+from pgo_collector.http.selections import first_value, focus_of
+from pgo_collector.model.selection import Focus, Selection
+from pgo_collector.queries.answers import Top
 from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.tops import top_of
 from pgo_collector.ui.pages.service import no_profiles_page, selected_profiles, service_page
@@ -31,21 +32,18 @@ def top_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/top", methods=METHODS)
     async def top(request: Request) -> Response:
-        selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *LATENCIES, *PATTERNS)
-        (by, sort, most), latencies = table_parameters(request), latencies_of(request)
-        patterns = patterns_of(request)
+        selected = await selected_profiles(request, sources, "top", "by", "sort", "n", *FOCUS)
+        (by, sort, most), focus = table_parameters(request), focus_of(request)
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        table = await fleet_table(sources.fleet, selected.selection, by, latencies, patterns)
-        found = await asyncio.to_thread(top_of, table, by, sort, most)
+        found = await kept_top(sources, selected.selection, by, sort, most, focus)
         return await service_page(
             request,
             sources,
             selected,
             "top.html",
             top=found,
-            latencies=latencies,
-            patterns=patterns,
+            focus=focus,
             groupings=[*GROUPINGS],
             more=min(most * 4, MAX_ROWS) if most < min(found.names, MAX_ROWS) else None,
         )
@@ -60,10 +58,19 @@ def table_parameters(request: Request) -> tuple[Grouping, TopOrder, int]:
     return by, sort, whole_number(request, "n") if first_value(request, "n") else DEFAULT_ROWS
 
 
-async def largest_names(
-    sources: Sources, selection: Selection, by: Grouping, latencies: LatencyRange
-) -> list[str]:
+async def kept_top(  # noqa: PLR0917 - as `top_of` has them
+    sources: Sources, selection: Selection, by: Grouping, sort: TopOrder, most: int, focus: Focus
+) -> Top:
+    """Return the largest rows of a part of a selection, kept if they were asked for before."""
+
+    async def made() -> Top:
+        table = await fleet_table(sources.fleet, selection, by, focus)
+        return await asyncio.to_thread(top_of, table, by, sort, most)
+
+    return await sources.fleet.kept.answer(("top", by, sort, most, focus), [selection], made)
+
+
+async def largest_names(sources: Sources, selection: Selection, by: Grouping, focus: Focus) -> list[str]:
     """Return the names with the largest cumulative values in a selection, for a visitor to choose from."""
-    table = await fleet_table(sources.fleet, selection, by, latencies)
-    top = await asyncio.to_thread(top_of, table, by, "cum", _MAX_SUGGESTED)
+    top = await kept_top(sources, selection, by, "cum", _MAX_SUGGESTED, focus)
     return [row.name for row in top.rows]

@@ -16,6 +16,7 @@ from pgo_collector.http.context import context_of
 from pgo_collector.http.openapi import METHODS
 from pgo_collector.http.selections import first_value
 from pgo_collector.ui.forms import check_same_site, form_of
+from pgo_collector.ui.links import is_https
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.throttle import SignInThrottle
@@ -127,15 +128,6 @@ def redirect_to_sign_in(request: Request) -> Response:
     """Redirect to the sign-in form, which leads back to the requested page."""
     after = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': after})}", HTTPStatus.SEE_OTHER)
-
-
-def is_https(request: Request) -> bool:
-    """Return whether the browser uses HTTPS, to this server or to a proxy.
-
-    A client that sends a false X-Forwarded-Proto only gets a cookie that it can't use.
-    """
-    forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
-    return "https" in {request.url.scheme, forwarded}
 
 
 def _own_page(path: str) -> str:

@@ -162,6 +162,61 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && isPinned) hideTip();
 });
 
+// ---- Timeline: drag to select a time, in whole steps. The fields and the links below it do the same.
+
+let brush = null; // while a pointer is down: the plot, the step that it began in, and the drawn rectangle
+
+function stepUnder(plot, event) {
+  const { left, width } = plot.getBoundingClientRect();
+  const count = Number(plot.dataset.count);
+  return Math.max(0, Math.min(count - 1, Math.floor(((event.clientX - left) / width) * count)));
+}
+
+function drawBrush(to) {
+  const [first, last] = [Math.min(brush.from, to), Math.max(brush.from, to)];
+  const step = 1000 / Number(brush.plot.dataset.count);
+  brush.first = first;
+  brush.last = last;
+  brush.box.setAttribute("x", first * step);
+  brush.box.setAttribute("width", (last - first + 1) * step);
+}
+
+function dropBrush() {
+  brush?.box.remove();
+  brush = null;
+}
+
+document.addEventListener("pointerdown", (event) => {
+  const plot = event.target.closest?.(".timeline > svg");
+  if (!plot || event.button || !event.isPrimary) return;
+  event.preventDefault(); // no selection of text
+  const box = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  box.setAttribute("class", "brush");
+  box.setAttribute("height", "100");
+  plot.append(box);
+  plot.setPointerCapture(event.pointerId);
+  brush = { plot, box, from: stepUnder(plot, event) };
+  drawBrush(brush.from);
+});
+document.addEventListener("pointermove", (event) => {
+  if (brush) drawBrush(stepUnder(brush.plot, event));
+});
+document.addEventListener("pointercancel", dropBrush);
+document.addEventListener("pointerup", () => {
+  if (!brush) return;
+  const [begin, seconds] = [Number(brush.plot.dataset.begin), Number(brush.plot.dataset.seconds)];
+  const written = (step) => `${new Date((begin + step * seconds) * 1000).toISOString().slice(0, 19)}Z`;
+  const url = new URL(location.href);
+  url.searchParams.set("from", written(brush.first));
+  url.searchParams.set("to", written(brush.last + 1));
+  for (const name of ["last", "root"]) url.searchParams.delete(name);
+  dropBrush();
+  swap(url);
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") dropBrush();
+});
+
 // ---- Search: mark matching calls while the user types; the server computes the sum over all stacks.
 
 document.addEventListener("input", (event) => {
@@ -248,6 +303,7 @@ function enhance() {
     title.remove();
   }
   calls().forEach((call, at) => call.setAttribute("tabindex", at ? "-1" : "0"));
+  for (const plot of document.querySelectorAll(".timeline")) plot.classList.add("brushed");
   for (const command of document.querySelectorAll(".command")) {
     if (!navigator.clipboard) break; // only there with HTTPS
     const button = document.createElement("button");

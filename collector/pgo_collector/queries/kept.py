@@ -1,0 +1,61 @@
+"""Kept answers: the last ones for the pages, each as long as the profiles that it is about are the same.
+
+They are kept as bytes, so that their memory is known and nobody changes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TypeVar
+
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.model.selection import Selection
+
+T = TypeVar("T")
+
+# An answer that takes more than this share of the memory isn't kept: it would drive out all others.
+_LARGEST_SHARE = 0.25
+
+
+class KeptAnswers:
+    """The answers that were asked for last, in at most `most_bytes` of memory."""
+
+    def __init__(self, catalog: Catalog, most_bytes: int) -> None:
+        self._catalog = catalog
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._bytes = 0
+
+    async def answer(
+        self, question: Hashable, selections: Sequence[Selection], make: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Return the answer to a question about selections: the kept one, or the one that `make` returns.
+
+        `question` has everything that the answer depends on besides the profiles. A selection of the last
+        days has the same answer as long as it has the same profiles.
+        """
+        parts: list[Hashable] = [question]
+        for selection in selections:
+            state = await asyncio.to_thread(self._catalog.state, selection)
+            parts.append((selection.service, selection.type, state.fingerprint, state.coarse))
+        key = tuple(parts)
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            answer: T = await asyncio.to_thread(pickle.loads, kept)  # our own bytes
+            return answer
+        made = await make()
+        self._keep(key, await asyncio.to_thread(pickle.dumps, made))
+        return made
+
+    def _keep(self, key: Hashable, content: bytes) -> None:
+        if len(content) > self._most_bytes * _LARGEST_SHARE:
+            return
+        self._bytes += len(content) - len(self._kept.pop(key, b""))
+        self._kept[key] = content
+        while self._bytes > self._most_bytes:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= len(dropped)

@@ -1,0 +1,39 @@
+"""/ui/services/{service}/choose: the form of the label chooser; it redirects to the selected profiles."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pgo_collector.errors import ParameterInvalid
+from pgo_collector.http.openapi import METHODS
+from pgo_collector.http.selections import first_value, selection_of
+from pgo_collector.ui.links import path_of, query_of
+from pgo_collector.ui.pages.visitors import require_service
+from pgo_collector.ui.selection_bar import CHOOSE, FIND, IS, KEY, PAGE, PAGES, VALUE, chosen_labels
+from pgo_collector.ui.sources import Sources
+
+_OF_FORM = {CHOOSE, FIND, IS, KEY, PAGE, VALUE}
+
+
+def choose_routes(sources: Sources) -> APIRouter:
+    """Return the router with the route."""
+    router = APIRouter(dependencies=[Depends(require_service(sources.sessions))])
+
+    @router.api_route("/services/{service}/choose", methods=METHODS)
+    async def choose(request: Request) -> Response:
+        selection, page = selection_of(request), first_value(request, PAGE) or ""
+        if page not in PAGES:
+            raise ParameterInvalid(f"{PAGE}={page[:50]}: not a page of a service")
+        query = {
+            name: first_value(request, name) or "" for name in request.query_params if name not in _OF_FORM
+        }
+        query |= {"labels": chosen_labels(request, selection)}
+        if not query["labels"]:
+            del query["labels"]
+        return RedirectResponse(path_of(selection.service, page) + query_of(query), HTTPStatus.SEE_OTHER)
+
+    return router
