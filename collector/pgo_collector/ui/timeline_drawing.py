@@ -103,8 +103,8 @@ def timeline_of(activity: Activity, versions: Iterable[LabelValue], releases: It
         *(("version", value.text, value.begin_nanos) for value in versions),
         *(("release", str(each.number), int(each.time.timestamp()) * SECOND) for each in releases),
     ]
-    last = activity.begin + activity.width * len(activity.profiles) - 1
-    times = (activity.begin, (activity.begin + last) // 2, last)
+    span = activity.end - activity.begin
+    times = (activity.begin, activity.begin + span // 2, activity.end)
     return Timeline(
         totals=_path(totals, highest, _TOTALS, _TOTALS) if highest else "",
         profiles=_path(activity.profiles, most, HEIGHT, below),
@@ -114,10 +114,10 @@ def timeline_of(activity: Activity, versions: Iterable[LabelValue], releases: It
                 kind,
                 name,
                 _moment(nanos),
-                round(WIDTH * (nanos - activity.begin) / (last - activity.begin), 2),
+                round(WIDTH * (nanos - activity.begin) / span, 2),
             )
             for kind, name, nanos in sorted(marks, key=lambda mark: mark[2])
-            if activity.begin <= nanos <= last
+            if activity.begin <= nanos < activity.end
         ],
         times=[_moment(nanos) for nanos in times],
         begin=begin,

@@ -51,7 +51,9 @@ document.addEventListener("click", (event) => {
     swap(url, { focus: () => callOf(url.searchParams.get("root")) });
   } else if (link.matches("[data-swap]")) {
     event.preventDefault();
-    swap(url, { focus: () => document.querySelector(`[data-swap][href="${CSS.escape(href)}"]`) });
+    // Several links may lead to the same page.
+    const same = (other) => other.getAttribute("href") === href && other.textContent === link.textContent;
+    swap(url, { focus: () => [...document.querySelectorAll("[data-swap]")].find(same) });
   }
 });
 
