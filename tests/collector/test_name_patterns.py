@@ -321,6 +321,69 @@ def test_long_parameters_make_fewer_calls_and_no_larger_page(server: Server) -> 
         visitor.page(f"/ui/services/wide{path}", 400, focus="x?" * 600)
 
 
+@pytest.mark.parametrize(
+    ("path", "others"),
+    [
+        ("", [{"recursion": "collapse"}, {"by": "package"}]),
+        ("/live", [{"recursion": "collapse"}, {"by": "package"}]),
+        ("/top", [{"by": "package"}]),
+        ("/diff?base_labels=version%3D1", [{"recursion": "collapse"}, {"by": "package"}]),
+        ("/function?function=shop.serve", []),
+    ],
+)
+def test_questions_that_differ_in_names_alone_have_each_its_answer(
+    site: Visitor, path: str, others: list[dict[str, str]]
+) -> None:
+    page, _, query = path.partition("?")
+    own = {name: values[0] for name, values in parse_qs(query).items()}
+    questions = [{}, *({name: "json"} for name in ("focus", "ignore", "hide")), *others]
+
+    def answers() -> list[tuple[dict[str, str], list[list[str]]]]:
+        pages = [site.page(f"/ui/services/named{page}", 200, **own, **each) for each in questions]
+        return [(titles(shown), rows(shown)) for shown in pages]
+
+    made, kept = answers(), answers()
+    assert made == kept
+    assert all(made.count(each) == 1 for each in made)
+
+
+@pytest.mark.usefixtures("site")
+def test_flame_graphs_on_v1_that_differ_in_how_stacks_are_read_have_each_its_answer(shared: Server) -> None:
+    questions: list[dict[str, str]] = [
+        {}, {"recursion": "collapse"}, {"by": "package"}, {"focus": "json"}, {"ignore": "json"},
+        {"hide": "json"}, {"sample_type": "samples"}, {"limit": "3"},
+    ]  # fmt: skip
+    made, kept = ([asked(shared, "/v1/flame", **query) for query in questions] for _ in range(2))
+    assert made == kept
+    assert all(made.count(each) == 1 for each in made)
+    assert all(len(each["sample_types"]) == 2 for each in made)
+
+
+@pytest.mark.usefixtures("site")
+def test_patterns_and_sample_types_go_together(shared: Server) -> None:
+    for path in ("/v1/top", "/v1/flame", "/v1/function"):
+        query = {"function": "json.Marshal"} if path == "/v1/function" else {}
+        found = asked(shared, path, focus="json", sample_type="samples", **query)
+        assert (found["sample_type"], found["total"], found["whole"]) == (
+            {"type": "samples", "unit": "count"}, 30, 100,
+        )  # fmt: skip
+
+
+def test_the_saved_merge_has_what_the_patterns_keep(site: Visitor) -> None:
+    saved = site.get("/ui/services/named/merge", None, labels="version=1", focus="json", format="pprof")
+    assert sum(decode(saved.content).samples.values[:, 0].tolist()) == 30
+
+
+def test_a_series_takes_no_patterns(site: Visitor, shared: Server) -> None:
+    answer = shared.ask("/v1/series", service="named", function="shop.serve", focus="json")
+    assert answer.status_code == 400
+    page = site.page(
+        "/ui/services/named/series", 200, function="json.Marshal", labels="version=1", focus="gc"
+    )
+    assert any("30.0 %" in cell for row in rows(page) for cell in row) or "30.0 %" in page.text
+    assert not any("focus=" in link for link in page.links())
+
+
 def test_tables_link_lines_to_their_function(site: Visitor) -> None:
     page = site.page("/ui/services/named/top", by="line", labels="version=1")
     assert rows(page)[1][-1] == "runtime.gc :2"

@@ -80,7 +80,7 @@ def test_a_value_is_found_by_part_of_it(site: Visitor) -> None:
     assert "No value matches" in site.page(SHOP, choose="region", find="%").text
 
 
-@pytest.mark.parametrize("path", ["", "/top", "/diff", "/function", "/series", "/build"])
+@pytest.mark.parametrize("path", ["", "/live", "/top", "/diff", "/function", "/series", "/build"])
 def test_several_values_are_selected_on_every_page(site: Visitor, path: str) -> None:
     form = {"page": path[1:], "key": "version", "is": "one-of", "last": "30d"}
     page = choose(site, "1.0|1.2", **form, labels="region=eu,version=7")
@@ -228,6 +228,7 @@ def memory(shared: Server) -> Visitor:
         ("", {}, "100.0 %: 3.00 KiB cumulative"),
         ("", {"sample_type": "alloc_space"}, "100.0 %: 10.0 MiB cumulative"),
         ("", {"sample_type": "alloc_objects"}, "100.0 %: 12 cumulative"),
+        ("/live", {"sample_type": "alloc_space"}, "100.0 %: 10.0 MiB cumulative"),
         ("/top", {"sample_type": "alloc_space"}, "Total: 10.0 MiB"),
         ("/top", {"sample_type": "inuse_objects"}, "Total: 3 in"),
         ("/function", {"sample_type": "alloc_space", "function": "grow"}, "100.0 % 10.0 MiB"),
@@ -269,6 +270,7 @@ def test_a_sample_type_that_there_is_not_is_refused_or_replaced(memory: Visitor,
     assert "no sample type cpu : these are the values of inuse_space" in page.text.replace("cpu:", "cpu :")
     for path, query in (
         ("/v1/top", {}), ("/v1/function", {"function": "grow"}), ("/v1/series", {"function": "grow"}),
+        ("/v1/flame", {}),
         ("/v1/diff", {"base_from": "2020-01-01"}),
     ):  # fmt: skip
         answer = shared.ask(path, service="memory", type="heap", sample_type="cpu", **query)

@@ -259,10 +259,10 @@ function listen() {
   });
 }
 
-// Show the newest profile; a call that has the focus keeps it.
+// Show the newest profile, unless someone is filling in a form or selects a time; a call that has the focus keeps it.
 function refresh() {
   const active = document.activeElement;
-  if (!document.querySelector("[data-events]") || active?.matches("input, select")) return;
+  if (!document.querySelector("[data-events]") || brush || active?.closest("form, details")) return;
   const key = active?.closest(".flame > svg > a") && keyOf(active);
   swap(location.href, { push: false, focus: () => (key ? callOf(key) : false) });
 }
