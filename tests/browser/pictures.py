@@ -17,29 +17,29 @@ WIDTHS = {"desktop": 1180, "phone": 390}
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
     "services": ("light", "desktop", 380, 0, "/ui/"),
-    "flame": ("light", "desktop", 880, 0, f"{SERVICE}?labels=version%3D1.5.0"),
+    "flame": ("light", "desktop", 1150, 0, f"{SERVICE}?labels=version%3D1.5.0"),
     "labels": ("light", "desktop", 700, 0, f"{SERVICE}/top?choose=instance&labels=instance%3Dweb-1%7Cweb-2"),
-    "search": ("dark", "desktop", 600, 0, "/ui/services/compiler?search=regalloc"),
+    "search": ("dark", "desktop", 600, 470, "/ui/services/compiler?search=regalloc"),
     "diff": (
         "dark",
         "desktop",
         760,
-        585,
+        700,
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
     "function": ("light", "desktop", 900, 0, f"{SERVICE}/function?function=runtime.mallocgc"),
     "series": ("light", "desktop", 720, 0, f"{SERVICE}/series?function=runtime.mallocgc"),
     "latency": ("light", "desktop", 960, 0, "/ui/services/db/latency?type=offcpu"),
     "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),
-    "phone": ("dark", "phone", 760, 0, SERVICE),
+    "phone": ("dark", "phone", 760, 760, SERVICE),
 }
 POSTGRES: Pictures = {
-    "postgres": ("light", "desktop", 640, 330, "/ui/services/postgres?labels=protocol%3Dsimple"),
+    "postgres": ("light", "desktop", 640, 420, "/ui/services/postgres?labels=protocol%3Dsimple"),
     "postgres-diff": (
         "light",
         "desktop",
         680,
-        585,
+        640,
         "/ui/services/postgres/diff?labels=protocol%3Dprepared&base_labels=protocol%3Dsimple",
     ),
 }
