@@ -16,7 +16,7 @@ WIDTHS = {"desktop": 1180, "phone": 390}
 # Theme, width, height in pixels, scroll position in pixels, and path.
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
-    "services": ("light", "desktop", 380, 0, "/ui/"),
+    "services": ("light", "desktop", 400, 100_000, "/ui/"),
     "flame": ("light", "desktop", 1150, 0, f"{SERVICE}?labels=version%3D1.5.0"),
     "labels": ("light", "desktop", 700, 0, f"{SERVICE}/top?choose=instance&labels=instance%3Dweb-1%7Cweb-2"),
     "search": ("dark", "desktop", 600, 470, "/ui/services/compiler?search=regalloc"),

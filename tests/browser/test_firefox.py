@@ -1,0 +1,46 @@
+"""All pages in Firefox: none has a fault in the console, and the scripts do what they do in Chromium."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser.firefox import PATH, Firefox
+from tests.browser.test_pages import PAGES, SERVICE
+from tests.server import Server
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
+def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path) -> None:
+    """Starts a browser of its own, and opens every page."""
+    with Firefox.running(tmp_path / "firefox") as firefox:
+        firefox.sign_in(server)
+        for name, path in PAGES.items():
+            firefox.go(f"{server.base_url}{path}")
+            assert firefox.run("document.querySelectorAll('h1').length") == 1, name
+            assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
+            assert not firefox.faults, name
+        firefox.go(f"{server.base_url}{SERVICE}")
+        firefox.run("document.querySelector('#search').value = 'malloc'")
+        firefox.run("document.querySelector('#search').dispatchEvent(new Event('input', {bubbles: true}))")
+        assert firefox.run("document.querySelectorAll('.flame .hit').length") > 0
+        firefox.run("document.querySelectorAll('.flame > svg > a')[2].dispatchEvent(new MouseEvent('click', "
+                    "{bubbles: true, cancelable: true}))")  # fmt: skip
+        firefox.wait("document.querySelector('.where').textContent.includes('Zoomed to')")
+        firefox.run("document.querySelectorAll('.flame > svg > a')[1].focus()")
+        key = "new KeyboardEvent('keydown', {key: 'c', bubbles: true})"
+        firefox.run(
+            "(() => { const call = document.activeElement;"
+            "call.dispatchEvent(new PointerEvent('pointermove', {bubbles: true}));"
+            f"call.dispatchEvent({key}); }})()"
+        )
+        assert firefox.run("getSelection().toString()") == firefox.run(
+            "document.activeElement.getAttribute('aria-label')"
+        )
+        # The PNG is drawn from the SVG: an image that isn't loaded would be a fault.
+        firefox.run("document.querySelector('a.save + button').click()")
+        firefox.go(f"{server.base_url}{SERVICE}/live")
+        assert firefox.run("document.querySelector('[data-newest]').dataset.newest") != "0"
+        assert not firefox.faults
