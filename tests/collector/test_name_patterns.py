@@ -155,6 +155,15 @@ def test_a_pattern_takes_time_that_is_linear_in_the_names() -> None:
         NamePatterns(ignore="[").check()
 
 
+def test_patterns_that_take_too_long_are_refused(shared: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = decode(stacked({f"main.main;{number}": 1 for number in range(10)}))
+    monkeypatch.setattr("pgo_collector.model.name_patterns._MOST_SECONDS", 0)
+    with pytest.raises(ParameterInvalid, match="simpler expressions"):
+        NamePatterns(hide="main").apply(profile)
+    monkeypatch.undo()
+    assert shared.ask("/v1/top", service="named", hide="main").status_code == 200
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_of_stacks_filters_and_says_what_is_left(site: Visitor, path: str) -> None:
     page, _, rest = path.partition("?")

@@ -1,12 +1,13 @@
 """Patterns of clients: regular expressions in RE2's syntax, which is Go's, and the names that they choose.
 
-RE2 takes time that is linear in the text, and memory within a bound.
+RE2 takes time that is linear in the text, and memory within a bound; a request has a bound on its time, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from time import process_time
 from typing import Any, NamedTuple
 
 import re2  # type: ignore[import-untyped]  # it has no stubs
@@ -17,6 +18,9 @@ from pgo_collector.errors import ParameterInvalid
 LONGEST_PATTERN = 1000
 # Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
 _PATTERN_MEMORY = 1 << 20
+# CPU time, in seconds, that the patterns of one request may take for the names of one profile: the time grows
+# with the size of an expression, too, and many long names may be stored.
+_MOST_SECONDS = 5.0
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = _PATTERN_MEMORY
 _OPTIONS.log_errors = False
@@ -47,8 +51,12 @@ class NamePatterns(NamedTuple):
         yield from ((name, pattern) for name, pattern in self._asdict().items() if pattern)
 
     def apply(self, profile: Profile) -> Profile:
-        """Return the part of a profile that the patterns keep. Raises ParameterInvalid."""
-        return focus_names(profile, **{name: _matcher(pattern) for name, pattern in self.given()})
+        """Return the part of a profile that the patterns keep.
+
+        Raises ParameterInvalid, also if they take too long.
+        """
+        end = process_time() + _MOST_SECONDS
+        return focus_names(profile, **{name: _matcher(pattern, end) for name, pattern in self.given()})
 
 
 ALL_NAMES = NamePatterns()
@@ -67,6 +75,16 @@ def compiled_pattern(pattern: str) -> Any:
         raise ParameterInvalid(f"the regular expression {pattern[:50]!r} can't be used: {text}") from None
 
 
-def _matcher(pattern: str) -> NameMatcher:
+def _matcher(pattern: str, end: float) -> NameMatcher:
+    """Return whether a name has a match in it, as a function that works until a time of the process's CPU."""
     search = compiled_pattern(pattern).search
-    return lambda name: search(name) is not None
+
+    def matches(name: str) -> bool:
+        if process_time() > end:
+            raise ParameterInvalid(
+                f"focus, ignore, hide: they take more than {_MOST_SECONDS:g} seconds for these names; write"
+                " simpler expressions"
+            )
+        return search(name) is not None
+
+    return matches
