@@ -15,6 +15,7 @@ from pprof_merge.binary import BinaryLimits, llvm_with_binary
 from pprof_merge.binary.blocks import EXIT, ControlFlow, control_flow
 from pprof_merge.binary.elf import Binary
 from pprof_merge.binary.flow import consistent_counts
+from pprof_merge.binary.places import frames_of
 from pprof_merge.errors import BinaryInvalid
 from pprof_proto.profile_pb2 import Profile
 
@@ -72,7 +73,7 @@ def start_of(binary: Binary, program: Path, name: str) -> int:
 def flow_of(binary: Binary, program: Path) -> ControlFlow:
     function = binary.function(start_of(binary, program, "work"))
     assert function
-    return control_flow(function)
+    return control_flow(function, binary, BinaryLimits())
 
 
 def sampled(binary: Binary, addresses: dict[int, int], build_id: str | None = None) -> bytes:
@@ -134,10 +135,12 @@ def test_what_enters_a_block_leaves_it(binary: Binary, program: Path) -> None:
     assert n > 5
     assert {edge.source for edge in flow.edges} == {*range(n)}
     assert any(edge.target == EXIT for edge in flow.edges)
-    assert {edge.target for edge in flow.edges} >= {*range(1, n)}
-    # One block was sampled; a block that only leads there, or only comes from there, counts as much at least.
-    for row in range(n):
-        means = [0.0] * n
+    # Nothing leads to the instructions between a jump and the place that the next block is aligned to.
+    padding = {*range(1, n)} - {edge.target for edge in flow.edges}
+    assert all(len(flow.blocks[row]) == 1 for row in padding)
+    # One block was sampled most; a block that only comes from another counts as much.
+    for row in {*range(n)} - padding:
+        means = [float(row not in padding) for row in range(n)]
         means[row] = 100.0
         counts = consistent_counts(flow, np.array(means), 10.0)
         assert (counts >= 0).all()
@@ -145,6 +148,68 @@ def test_what_enters_a_block_leaves_it(binary: Binary, program: Path) -> None:
             into = [edge.source for edge in flow.edges if edge.target == block]
             if len(into) == 1 and sum(edge.source == into[0] for edge in flow.edges) == 1:
                 assert counts[block] == pytest.approx(counts[into[0]])
+
+
+JUMPING = """
+int switched(int n, int x) {
+    switch (n) {
+    case 0: x += 3;
+    case 1: x *= 5;
+    case 2: x ^= 77;
+    case 3: x -= n; break;
+    case 4: x /= 9; break;
+    case 5: return x * x;
+    }
+    return x;
+}
+int interpreted(const unsigned char *code, int x) {
+    static const void *const places[] = {&&add, &&multiply, &&divide, &&stop};
+    goto *places[*code++];
+add: x += *code; goto *places[*code++];
+multiply: x *= 7; goto *places[*code++];
+divide: x /= 3; goto *places[*code++];
+stop: return x;
+}
+typedef int other(int, void *);
+int tail(int n, void *call) { __attribute__((musttail)) return ((other *)call)(n + 1, call); }
+int main(int argc, char **argv) { return switched(argc, argc) + interpreted(argv[0], argc); }
+"""
+
+
+@pytest.fixture(scope="module", params=["pie", "no-pie"])
+def jumping(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jumping")
+    (folder / "jumping.c").write_text(JUMPING)
+    placed = (f"-f{request.param}", f"-{request.param}")
+    subprocess.run(["clang", *FLAGS, *placed, "-o", folder / "jumping", folder / "jumping.c"], check=True)
+    return folder / "jumping"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("switched", {4, 5, 6, 7, 8, 9}), ("interpreted", {16, 17, 18, 19})],
+)
+def test_an_indirect_jump_leads_where_its_table_says(jumping: Path, name: str, lines: set[int]) -> None:
+    limits = BinaryLimits()
+    binary = Binary(jumping.read_bytes(), limits)
+    function = binary.function(start_of(binary, jumping, name))
+    assert function
+    flow = control_flow(function, binary, limits)
+    table = flow.blocks.index([])
+    assert not any(flow.blocks[table:])
+    targets = [edge.target for edge in flow.edges if edge.source == table]
+    assert EXIT not in targets
+    frames = frames_of(str(jumping), [flow.blocks[target][0] for target in targets], limits)
+    assert {frame.line for found in frames.values() for frame in found} >= lines
+
+
+def test_a_call_through_a_pointer_that_comes_last_leaves(jumping: Path) -> None:
+    binary = Binary(jumping.read_bytes(), BinaryLimits())
+    function = binary.function(start_of(binary, jumping, "tail"))
+    assert function
+    flow = control_flow(function, binary, BinaryLimits())
+    assert flow.blocks[1:] == [[]]
+    assert {edge.target for edge in flow.edges} == {1, EXIT}
 
 
 def test_the_command(profile: bytes, program: Path, tmp_path: Path) -> None:
@@ -182,6 +247,8 @@ def test_wrong_programs(binary: Binary, profile: bytes, program: Path, tmp_path:
         BinaryLimits(symbols=3),
         BinaryLimits(code_bytes=3),
         BinaryLimits(function_bytes=3),
+        BinaryLimits(relocations=3),
+        BinaryLimits(table_entries=3),
         BinaryLimits(symbolizer_seconds=0.000001),
         BinaryLimits(symbolizer_bytes=1 << 20),
     ],

@@ -50,7 +50,7 @@ def llvm_with_binary(
         raise BinaryInvalid("no sample is in a function of this program; give the one that was profiled")
     counts, addresses = dict[int, float](), list[int]()
     for function in functions:
-        flow = control_flow(function)
+        flow = control_flow(function, binary, limits)
         means = _means(flow, at)
         for block, count in zip(flow.blocks, _consistent(limits)(flow, means).tolist(), strict=True):
             counts.update(dict.fromkeys(block, count))
@@ -106,7 +106,9 @@ def _sampled_functions(binary: Binary, at: dict[int, int], limits: BinaryLimits)
 
 def _means(flow: ControlFlow, at: dict[int, int]) -> Floats:
     """Return the samples of each block, by instruction."""
-    return np.array([sum(at.get(each, 0) for each in block) / len(block) for block in flow.blocks]) * _SCALE
+    sizes = [max(len(block), 1) for block in flow.blocks]
+    samples = (sum(at.get(each, 0) for each in block) for block in flow.blocks)
+    return np.array([_SCALE * count / size for count, size in zip(samples, sizes, strict=True)])
 
 
 def _consistent(limits: BinaryLimits) -> Callable[[ControlFlow, Floats], Floats]:

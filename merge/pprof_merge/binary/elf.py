@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import io
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
+import numpy as np
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
+from pprof_merge.arrays import Int64s, UInt64s
 from pprof_merge.errors import BinaryInvalid
+
+# An entry of a table of relocations (SHT_RELA), and the type of those that write a pointer into the program.
+_RELOCATION = np.dtype([("place", "<u8"), ("type", "<u8"), ("pointer", "<i8")])
+_RELATIVE = 8  # R_X86_64_RELATIVE, of symbol 0
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryLimits:
-    """Limits of a binary: bytes, sections, symbols, and for the sampled functions their code in bytes.
+    """Limits of a binary and its sampled functions.
 
+    `size`, `function_bytes` and `code_bytes` are bytes: of the file, of the code of one sampled function, and
+    of all of them. `table_entries` are those of the jump tables of one function.
     `symbolizer_seconds` and `symbolizer_bytes` bound llvm-symbolizer, and `flow_seconds` the solver for one
     function.
     """
@@ -23,7 +31,9 @@ class BinaryLimits:
     size: int = 2 << 30
     sections: int = 10_000
     symbols: int = 5_000_000
+    relocations: int = 20_000_000
     function_bytes: int = 1 << 20
+    table_entries: int = 1 << 20
     code_bytes: int = 32 << 20
     symbolizer_seconds: float = 600.0
     symbolizer_bytes: int = 8 << 30
@@ -66,13 +76,17 @@ class Binary:
         ]
         self.build_id = ""
         symbols: dict[int, tuple[int, bytes]] = {}
+        relocations = list[tuple[int, int]]()
         for section in elf.iter_sections():
             if isinstance(section, NoteSection) and section.name == ".note.gnu.build-id":
                 self.build_id = next(section.iter_notes())["n_desc"]
             elif isinstance(section, SymbolTableSection) and section["sh_type"] == "SHT_SYMTAB":
                 symbols |= self._symbols(section)
+            elif section["sh_type"] == "SHT_RELA":
+                relocations.append((int(section["sh_offset"]), int(section["sh_size"])))
         if not symbols:
             raise BinaryInvalid("it has no symbol table; give the program before it was stripped")
+        self._relocated, self._pointers = self._relative(relocations)
         self._functions = [(start, *symbols[start]) for start in sorted(symbols)]
         self._starts = [start for start, _, _ in self._functions]
 
@@ -87,12 +101,41 @@ class Binary:
                 found.setdefault(symbol["st_value"], (symbol["st_size"], symbol.name.encode()))
         return found
 
+    def _relative(self, tables: list[tuple[int, int]]) -> tuple[UInt64s, Int64s]:
+        """Return the places where the loader writes pointers into the program, sorted, and these pointers.
+
+        Tables of relocations are given by their places in the file and their sizes.
+        """
+        count = sum(size for _, size in tables) // _RELOCATION.itemsize
+        if count > self._limits.relocations:
+            raise BinaryInvalid(f"it has {count:,} relocations, more than {self._limits.relocations:,}")
+        contents = [self._content[offset : offset + size] for offset, size in tables]
+        every = np.frombuffer(b"".join(contents), _RELOCATION)
+        relative = every[every["type"] == _RELATIVE]
+        order = np.argsort(relative["place"], kind="stable")
+        return relative["place"][order], relative["pointer"][order]
+
     def address(self, offset: int) -> int | None:
         """Return the address of a byte of the file, before the program is moved; None if it isn't loaded."""
         for start, address, size in self.segments:
             if start <= offset < start + size:
                 return address + offset - start
         return None
+
+    def number(self, address: int, size: int) -> int | None:
+        """Return the number of so many bytes at an address; None if the file has no such bytes."""
+        for start, first, length in self.segments:
+            if first <= address and address + size <= first + length:
+                found = self._content[start + address - first : start + address - first + size]
+                return int.from_bytes(found, "little", signed=True) if len(found) == size else None
+        return None
+
+    def pointer(self, address: int) -> int | None:
+        """Return the address that a pointer has before the program is moved; None if there is none."""
+        row = bisect_left(self._relocated, address)
+        if row < len(self._relocated) and int(self._relocated[row]) == address:
+            return int(self._pointers[row])
+        return self.number(address, 8)
 
     def function(self, address: int) -> Function | None:
         """Return the function with this address in it; None if there is none, or it is too large."""
