@@ -168,6 +168,10 @@ docs: setup ## Write the pages and pictures that are made from other files, and 
 bench: setup ## Measure speed and memory, side by side with Go; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench.run $(if $(PROFILES),--profiles "$(PROFILES)") $(ARGS)
 
+.PHONY: gains
+gains: setup ## Measure what programs gain from profiles: ARGS="json lua sqlite"; writes docs/gains.md
+	$(BIN)/python -m tests.gains.run $(ARGS)
+
 .PHONY: campaign
 campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|senders|chaos|soak|squeeze --seconds 60 --seed 1"
 	$(BIN)/python -m tests.campaign.run $(ARGS)

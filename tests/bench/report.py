@@ -52,10 +52,10 @@ def figures(cost: Cost) -> list[str]:
     return [seconds(cost.cpu), seconds(cost.wall), f"{cost.memory:.0f} MiB"]
 
 
-def write(file: Path, sections: Iterable[Section]) -> None:
+def write(file: Path, sections: Iterable[Section], introduction: str = _INTRODUCTION) -> None:
     """Write sections in place of those with the same titles, or at the end; others stay as they are."""
     old = file.read_text().split("\n## ")[1:] if file.exists() else []
     bodies = {title: body.strip() for title, _, body in (section.partition("\n") for section in old)}
     bodies.update(sections)
     parts = [f"## {title}\n\n{body}\n" for title, body in bodies.items()]
-    file.write_text("\n".join([_INTRODUCTION, *parts]))
+    file.write_text("\n".join([introduction, *parts]))

@@ -1,4 +1,4 @@
-"""The chart of the README shows the figures of docs/benchmarks.md, in proportion, or is not drawn at all."""
+"""Charts show the figures of the tables, in proportion, or are not drawn at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tools.site.chart import CHART, TABLES, chart
+from tools.site.chart import CHART, GAINS, GAINS_CHART, TABLES, chart, gains_chart
 
 TEXT = TABLES.read_text()
 # The panel whose bars the tests change: its row, with what ours and Go's take.
@@ -40,3 +40,45 @@ def test_bars_are_as_long_as_the_figures_in_the_table() -> None:
 def test_what_the_tables_lack_is_named(missing: str) -> None:
     with pytest.raises(ValueError, match=re.escape(missing.strip("|# "))):
         chart(TEXT.replace(missing, missing[:2] + " another"))
+
+
+def test_the_committed_chart_of_gains_is_the_one_that_the_table_gives() -> None:
+    assert GAINS_CHART.read_text() == gains_chart(GAINS.read_text()), "call `make docs`"
+
+
+GAINED = """# What programs gain
+
+## All programs
+
+| program | compiler | profile | fewer | CPU without ÷ with |
+| --- | ---: | ---: | ---: | ---: |
+| lua | clang 14 | none |  |  |
+| lua | clang 14 | ours | -0.5 % | 0.99 (0.98 to 1.00) |
+| lua | clang 14 | instrumented | 12.0 % | 1.30 (1.20 to 1.40) |
+| logsum | Go 1.27 | none |  |  |
+| logsum | Go 1.27 | ours |  | 4.00 (3.00 to 5.00) |
+
+## Another
+
+| program | what |
+| --- | ---: |
+| lua | else |
+"""
+
+
+def test_bars_of_gains_are_as_long_as_what_is_saved() -> None:
+    bars = drawn(gains_chart(GAINED))
+    assert [said for said, _ in bars] == [
+        "-0.5 % fewer instructions",
+        "12.0 % fewer instructions",
+        "75 % less CPU time",
+    ]
+    (_, nothing), (_, some), (_, most) = bars
+    assert nothing < 2
+    assert most / some == pytest.approx(75 / 12, rel=0.01)
+
+
+@pytest.mark.parametrize("missing", ["## All programs", "| profile", "| fewer"])
+def test_what_the_table_of_gains_lacks_is_named(missing: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(missing.strip("|# "))):
+        gains_chart(GAINED.replace(missing, missing[:2] + " another"))

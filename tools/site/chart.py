@@ -1,6 +1,7 @@
-"""Draw docs/benchmarks.svg, which shows what a merge costs beside Go's tools, from docs/benchmarks.md.
+"""Draw docs/benchmarks.svg, what a merge costs beside Go's tools, and docs/gains.svg, what programs gain.
 
-`make docs` runs this; a test fails where the committed chart is not the one that the tables give.
+They are drawn from the tables of the pages. `make docs` runs this; a test fails where a committed chart is
+not the one that the tables give.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import NamedTuple, TypeVar
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = DOCS / "benchmarks.md"
 CHART = DOCS / "benchmarks.svg"
+GAINS = DOCS / "gains.md"
+GAINS_CHART = DOCS / "gains.svg"
 
 _WIDTH = 720
 _MARGIN = 20
@@ -20,10 +23,16 @@ _LABELS = 128  # the column left of the bars
 _LONGEST_BAR = 430
 _PANEL_HEIGHT = 78
 _BAR_HEIGHT = 18
-_OURS, _THEIRS = "#2f6fb3", "#b9b7ae"
+_OURS, _THEIRS, _LESS_OF_OURS = "#2f6fb3", "#b9b7ae", "#8db3d9"
 # The card brings its own background, so that the text is as readable on a dark page as on a white one.
 _CARD, _EDGE, _TEXT, _FAINT = "#fcfcfa", "#dcdbd5", "#1b1f2a", "#555b66"
 _FACTORS = {"ms": 0.001, "s": 1.0, "MiB": 1.0}
+# Of docs/gains.md: the row without a profile, which has no bar; the bars of the others, and where they begin.
+_NO_PROFILE = "none"
+_GAIN_COLUMNS = ("program", "compiler", "profile")
+_GAIN_COLOURS = {"ours": _LESS_OF_OURS, "ours, with the program": _OURS, "instrumented": _THEIRS}
+_GAIN_LABELS = 190
+_LONGEST_GAIN = 300
 
 Entry = TypeVar("Entry")
 
@@ -90,12 +99,58 @@ def chart(tables: str) -> str:
     for line in sorted({_machine(sections[panel.section]) for panel in PANELS}):
         parts.append(_text(_MARGIN, top + 12, line, fill=_FAINT, size=12))
         top += 16
+    return _card("What a merge costs: pgo-collector beside Go's tools", "docs/benchmarks.md", parts, top)
+
+
+def gains_chart(page: str) -> str:
+    """Return the chart of what programs gain as SVG; `page` is the text of docs/gains.md.
+
+    Raises ValueError, which names what is missing, if the table lacks a column.
+    """
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
+    head, _, *rows = _lines(_found("docs/gains.md", sections, "All programs"))
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    groups: dict[str, list[dict[str, str]]] = {}
+    for row in cells:
+        program, compiler, profile = (_found("docs/gains.md", row, column) for column in _GAIN_COLUMNS)
+        if profile != _NO_PROFILE:
+            groups.setdefault(f"{program}, {compiler}", []).append(row)
+    longest = max(_saved(row)[0] for row in cells)
+    parts, top = [], _MARGIN
+    for title, group in groups.items():
+        parts.append(_text(_MARGIN, top + 14, title, weight="bold"))
+        top += 22
+        for row in group:
+            saved, said = _saved(row)
+            colour = _GAIN_COLOURS[row["profile"]]
+            width = max(1.5, _LONGEST_GAIN * saved / longest)
+            parts += [
+                _text(_MARGIN, top + 13, row["profile"]),
+                _bar(_GAIN_LABELS, top, width, colour),
+                _text(round(_GAIN_LABELS + width + 8), top + 13, said),
+            ]
+            top += _BAR_HEIGHT + 4
+        top += 12
+    return _card("What programs gain from profiles", "docs/gains.md", parts, top)
+
+
+def _saved(row: dict[str, str]) -> tuple[float, str]:
+    """Return the per cent that a build saves, 0 if none, and the words for it."""
+    if fewer := _found("docs/gains.md", row, "fewer").strip():
+        return max(0.0, float(fewer.split()[0])), f"{fewer} fewer instructions"
+    ratio = _found("docs/gains.md", row, "CPU without ÷ with").strip()
+    less = 100 * (1 - 1 / float(ratio.split()[0])) if ratio else 0.0
+    return max(0.0, less), f"{less:.0f} % less CPU time"
+
+
+def _card(title: str, source: str, parts: list[str], top: int) -> str:
+    """Return the SVG with these parts on a card, `top` pixels high without its margin."""
     height = top + _MARGIN
     drawn = "\n".join(parts)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" \
 width="{_WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif">
-<title>What a merge costs: pgo-collector beside Go's tools</title>
-<!-- Made by `make docs` from docs/benchmarks.md; what is changed here by hand is lost. -->
+<title>{title}</title>
+<!-- Made by `make docs` from {source}; what is changed here by hand is lost. -->
 <rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8" fill="{_CARD}" stroke="{_EDGE}"/>
 {drawn}
 </svg>
@@ -105,11 +160,16 @@ width="{_WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif
 def _row(panel: Panel, sections: dict[str, str]) -> dict[str, str]:
     """Return the cells of a panel's row by the heads of their columns."""
     section = _found("docs/benchmarks.md", sections, panel.section)
-    head, *rows = (line.split(" | ") for line in re.findall(r"^\| (.*) \|$", section, re.MULTILINE))
+    head, *rows = _lines(section)
     cells = _found(panel.section, {row[0]: dict(zip(head, row, strict=False)) for row in rows}, panel.row)
     for bar in (panel.ours, panel.theirs):
         _found(panel.section, cells, bar.column)
     return cells
+
+
+def _lines(section: str) -> list[list[str]]:
+    """Return the cells of a table by line, its head and the line below it included."""
+    return [line.split(" | ") for line in re.findall(r"^\| (.*) \|$", section, re.MULTILINE)]
 
 
 def _found(where: str, entries: dict[str, Entry], name: str) -> Entry:
@@ -137,7 +197,7 @@ def _panel(panel: Panel, cells: dict[str, str], top: int) -> str:
         x = _MARGIN + _LABELS
         parts += [
             _text(_MARGIN, y + 13, bar.name, weight=weight),
-            f'<rect x="{x}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}" rx="2" fill="{colour}"/>',
+            _bar(x, y, width, colour),
             _text(round(x + width + 8), y + 13, cells[bar.column], weight=weight),
         ]
     return "\n".join(parts)
@@ -149,6 +209,10 @@ def _size(cell: str) -> float:
     return float(value.replace(",", "")) * _FACTORS[unit]
 
 
+def _bar(x: int, y: int, width: float, colour: str) -> str:
+    return f'<rect x="{x}" y="{y}" width="{width:.1f}" height="{_BAR_HEIGHT}" rx="2" fill="{colour}"/>'
+
+
 def _text(x: int, y: int, text: str, *, weight: str = "normal", fill: str = _TEXT, size: int = 13) -> str:
     attributes = f'x="{x}" y="{y}" fill="{fill}" font-size="{size}" font-weight="{weight}"'
     return f"<text {attributes}>{html.escape(text, quote=False)}</text>"
@@ -156,3 +220,4 @@ def _text(x: int, y: int, text: str, *, weight: str = "normal", fill: str = _TEX
 
 if __name__ == "__main__":
     CHART.write_text(chart(TABLES.read_text()))
+    GAINS_CHART.write_text(gains_chart(GAINS.read_text()))

@@ -1,0 +1,56 @@
+"""What builds of one program cost for the same work: executed instructions, and CPU seconds in turns."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from tests.bench.measure import run
+
+
+class Compared(NamedTuple):
+    """The median CPU seconds of a build, and the ratios of the first build's to them in the same rounds.
+
+    `low` and `high` are the quartiles of these ratios, and `ratio` is their median.
+    """
+
+    seconds: float
+    ratio: float
+    low: float
+    high: float
+
+
+def instructions(program: Path, arguments: Sequence[str], folder: Path) -> int:
+    """Return how many instructions a program executes, the libraries' included, as Valgrind counts them.
+
+    Machines without hardware counters can count in no other way. Two counts of a program differ by some
+    thousands, since its environment differs.
+    """
+    log, stripped = folder / "cachegrind.log", folder / "stripped"
+    # Valgrind 3.19 gives up on some debug information of clang.
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    command = [*tool, f"--log-file={log}", str(stripped), *arguments]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    found = re.search(r"I +refs: +([\d,]+)", log.read_text())
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
+def in_turns(commands: Mapping[str, Sequence[str | Path]], rounds: int, folder: Path) -> dict[str, Compared]:
+    """Return the CPU time of each build. They take turns, so that other load affects all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            seconds[name].append(run(command, folder).cost.cpu)
+    first = next(iter(seconds.values()))
+    found = {}
+    for name, of_build in seconds.items():
+        ratios = [one / other for one, other in zip(first, of_build, strict=True)]
+        low, middle, high = quantiles(ratios, n=4, method="inclusive") if rounds > 1 else 3 * ratios
+        found[name] = Compared(median(of_build), middle, low, high)
+    return found

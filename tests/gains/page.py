@@ -1,0 +1,103 @@
+"""docs/gains.md: a table of all programs, and how each was measured; written by the run that measures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench import report
+from tests.bench.report import Section
+from tests.gains.costs import Compared
+
+FILE = Path(__file__).parents[2] / "docs" / "gains.md"
+NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
+_INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
+_TABLE = "All programs"
+_HEAD = (
+    "program",
+    "compiler",
+    "profile",
+    "instructions",
+    "fewer",
+    "of what instrumented saves",
+    "CPU",
+    "CPU without ÷ with",
+    "command",
+)
+
+
+class Row(NamedTuple):
+    """A row of the table, as text."""
+
+    program: str
+    compiler: str
+    profile: str
+    instructions: str
+    fewer: str
+    share: str
+    cpu: str
+    ratio: str
+    command: str
+
+
+class Gain(NamedTuple):
+    """What was measured of a program: the costs of its builds by their profiles, the first without one.
+
+    `counted` has executed instructions, or nothing. `how` is the text on how it was measured.
+    """
+
+    program: str
+    compiler: str
+    command: str
+    counted: Mapping[str, int]
+    timed: Mapping[str, Compared]
+    how: str
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the table."""
+        return [
+            Row(self.program, self.compiler, profile, *self._instructions(profile), *self._cpu(profile), code)
+            for profile in self.timed
+            for code in [f"`{self.command}`"]
+        ]
+
+    def _instructions(self, profile: str) -> tuple[str, str, str]:
+        if profile not in self.counted:
+            return "", "", ""
+        first, count = self.counted[NONE], self.counted[profile]
+        most = first - self.counted.get(INSTRUMENTED, first)
+        return (
+            f"{count / 1e6:,.0f} M",
+            "" if profile == NONE else f"{100 * (first - count) / first:.1f} %",
+            "" if profile == NONE or most <= 0 else f"{100 * (first - count) / most:.0f} %",
+        )
+
+    def _cpu(self, profile: str) -> tuple[str, str]:
+        cost = self.timed[profile]
+        ratio = f"{cost.ratio:.2f} ({cost.low:.2f} to {cost.high:.2f})"
+        return report.seconds(cost.seconds), "" if profile == NONE else ratio
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row.program, row.compiler
+
+
+def write(file: Path, gain: Gain) -> None:
+    """Write the rows of a program with a compiler in place of the old ones, and the section about them."""
+    rows = gain.rows()
+    measured = {row[:2] for row in rows}
+    kept = [row for row in read(file.read_text() if file.exists() else "") if row[:2] not in measured]
+    every: list[Row] = sorted([*kept, *rows], key=_place)
+    table = report.table(_HEAD, every)
+    sections = [Section(_TABLE, table), Section(f"{gain.program} with {gain.compiler}", gain.how)]
+    report.write(file, sections, _INTRODUCTION)
+
+
+def read(text: str) -> list[Row]:
+    """Return the rows of the table in the text of docs/gains.md."""
+    found = re.search(rf"^## {_TABLE}\n+((?:\|.*\n)+)", text, re.MULTILINE)
+    lines: Iterable[str] = found[1].splitlines()[2:] if found else ()
+    cells: Sequence[list[str]] = [line.strip("|").split("|") for line in lines]
+    return [Row(*(cell.strip() for cell in row)) for row in cells]

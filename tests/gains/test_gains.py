@@ -1,0 +1,134 @@
+"""The measurement of gains: it refuses builds that differ, keeps the other rows of its page, and runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gains import page
+from tests.gains.builds import FLAGS, NotComparableError, shared_flags
+from tests.gains.costs import Compared, in_turns, instructions
+from tests.gains.page import INSTRUMENTED, NONE, OURS, Gain
+from tests.gains.programs import ROOT
+
+_MISSING = [
+    tool for tool in ("clang", "gcc", "llvm-profdata", "perf", "valgrind") if shutil.which(tool) is None
+]
+needs_tools = pytest.mark.skipif(bool(_MISSING), reason=f"missing: {', '.join(_MISSING)}")
+
+
+def can_count() -> bool:
+    """Say whether clang can build instrumented programs: its runtime is a package of its own."""
+    if _MISSING:
+        return False
+    asked = ["clang", "-print-runtime-dir"]
+    folder = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    return (Path(folder) / "libclang_rt.profile-x86_64.a").exists()
+
+
+def built(folder: Path, name: str, *flags: str, compiler: str = "clang") -> Path:
+    source = folder / "program.c"
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run([compiler, *flags, "-o", folder / name, source], check=True)
+    return folder / name
+
+
+@needs_tools
+def test_builds_that_differ_in_their_profile_alone_compare(tmp_path: Path) -> None:
+    (tmp_path / "some.prof").write_text("main:10:0\n 0: 10\n")
+    guided = ("-fprofile-sample-use=" + str(tmp_path / "some.prof"), "-mllvm", "-sample-profile-use-profi")
+    builds = {"none": built(tmp_path, "none", *FLAGS), "ours": built(tmp_path, "ours", *FLAGS, *guided)}
+    shared = shared_flags(builds)
+    assert "-O2" in shared
+    assert "profile-sample-use" not in shared
+
+
+@needs_tools
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [(("-O3",), "-O3"), (("-funroll-loops",), "-funroll-loops"), (("-fprofile-generate",), "-fpro")],
+)
+def test_builds_with_other_flags_are_refused(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
+    builds = {"none": built(tmp_path, "none", *FLAGS), "other": built(tmp_path, "other", *FLAGS, *flags)}
+    with pytest.raises(NotComparableError, match=reason):
+        shared_flags(builds)
+
+
+@needs_tools
+def test_builds_of_other_compilers_or_without_their_flags_are_refused(tmp_path: Path) -> None:
+    plain = built(tmp_path, "plain", *FLAGS)
+    other = built(tmp_path, "other", "-O2", "-frecord-gcc-switches", compiler="gcc")
+    with pytest.raises(NotComparableError, match="clang"):
+        shared_flags({"plain": plain, "other": other})
+    with pytest.raises(NotComparableError, match="-frecord-command-line"):
+        shared_flags({"plain": plain, "silent": built(tmp_path, "silent", "-O2")})
+
+
+@needs_tools
+def test_instructions_grow_with_the_work(tmp_path: Path) -> None:
+    source = tmp_path / "work.c"
+    source.write_text(
+        "#include <stdlib.h>\nint main(int n, char **words) {"
+        "volatile int sum = 0; for (int i = 0; i < atoi(words[1]); i++) sum += i; return n != 2; }\n"
+    )
+    subprocess.run(["clang", "-O1", "-o", tmp_path / "work", source], check=True)
+    few, many = (instructions(tmp_path / "work", [count], tmp_path) for count in ("100", "200000"))
+    assert many > 2 * few
+
+
+def test_builds_take_turns(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    commands = {name: ["sh", "-c", f"echo {name} >> {order}"] for name in ("one", "other")}
+    costs = in_turns(commands, 3, tmp_path)
+    assert order.read_text().split() == ["one", "other"] * 3
+    assert costs["one"][1:] == (1.0, 1.0, 1.0)
+
+
+def gain_of(program: str, fewer: int) -> Gain:
+    timed = {name: Compared(1.0, 1.1, 1.0, 1.2) for name in (NONE, OURS, INSTRUMENTED)}
+    counted = {NONE: 100_000_000, OURS: 100_000_000 - fewer, INSTRUMENTED: 80_000_000}
+    return Gain(program, "clang 14", f"make gains {program}", counted, timed, "measured like this")
+
+
+def test_rows_of_other_programs_and_other_sections_stay(tmp_path: Path) -> None:
+    written = tmp_path / "gains.md"
+    page.write(written, gain_of("lua", 10_000_000))
+    written.write_text(written.read_text() + "\n## An account\n\nkept\n")
+    page.write(written, gain_of("json", 0))
+    page.write(written, gain_of("lua", 15_000_000))
+    text = written.read_text()
+    assert "## An account\n\nkept\n" in text
+    rows = page.read(text)
+    assert [(row.program, row.profile) for row in rows] == [
+        (program, profile) for program in ("json", "lua") for profile in (NONE, OURS, INSTRUMENTED)
+    ]
+    ours = {row.program: row for row in rows if row.profile == OURS}
+    assert (ours["json"].fewer, ours["json"].share) == ("0.0 %", "0 %")
+    assert (ours["lua"].fewer, ours["lua"].share, ours["lua"].instructions) == ("15.0 %", "75 %", "85 M")
+    assert ours["lua"].ratio == "1.10 (1.00 to 1.20)"
+
+
+@needs_tools
+@pytest.mark.skipif(not can_count(), reason="missing: clang's runtime for instrumented builds")
+@pytest.mark.exhaustive
+def test_the_tutorials_program_is_measured(tmp_path: Path) -> None:
+    """Takes a minute: it profiles three runs, and Valgrind runs each of four builds."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gains.run",
+        "json",
+        "--rounds",
+        "1",
+        "--page",
+        str(tmp_path / "gains.md"),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    rows = {row.profile: row for row in page.read((tmp_path / "gains.md").read_text())}
+    assert [*rows] == [NONE, OURS, "ours, with the program", INSTRUMENTED]
+    for profile in (OURS, "ours, with the program", INSTRUMENTED):
+        assert float(rows[profile].fewer.split()[0]) > 0
