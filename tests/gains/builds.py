@@ -27,9 +27,10 @@ FLAGS = (
     "-Wl,--build-id=sha1",
     "-frecord-command-line",
 )
-# What may differ between builds that are compared: the profile, the pass that reads it, and the file's name.
+# What may differ between builds that are compared: the profile, the pass that reads it, and the names of
+# files that are written, one of which clang 19 adds.
 _OF_THE_PROFILE = re.compile(
-    r" (-o \S+|-fprofile-(?:sample-)?use=\S+|-mllvm -sample-profile-use-profi)(?= |$)"
+    r" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=\S+|-mllvm -sample-profile-use-profi)(?= |$)"
 )
 _COMPILER, _COMMAND = ".comment", ".GCC.command.line"
 
