@@ -9,6 +9,7 @@ from itertools import islice, product
 from statistics import median, quantiles
 
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
@@ -39,7 +40,9 @@ def sections(rig: Rig) -> list[Section]:
     count = rig.count(_PROFILES)
     path = rig.scratch / "catalog.sqlite3"
     began, cpu = time.perf_counter(), time.process_time()
-    catalog = Catalog(path)
+    database = SQLite(path)
+    database.open()
+    catalog = Catalog(database)
     profiles = _profiles(count)
     while batch := list(islice(profiles, _BATCH)):
         catalog.add(*batch)
@@ -57,7 +60,7 @@ def sections(rig: Rig) -> list[Section]:
         _row("their fingerprint, by which a merge that is kept is found", any_day, catalog.state),
         _row(f"the rows, {found:.0f} of them", any_day, catalog.live),
     ]
-    catalog.close()
+    database.close()
     size = path.stat().st_size / count
     return [
         Section(

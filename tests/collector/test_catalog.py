@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Matcher, Selection
@@ -45,7 +46,9 @@ def steps() -> Iterator[Steps]:
 @pytest.fixture
 def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
     """Return a catalog with a profile of each pod and day, and the cost of adding them."""
-    catalog = Catalog(tmp_path / "catalog")
+    database = SQLite(tmp_path / "catalog")
+    database.open()
+    catalog = Catalog(database)
     names = [
         BlobName(
             Series("default", "cpu", (("pod", f"{pod}"), ("version", f"{pod % 2}"))),
@@ -57,7 +60,7 @@ def catalog(steps: Steps, tmp_path: Path) -> Iterator[Catalog]:
     catalog.add(*((name, Facts(name.identity.time_nanos, 1, name.identity.digest, 1, 1)) for name in names))
     assert steps.count
     yield catalog
-    catalog.close()
+    database.close()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate, count
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
@@ -76,7 +77,7 @@ _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
 def test_a_cached_state_is_what_would_be_read(
     steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, closing(Catalog(Path(folder, "catalog"))) as catalog:
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder, "catalog")) as catalog:
         digests = (f"{number:064x}" for number in count())
         for step in steps:
             match step:
@@ -85,10 +86,18 @@ def test_a_cached_state_is_what_would_be_read(
                     change(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
                 case Selection() as selection, list(delays):
                     later = _later(selection, delays)
-                    with closing(Catalog(Path(folder, "catalog"))) as other:
+                    with opened(Path(folder, "catalog")) as other:
                         # The last one first: its state says nothing about the others.
                         anew = [_state(other, asked) for asked in reversed(later)]
                     assert [_state(catalog, asked) for asked in later] == anew[::-1]
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Catalog]:
+    database = SQLite(file)
+    database.open()
+    yield Catalog(database)
+    database.close()
 
 
 def _state(catalog: Catalog, selection: Selection) -> tuple[str, Coarse]:

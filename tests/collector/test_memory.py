@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
 from pgo_collector.engine.renditions import PLAIN_RENDITION
@@ -81,7 +82,10 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 def most_at_a_start(home: Path, count: int) -> int:
     """Return the most bytes that comparing the catalog with blobs/ takes, with ten blobs a day."""
-    with DataFolder(home) as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
+    with (
+        DataFolder(home) as folder,
+        Store(folder, SQLite(folder.catalog), Workers(1, BOUNDS, folder.rows)) as store,
+    ):
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
             for number in range(count)

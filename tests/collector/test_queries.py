@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
@@ -218,9 +219,9 @@ def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
     """The services are only in the catalog, since a thousand submits would take long."""
     names = [BlobName(Series(f"s{number}", CPU), Identity(number, "ab" * 32)) for number in range(1001)]
     server.stop()
-    catalog = Catalog(server.data / "catalog.sqlite3")
-    catalog.add(*((name, Facts(name.identity.time_nanos, 1, "ab" * 32, 1, 1)) for name in names))
-    catalog.close()
+    database = SQLite(server.data / "catalog.sqlite3")
+    Catalog(database).add(*((name, Facts(name.identity.time_nanos, 1, "ab" * 32, 1, 1)) for name in names))
+    database.close()
     server.start()
     for path, query in (
         ("/v1/top", {}),

@@ -18,6 +18,7 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
@@ -66,7 +67,10 @@ def app(tmp_path: Path) -> FastAPI:
     file = tmp_path / "keys"
     file.write_text("")
     keys = KeyFile(file)
-    with DataFolder(tmp_path / "data") as folder, Store(folder, Workers(1, BOUNDS, folder.rows)) as store:
+    with (
+        DataFolder(tmp_path / "data") as folder,
+        Store(folder, SQLite(folder.catalog), Workers(1, BOUNDS, folder.rows)) as store,
+    ):
         app = create_app(
             Settings(),
             AppDependencies(

@@ -15,20 +15,13 @@ from pathlib import Path
 
 from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
-from pgo_collector.catalog.catalog_file import (
-    BlobRow,
-    blob_rows,
-    copy_catalog,
-    counted_profiles,
-    made_nanos,
-    reading_catalog,
-    schema_version,
-)
+from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.errors import BackupUnusable, CopyDamaged
 from pgo_collector.model.blob_names import BLOB_SUFFIX
 from pgo_collector.store.blobs import INPUTS_SUFFIX
-from pgo_collector.store.folder import CATALOG
 
 _ROUNDS = 20
 
@@ -45,17 +38,14 @@ class Report:
     lost: list[str] = field(default_factory=list)
 
 
-def back_up(directory: Path, path: Path) -> Report:
-    """Back the data folder `directory` up to the target at `path`.
+def back_up(directory: Path, catalog: Database, path: Path) -> Report:
+    """Back the data folder `directory` and its catalog up to the target at `path`.
 
-    Raises BackupUnusable, OSError, and sqlite3.Error if the catalog can't be read.
+    Raises BackupUnusable, OSError, and SQLAlchemyError if the catalog can't be read.
     """
-    if not (directory / CATALOG).exists():
-        raise BackupUnusable(
-            f"data folder {directory}: there is no catalog in it; set PGOF_DIRECTORY to a server's folder"
-        )
+    catalog.check_copyable()
     with open_target(path) as target, Folder(directory / "blobs") as blobs:
-        return _Backup(directory, blobs, target).run()
+        return _Backup(directory, catalog, blobs, target).run()
 
 
 class _Unreadable(Exception):
@@ -68,8 +58,8 @@ class _Unreadable(Exception):
 
 
 class _Backup:
-    def __init__(self, directory: Path, blobs: Folder, target: Target) -> None:
-        self._catalog = directory / CATALOG
+    def __init__(self, directory: Path, catalog: Database, blobs: Folder, target: Target) -> None:
+        self._catalog = catalog
         self._blobs = blobs
         self._releases = directory / "releases"
         self._start_lines = directory / "start_lines"
@@ -110,9 +100,10 @@ class _Backup:
         """Copy the catalog; return its SHA-256 in hex, and the live blobs in it."""
         part = self._target.new_part()
         try:
-            copy_catalog(self._catalog, part)
-            with reading_catalog(part) as connection:
-                if schema_version(connection) != VERSION:
+            self._catalog.copy(part)
+            copy = SQLite(part)
+            with copy.looking() as connection:
+                if copy.version(connection) != VERSION:
                     raise BackupUnusable(
                         f"catalog {self._catalog}: another version of pgo-collector made it; use that one"
                     )

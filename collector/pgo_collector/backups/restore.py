@@ -13,7 +13,8 @@ from typing import ParamSpec
 from pgo_collector.backups.backup import Report, inputs_path
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
-from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog
+from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.errors import BackupUnusable, CopyDamaged
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.store.folder import DataFolder, restoring
@@ -64,7 +65,7 @@ class _Restore:
         from them.
         """
         if self._try(self._copy_file, self._manifest.catalog, self._folder.catalog):
-            with reading_catalog(self._folder.catalog) as connection:
+            with SQLite(self._folder.catalog).looking() as connection:
                 rows = [row for row in blob_rows(connection) if row.live]
             yield from ((row.name, row.digest, row.inputs_size > 0) for row in rows)
             return

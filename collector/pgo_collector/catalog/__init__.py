@@ -1,8 +1,8 @@
 """Catalog: the blobs that there are, which of them count, and which profiles each one counts, in SQLite.
 
 Start with `catalog.Catalog`: all changes go through it. `inventory` and `summaries` list what is stored, and
-`outbox` holds the events that hooks still have to deliver. Inside, `tables` is the schema, `database` opens
-and checks the file, `rows` reads and writes the rows of blobs, `selection_sql` turns a selection into SQL,
-and `fingerprint_cache` remembers the fingerprints of selections. `catalog_file` reads the catalog of a data
-folder that another process may have open.
+`outbox` holds the events that hooks still have to deliver. Inside, `tables` is the schema, `database` the
+seam below it, and `sqlite` the file on its other side; `rows` reads and writes the rows of blobs,
+`selection_sql` turns a selection into SQL, and `fingerprint_cache` remembers the fingerprints of selections.
+`stored_rows` is for those who look at a catalog that another process may have open.
 """

@@ -6,18 +6,15 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-import structlog
 
-from pgo_collector.catalog.database import REINDEX, check_database, is_damage, open_database
+from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
 from pgo_collector.catalog.rows import (
     NAMED,
@@ -46,7 +43,6 @@ from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.traces.spans import place, span
 
 T = TypeVar("T")
-_log = structlog.get_logger()
 
 # Values in one statement; SQLite limits them.
 _BATCH = 500
@@ -91,34 +87,15 @@ class Merge:
 
 
 class Catalog:
-    """The catalog of one data folder. Methods block; only one thread at a time may call those that write."""
+    """The catalog in an open database. Methods block; only one thread at a time may call those that write."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the catalog; create it if it is missing. Raises CatalogUnreadable."""
-        # The damage that SQLite has found in the file; only a reindex repairs it.
-        self.damage: str | None = None
-        self._engine = open_database(path, self._note_damage)
-        self._writer = self._engine.connect().execution_options(writes=True)
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self._fingerprints = FingerprintCache()
-
-    def check(self) -> None:
-        """Check the whole file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
-        with self._engine.begin() as connection:
-            check_database(connection)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
-        self._engine.dispose()
-
-    def _note_damage(self, found: str) -> None:
-        if self.damage is None:
-            self.damage = f"it is damaged ({found}): {REINDEX}"
-            _log.error("the catalog is damaged", reason=found, fix=REINDEX)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Return a transaction for other queries on the tables, such as those of `inventory`."""
-        return self._engine.begin()
+        return self.database.reading()
 
     @contextmanager
     def writing(self, *blobs: BlobName) -> Iterator[sa.Connection]:
@@ -128,9 +105,9 @@ class Catalog:
         and types are dropped.
         """
         try:
-            with self._driver_errors(), span("catalog", "transaction"):
-                with self._writer.begin():
-                    yield self._writer
+            with span("catalog", "transaction"):
+                with self.database.writing() as connection:
+                    yield connection
                     done = time.monotonic_ns()
                 if (there := place()) is not None:
                     there.add("catalog", "COMMIT", done)
@@ -138,22 +115,12 @@ class Catalog:
             for service, type_ in {name.series[:2] for name in blobs}:
                 self._fingerprints.invalidate(service, type_)
 
-    @contextmanager
-    def _driver_errors(self) -> Iterator[None]:
-        """Raise SQLAlchemy's error for one that the driver raises in a prepared statement."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if is_damage(error):
-                self._note_damage(str(error))
-            raise sa.exc.DatabaseError(None, None, error) from error
-
     def made_nanos(self) -> int:
         """Return when the tables were made, in ns since 1970.
 
         Rows of profiles that were stored before then were rebuilt from the blobs.
         """
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return int(connection.execute(sa.select(MADE.c.at_nanos)).scalar_one())
 
     def live(self, selection: Selection, newest: int | None = None) -> list[Blob]:
@@ -161,19 +128,19 @@ class Catalog:
 
         They are in canonical order: by time, then by digest.
         """
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             if newest is None:
                 return [*read_in_order(connection, selected(selection))]
             return [*read_newest(connection, selected(selection), newest)][::-1]
 
     def with_ids(self, ids: Iterable[int]) -> list[Blob]:
         """Return the blobs with these ids."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [blob for batch in _batches(ids) for blob in read_blobs(connection, BLOBS.c.id.in_(batch))]
 
     def count(self, selection: Selection) -> int:
         """Return the number of live blobs in a selection."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             query = sa.select(sa.func.count()).select_from(BLOBS).where(selected(selection))
             return int(connection.execute(query).scalar_one())
 
@@ -213,7 +180,7 @@ class Catalog:
     @contextmanager
     def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
         generation = self._fingerprints.generation(selection)
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             state = read_state(connection, selection)
             self._fingerprints.put(selection, generation, state)
             yield state, connection
@@ -224,13 +191,13 @@ class Catalog:
         query = sa.select(SERIES.c.service).distinct().where(has_live).order_by(SERIES.c.service)
         if type_ is not None:
             query = query.where(SERIES.c.type == type_)
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
     @contextmanager
     def rows(self) -> Iterator[Iterator[Blob]]:
         """Read every blob's row, live or not, one by one: by series, then by time."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             yield read_blobs(connection, sa.true(), BLOBS.c.series_id, BLOBS.c.time_nanos)
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:
@@ -250,7 +217,7 @@ class Catalog:
             gone.append(BLOBS.c.id.in_(sa.select(sums.c.id).where(sums.c.bytes > int(most_bytes))))
         if not gone:
             return []
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [*read_blobs(connection, of_kind & sa.or_(*gone), BLOBS.c.end_nanos, BLOBS.c.id)]
 
     def days(self, before_nanos: int) -> list[tuple[Day, int]]:
@@ -265,7 +232,7 @@ class Catalog:
             .group_by(*NAMED, "day")
             .order_by(*NAMED, "day")
         )
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [
                 (Day(series_of(row.service, row.type, row.labels), row.day), row.blobs)
                 for row in connection.execute(query)
@@ -274,12 +241,12 @@ class Catalog:
     def live_on(self, day: Day) -> list[Blob]:
         """Return the live blobs of a day, by time and digest."""
         where = (BLOBS.c.series_id == series_id(day.series)) & BLOBS.c.live & (day.number == DAY)
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [*read_blobs(connection, where, BLOBS.c.time_nanos, BLOBS.c.digest)]
 
     def combined(self) -> list[Blob]:
         """Return the live combined blobs."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
 
     def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
@@ -287,7 +254,7 @@ class Catalog:
         where = ~BLOBS.c.live
         if service is not None:
             where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return [*read_blobs(connection, where)]
 
     def extents(self, selection: Selection) -> dict[str, Extent]:
@@ -300,7 +267,7 @@ class Catalog:
             .group_by(SERIES.c.service)
             .order_by(SERIES.c.service)
         )
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return {service: Extent(*numbers) for service, *numbers in connection.execute(query)}
 
     def live_counts(self) -> dict[tuple[str, str], int]:
@@ -312,24 +279,24 @@ class Catalog:
             .group_by(SERIES.c.service, SERIES.c.type)
             .order_by(sa.func.max(BLOBS.c.time_nanos))
         )
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return {(row.service, row.type): row.blobs for row in connection.execute(newest)}
 
     def counting_blob(self, name: BlobName) -> Blob | None:
         """Return the blob that counts the profile with this name; None if none does."""
-        with self._driver_errors(), self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return read_counting_blob(connection, name)
 
     def times(self, series: Series, digest: str) -> list[int]:
         """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
         where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
     def counting_ids(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
         """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
         found: dict[BlobName, int] = {}
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             for batch in _batches(names):
                 texts = [(index, *_named(name)) for index, name in enumerate(batch)]
                 wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
@@ -356,7 +323,7 @@ class Catalog:
         that file tells.
         """
         line = sa.func.length(sa.cast(PROFILES.c.time_nanos, sa.Text)) + _LINE_BYTES
-        others = sa.func.max(sa.func.length(SERIES.c.labels), 1) + 1
+        others = sa.case((SERIES.c.labels == "", 1), else_=sa.func.length(SERIES.c.labels)) + 1
         text = _CHECKSUM_BYTES + sa.func.sum(
             line + sa.case((PROFILES.c.series_id == BLOBS.c.series_id, 0), else_=others)
         )
@@ -376,7 +343,7 @@ class Catalog:
                 )
             )
         )
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             ids = list(connection.execute(query).scalars())
         return self.with_ids(ids)
 
@@ -386,7 +353,7 @@ class Catalog:
             SERIES, PROFILES.c.series_id == SERIES.c.id
         )
         found: dict[int, list[BlobName]] = {}
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             for batch in _batches(ids):
                 for blob, *named, time_nanos, digest in connection.execute(
                     query.where(PROFILES.c.blob_id.in_(batch))
@@ -458,12 +425,12 @@ class Catalog:
 
     def merge(self, fingerprint: str) -> Merge | None:
         """Return the stored merge with this fingerprint; None if there is none."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return _read_merge(connection, fingerprint)
 
     def merge_fingerprints(self) -> set[str]:
         """Return the fingerprints of all stored merges."""
-        with self._engine.begin() as connection:
+        with self.database.reading() as connection:
             return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
 
     def keep_merge(self, merge: Merge, limit: int) -> set[str]:

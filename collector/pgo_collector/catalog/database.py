@@ -1,129 +1,59 @@
-"""The catalog's database file: opened with this version's tables, checked, or cleared for a rebuild."""
+"""Database: the seam between the catalog and what holds its tables."""
 
 from __future__ import annotations
 
-import sqlite3
-import time
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import sqlalchemy as sa
-import structlog
-from sqlalchemy import event
-
-from pgo_collector.catalog.statements import trace_statements
-from pgo_collector.catalog.tables import CHANGED_SINCE_4, MADE, METADATA, OUTBOX, VERSION
-from pgo_collector.errors import CatalogUnreadable
-
-REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
-# The error codes with which SQLite reports a damaged file.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_BEFORE = 4
-_log = structlog.get_logger()
 
 
-def open_database(path: Path, on_damage: Callable[[str], None]) -> sa.Engine:
-    """Open the database; create it if it is missing. Raises CatalogUnreadable.
+class Database(Protocol):
+    """What holds the catalog's tables; its text says where it is. To make one opens nothing.
 
-    Use transactions with the option `writes` from one thread only. If SQLite later finds the file damaged,
-    `on_damage` is called with its message.
+    A server calls `open` first. Others only read, with `looking`, after `is_there`; so do they with `reading`
+    if the tables are of this version. Methods block. Within `reading`, `writing` and `looking`, errors of the
+    driver become SQLAlchemy's.
     """
-    engine = _engine(path)
-    try:
-        with engine.execution_options(writes=True).begin() as connection:
-            _make_tables(connection)
-    except sa.exc.DatabaseError as error:
-        engine.dispose()
-        raise CatalogUnreadable(f"catalog {path}: {error.orig}; {REINDEX}") from error
 
-    def tell(context: sa.engine.ExceptionContext) -> None:
-        if is_damage(context.original_exception):
-            on_damage(str(context.original_exception))
+    @property
+    def damage(self) -> str | None:
+        """The damage that was found in it so far, with what repairs it."""
 
-    event.listen(engine, "handle_error", tell)
-    return engine
+    @property
+    def repair(self) -> str:
+        """Advice for one that can't be read."""
 
+    def open(self) -> None:
+        """Make the tables that are missing, and those of another version anew. Raises CatalogUnreadable."""
 
-def check_database(connection: sa.Connection) -> None:
-    """Raise CatalogUnreadable if the file isn't as SQLite wrote it."""
-    path = connection.engine.url.database
-    try:
-        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-    except sa.exc.DatabaseError as error:
-        found = error.orig
-    if found != "ok":
-        raise CatalogUnreadable(f"catalog {path}: it is damaged: {found}; {REINDEX}")
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that reads, and sees the tables as they are at one moment."""
 
+    def writing(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that writes; only one thread at a time may."""
 
-def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error of SQLite or SQLAlchemy says that the file is damaged."""
-    if isinstance(error, sa.exc.DBAPIError):
-        error = error.orig
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _DAMAGED
+    def looking(self) -> AbstractContextManager[sa.Connection]:
+        """Connect anew, to read what another process may have open."""
 
+    def version(self, connection: sa.Connection) -> int:
+        """Return the version of the tables; 0 if there are none."""
 
-def clear_database(path: Path) -> None:
-    """Drop all tables but the outbox, which can't be rebuilt from the blobs. Raises CatalogUnreadable."""
-    engine = _engine(path)
-    try:
-        with engine.execution_options(writes=True).begin() as connection:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-            if found != "ok":
-                raise CatalogUnreadable(f"catalog {path}: {found}")
-            _drop_tables(connection)
-    except sa.exc.DatabaseError as error:
-        raise CatalogUnreadable(f"catalog {path}: {error.orig}") from error
-    finally:
-        engine.dispose()
+    def is_there(self) -> bool:
+        """Return whether there is anything to look at. Raises SQLAlchemyError."""
 
+    def check(self) -> None:
+        """Check that everything is as it was written. Raises CatalogUnreadable."""
 
-def _engine(path: Path) -> sa.Engine:
-    # Every transaction is ended by the code that begins it, so the pool needn't roll back.
-    engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
-    event.listen(engine, "connect", _set_up)
-    event.listen(engine, "begin", _begin)
-    trace_statements(engine)
-    return engine
+    def clear(self) -> None:
+        """Drop all tables but the outbox, which can't be rebuilt from the blobs. Raises CatalogUnreadable."""
 
+    def check_copyable(self) -> None:
+        """Raise BackupUnusable if there is nothing to copy."""
 
-def _make_tables(connection: sa.Connection) -> None:
-    """Create missing tables; drop those of another version, which `reconcile` fills again."""
-    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version == _BEFORE:
-        for table in CHANGED_SINCE_4:
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
-    elif version != VERSION:
-        if _drop_tables(connection):
-            _log.warning("the catalog is another version's, made anew from the blobs")
-        connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
-    METADATA.create_all(connection)
-    if connection.execute(sa.select(MADE)).first() is None:
-        connection.execute(sa.insert(MADE).values(at_nanos=time.time_ns()))
+    def copy(self, path: Path) -> None:
+        """Copy the tables as they are at one moment to a file of SQLite. Raises SQLAlchemyError."""
 
-
-def _drop_tables(connection: sa.Connection) -> bool:
-    """Drop all tables but the outbox; return whether there were any."""
-    connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
-    old = sa.MetaData()
-    old.reflect(connection, only=lambda name, _: name != OUTBOX.name)
-    old.drop_all(connection)
-    return bool(old.tables)
-
-
-def _set_up(connection: Any, _: object) -> None:
-    """Set a connection up. `synchronous=FULL`: a commit is on disk before the client gets its answer."""
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    """Begin the transaction now. The driver would do so only at the first change, and reads before that
-    change would be outside it.
-    """
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    def close(self) -> None:
+        """Close all connections."""

@@ -6,7 +6,8 @@ A step has the statement's text, with placeholders where values go. Values aren'
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +27,8 @@ Values = Mapping[str, int | str]
 class Prepared:
     """A statement that is compiled once, and run by the driver: for the statements of a submit.
 
-    What SQLAlchemy does around each run takes several times as long as their runs. The driver raises
-    sqlite3.Error, which `Catalog` turns into SQLAlchemy's; and it returns a boolean as 0 or 1.
+    What SQLAlchemy does around each run takes several times as long as their runs. The driver raises its own
+    errors, see `driver_errors`; and it returns a boolean as 0 or 1.
     """
 
     def __init__(self, statement: sa.Select[Any] | sa.Insert, *columns: str) -> None:
@@ -50,6 +51,16 @@ class Prepared:
 
 def _driver(connection: sa.Connection) -> Any:
     return connection.connection.driver_connection
+
+
+@contextmanager
+def driver_errors(connection: sa.Connection) -> Iterator[None]:
+    """Raise SQLAlchemy's error for one that the driver raises in a prepared statement."""
+    kind = connection.dialect.loaded_dbapi.Error
+    try:
+        yield
+    except kind as error:
+        raise sa.exc.DBAPIError.instance(None, None, error, kind) from error
 
 
 def trace_statements(engine: sa.Engine) -> None:

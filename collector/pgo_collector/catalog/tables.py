@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import sqlalchemy as sa
 
 from pgo_collector.model.times import DAY_NANOS
@@ -121,3 +123,10 @@ OUTBOX = sa.Table(
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )
+
+
+def make_tables(connection: sa.Connection) -> None:
+    """Make the tables that are missing."""
+    METADATA.create_all(connection)
+    if connection.execute(sa.select(MADE)).first() is None:
+        connection.execute(sa.insert(MADE).values(at_nanos=time.time_ns()))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pgo_collector.catalog.catalog_file import blob_rows, reading_catalog, schema_version
-from pgo_collector.catalog.database import REINDEX
+import sqlalchemy as sa
+
+from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.checks import Finding
-from pgo_collector.checks.data_folder import is_there
 from pgo_collector.model.blob_names import BLOB_SUFFIX
-from pgo_collector.store.folder import CATALOG
+from pgo_collector.store.store import reason_of
 
 _SETTLED_SECONDS = 60
 _SIZES = """
@@ -26,33 +26,36 @@ _SIZES = """
 _COUNTS = "SELECT count(*) FILTER (WHERE live), count(*) FROM blobs"
 
 
-def stored_bytes(directory: Path) -> dict[str, int]:
+def stored_bytes(catalog: Database) -> dict[str, int]:
     """Return the bytes of `single` and of `combined` profiles; an empty dict if the catalog can't be read."""
     try:
-        with reading_catalog(directory / CATALOG) as connection:
-            return dict(zip(("single", "combined"), connection.execute(_SIZES).fetchone(), strict=True))
-    except sqlite3.Error:
+        with catalog.looking() as connection:
+            single, combined = connection.exec_driver_sql(_SIZES).one()
+    except sa.exc.SQLAlchemyError:
         return {}
+    return {"single": single, "combined": combined}
 
 
-def check_catalog(directory: Path) -> Iterator[Finding]:
-    """Check the catalog. This changes nothing, and works while a server runs."""
-    path, blobs = directory / CATALOG, directory / "blobs"
-    if not is_there(path):
-        if next(_files(blobs), None) is None:
-            yield Finding("catalog", "ok", "there is none, and there are no blobs; a start makes it")
-        else:
-            fix = "nothing; the start takes longer, since it reads all blobs"
-            yield Finding("catalog", "warning", "there is none; at the start it is made from the blobs", fix)
-        return
+def check_catalog(catalog: Database, blobs: Path) -> Iterator[Finding]:
+    """Check the catalog of the blobs in a folder. This changes nothing, and works while a server runs."""
     try:
-        with reading_catalog(path) as connection:
-            version = schema_version(connection)
+        if not catalog.is_there():
+            yield _nothing(blobs)
+            return
+        with catalog.looking() as connection:
+            version = catalog.version(connection)
             yield _version(version)
             if version == VERSION:
                 yield _agreement(connection, blobs)
-    except sqlite3.Error as error:
-        yield Finding("catalog", "fails", f"{path}: {error}", REINDEX)
+    except sa.exc.SQLAlchemyError as error:
+        yield Finding("catalog", "fails", f"{catalog}: {reason_of(error)}", catalog.repair)
+
+
+def _nothing(blobs: Path) -> Finding:
+    if next(_files(blobs), None) is None:
+        return Finding("catalog", "ok", "there is none, and there are no blobs; a start makes it")
+    fix = "nothing; the start takes longer, since it reads all blobs"
+    return Finding("catalog", "warning", "there is none; at the start it is made from the blobs", fix)
 
 
 def _version(version: int) -> Finding:
@@ -65,12 +68,12 @@ def _version(version: int) -> Finding:
     return Finding("version", "ok", "the catalog is this version's")
 
 
-def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
+def _agreement(connection: sa.Connection, blobs: Path) -> Finding:
     """Compare the catalog with the blobs on disk.
 
     The numbers are compared first. They differ for a moment in every submit; then the names are compared.
     """
-    live, every = connection.execute(_COUNTS).fetchone()
+    live, every = connection.exec_driver_sql(_COUNTS).one()
     files = sum(1 for _ in _files(blobs))
     missing, unknown = set[str](), set[str]()
     if not live <= files <= every:
@@ -88,7 +91,7 @@ def _agreement(connection: sqlite3.Connection, blobs: Path) -> Finding:
     return Finding("catalog", "ok", f"{live} profiles, and all their blobs")
 
 
-def _missing(connection: sqlite3.Connection, blobs: Path) -> set[str]:
+def _missing(connection: sa.Connection, blobs: Path) -> set[str]:
     """Return the live blobs without a file. One that is just being deleted isn't there at a second call."""
     return {row.name for row in blob_rows(connection) if row.live and not (blobs / row.name).exists()}
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.backups.backup import Report, back_up
 from pgo_collector.backups.restore import restore
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.settings import read_settings
+from pgo_collector.store.store import database_of, reason_of
 
 _SOME_LOST = 1
 
 
 def backup_to(target: Path) -> int:
     """Back up the data folder; return the exit code, 1 if any of it could not be copied."""
-    directory = read_settings().directory
-    return _reported("backed up", lambda: back_up(directory, target))
+    settings = read_settings()
+    return _reported("backed up", lambda: back_up(settings.directory, database_of(settings), target))
 
 
 def restore_from(target: Path) -> int:
@@ -32,8 +34,8 @@ def _reported(done: str, copy: Callable[[], Report]) -> int:
         report = copy()
     except OSError as error:
         raise BackupUnusable(f"{error.filename or 'backup'}: {error.strerror}") from error
-    except sqlite3.Error as error:
-        raise BackupUnusable(f"catalog: {error}") from error
+    except SQLAlchemyError as error:
+        raise BackupUnusable(f"catalog: {reason_of(error)}") from error
     for loss in report.lost:
         print(f"pgo-collector: not {done}: {loss}", file=sys.stderr)
     print(

@@ -12,6 +12,7 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk, check_folder
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import read_settings
+from pgo_collector.store.store import database_of
 
 _FAILS = 1
 
@@ -38,5 +39,6 @@ def _findings() -> Iterator[Finding]:
         return
     yield from check_configuration(settings, os.environ)
     yield from check_folder(settings)
-    yield check_disk(settings, stored_bytes(settings.directory))
-    yield from check_catalog(settings.directory)
+    catalog = database_of(settings)
+    yield check_disk(settings, stored_bytes(catalog))
+    yield from check_catalog(catalog, settings.directory / "blobs")

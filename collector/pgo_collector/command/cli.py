@@ -17,7 +17,6 @@ from pgo_collector.errors import CannotStart, CatalogUnreadable
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
-from pgo_collector.store.folder import CATALOG
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 2
@@ -174,15 +173,22 @@ def _reindex(_: argparse.Namespace) -> None:
 
 
 def _list_expired(_: argparse.Namespace) -> None:
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 (see above)
+
     from pgo_collector.catalog.catalog import Catalog  # noqa: PLC0415 (see above)
+    from pgo_collector.store.store import database_of, reason_of  # noqa: PLC0415 (see above)
     from pgo_collector.upkeep.upkeep import retention_of  # noqa: PLC0415 (see above)
 
     settings = read_settings()
-    path = settings.directory / CATALOG
-    if not path.exists():
-        raise CatalogUnreadable(f"there is no catalog {path}; set PGOF_DIRECTORY to the data folder")
+    database = database_of(settings)
+    try:
+        if not database.is_there():
+            raise CatalogUnreadable(f"there is no catalog {database}; set PGOF_DIRECTORY to the data folder")
+        found = retention_of(settings).expired(Catalog(database), time.time_ns())
+    except SQLAlchemyError as error:
+        raise CatalogUnreadable(f"catalog {database}: {reason_of(error)}; {database.repair}") from error
     total = 0
-    for expired in retention_of(settings).expired(Catalog(path), time.time_ns()):
+    for expired in found:
         total += expired.blob.size
         print(f"{expired.reason}\t{expired.blob.size}\t{expired.blob.name}")
     print(f"{total} bytes in all", file=sys.stderr)

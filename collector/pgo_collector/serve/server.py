@@ -19,8 +19,6 @@ from pprof_merge import ENGINE, share_heap, trim_heap
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.catalog.database import clear_database
-from pgo_collector.errors import CatalogUnreadable
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.connection import Connection, State
@@ -46,7 +44,7 @@ from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store
+from pgo_collector.store.store import Store, database_of
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -81,7 +79,8 @@ async def open_store(
     )
     folder.ensure_temp_folder()
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
-        with Store(folder, workers, announce if settings.webhook_url else unannounced) as store:
+        announced = announce if settings.webhook_url else unannounced
+        with Store(folder, database_of(settings), workers, announced) as store:
             await reconcile(store, progress)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
@@ -203,11 +202,7 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 async def _reindex(settings: Settings) -> int:
     with DataFolder(settings.directory) as folder:
         folder.drop_caches()
-        try:
-            clear_database(folder.catalog)
-        except CatalogUnreadable as error:
-            _log.error("the catalog is damaged, events that waited in it are lost", reason=str(error))
-            folder.drop_catalog()
+        database_of(settings).clear()
         async with open_store(settings, folder) as store:
             with store.catalog.rows() as rows:
                 return sum(row.live for row in rows)

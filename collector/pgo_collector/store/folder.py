@@ -235,11 +235,6 @@ class DataFolder:
         for path in (*self.merged.iterdir(), *self.rows.iterdir()):
             path.unlink()
 
-    def drop_catalog(self) -> None:
-        """Delete the catalog's files, and with them the events in the outbox. Raises OSError."""
-        for path in self.path.glob(f"{CATALOG}*"):
-            path.unlink()
-
     def ensure_temp_folder(self) -> None:
         """Have temporary files in tmp/ if no other folder for them is writable, as in a container.
 

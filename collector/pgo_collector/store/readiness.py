@@ -6,17 +6,17 @@ import asyncio
 import errno
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.background import BackgroundTasks
-from pgo_collector.catalog.catalog_file import made_nanos, reading_catalog
-from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
+from pgo_collector.catalog.stored_rows import made_nanos
+from pgo_collector.errors import CatalogFails, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.store.folder import remove_part
-from pgo_collector.store.store import Store, reason_of
+from pgo_collector.store.store import Store, catalog_fails, reason_of
 
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
@@ -88,11 +88,15 @@ class Readiness:
         await asyncio.to_thread(self._read_catalog)
 
     def _read_catalog(self) -> None:
-        """Read the catalog by its path, since the file that the store has open may have been deleted."""
-        if (damage := self._store.catalog.damage) is not None:
-            raise sqlite3.DatabaseError(damage)
-        with reading_catalog(self._store.folder.catalog) as connection:
-            made_nanos(connection)
+        """Read the catalog as a server that starts now would: an open file may have been deleted."""
+        database = self._store.catalog.database
+        if database.damage is not None:
+            raise CatalogFails(database.damage)
+        try:
+            with database.looking() as connection:
+                made_nanos(connection)
+        except SQLAlchemyError as error:
+            raise catalog_fails(error) from error
 
 
 class _Part:
@@ -117,7 +121,7 @@ class _Part:
     async def _try(self) -> str | None:
         try:
             await self._attempt()
-        except (WorkerUnavailable, TaskOutOfMemory, OSError, EOFError, sqlite3.Error) as error:
+        except (WorkerUnavailable, TaskOutOfMemory, CatalogFails, OSError, EOFError) as error:
             return reason_of(error)
         finally:
             self._ended = time.monotonic()

@@ -71,7 +71,7 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
 def _compare(store: Store, progress: Progress) -> Differences:
     """Delete unfinished files; return how the disk and the catalog differ."""
     progress.begin("checking the catalog")
-    store.catalog.check()
+    store.catalog.database.check()
     store.folder.sweep()
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:

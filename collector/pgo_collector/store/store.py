@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -15,12 +14,14 @@ from typing import NamedTuple, ParamSpec, Self, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.database import REINDEX, is_damage
+from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.sqlite import REINDEX, SQLite, is_damage
 from pgo_collector.errors import CatalogFails, CollectorError, NotStored
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, unannounced
+from pgo_collector.settings import Settings
 from pgo_collector.store.blobs import MISSING, Blobs
-from pgo_collector.store.folder import DataFolder, remove_part
+from pgo_collector.store.folder import CATALOG, DataFolder, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
 from pgo_collector.traces.spans import Place, at, place, shared, span
 from pgo_collector.workers.batcher import settle
@@ -49,13 +50,19 @@ class Store:
     Everything that changes which blobs count runs on one thread, one step after another: see `write`.
     """
 
-    def __init__(self, folder: DataFolder, workers: Workers, announce: Announce = unannounced) -> None:
-        """Open the catalog; `announce` makes the events of stored profiles. Raises CatalogUnreadable."""
+    def __init__(
+        self, folder: DataFolder, database: Database, workers: Workers, announce: Announce = unannounced
+    ) -> None:
+        """Open the catalog's database; `announce` makes the events of stored profiles.
+
+        Raises CatalogUnreadable.
+        """
         self.folder = folder
         self.workers = workers
         self.announce = announce
         self.blobs = Blobs(folder)
-        self.catalog = Catalog(folder.catalog)
+        database.open()
+        self.catalog = Catalog(database)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[_Waiting] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
@@ -65,7 +72,7 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self._writer.shutdown()
-        self.catalog.close()
+        self.catalog.database.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function on the thread that makes all changes; return what it returns.
@@ -151,6 +158,11 @@ class Store:
         return {name for name, id_ in ids.items() if id_ in there}
 
 
+def database_of(settings: Settings) -> Database:
+    """Return the catalog's database: a file in the data folder."""
+    return SQLite(settings.directory / CATALOG)
+
+
 def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
     """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
     if is_damage(error):
@@ -166,7 +178,7 @@ def catalog_fails(error: Exception) -> CatalogFails:
 
 def reason_of(error: Exception) -> str:
     """Return why something failed, in the system's words and without a path."""
-    if isinstance(error, CollectorError | sqlite3.Error):
+    if isinstance(error, CollectorError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else getattr(error, "orig", None)
     return str(reason or type(error).__name__)

@@ -1,0 +1,207 @@
+"""The catalog in a file of SQLite, in the data folder of the one server that uses it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from sqlalchemy import event
+
+from pgo_collector.catalog.statements import driver_errors, trace_statements
+from pgo_collector.catalog.tables import CHANGED_SINCE_4, OUTBOX, VERSION, make_tables
+from pgo_collector.errors import BackupUnusable, CatalogUnreadable
+
+REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
+# The error codes with which SQLite reports a damaged file.
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BEFORE = 4
+_log = structlog.get_logger()
+
+
+class SQLite:
+    """A `Database` in a file. What a commit has written is on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._damage: str | None = None
+        # Every transaction is ended by the code that begins it, so the pool needn't roll back.
+        self._engine = sa.create_engine(f"sqlite:///{path}", isolation_level=None, pool_reset_on_return=None)
+        event.listen(self._engine, "connect", _set_up)
+        event.listen(self._engine, "begin", _begin)
+        trace_statements(self._engine)
+        self._looking = sa.create_engine("sqlite://", creator=self._look, poolclass=sa.NullPool)
+        self._writer: sa.Connection | None = None
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    @property
+    def damage(self) -> str | None:
+        """The damage that SQLite has found in the file; only a reindex repairs it."""
+        return self._damage
+
+    @property
+    def repair(self) -> str:
+        """Advice for a file that can't be read."""
+        return REINDEX
+
+    def open(self) -> None:
+        """Make the tables that are missing, and those of another version anew. Raises CatalogUnreadable."""
+        try:
+            with self._changing() as connection:
+                self._make_tables(connection)
+        except sa.exc.DatabaseError as error:
+            self.close()
+            raise CatalogUnreadable(f"catalog {self._path}: {error.orig}; {REINDEX}") from error
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Begin a transaction that reads."""
+        with self._noting_damage(), self._engine.begin() as connection, driver_errors(connection):
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """Begin a transaction on the one connection that writes."""
+        with self._noting_damage(), self._changing() as connection:
+            yield connection
+
+    @contextmanager
+    def looking(self) -> Iterator[sa.Connection]:
+        """Open the file by its path, to read it; the file that is open may have another path by now."""
+        with self._looking.connect() as connection:
+            yield connection
+
+    def _look(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+
+    def version(self, connection: sa.Connection) -> int:
+        """Return the version of the tables; 0 if there are none."""
+        return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+
+    def is_there(self) -> bool:
+        """Return whether there is a file that this user may look at."""
+        try:
+            return self._path.exists()
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Check the whole file. Raises CatalogUnreadable if it isn't as SQLite wrote it."""
+        with self._engine.begin() as connection:
+            found = _damage_in(connection)
+        if found:
+            raise CatalogUnreadable(f"catalog {self._path}: it is damaged: {found}; {REINDEX}")
+
+    def clear(self) -> None:
+        """Drop all tables but the outbox; delete the whole file if it is damaged."""
+        try:
+            with self._changing() as connection:
+                found = _damage_in(connection)
+                if not found:
+                    _drop_tables(connection)
+        except sa.exc.DatabaseError as error:
+            found = str(error.orig)
+        self.close()
+        if found:
+            _log.error("the catalog is damaged, events that waited in it are lost", reason=found)
+            for path in self._path.parent.glob(f"{self._path.name}*"):
+                path.unlink()
+
+    def check_copyable(self) -> None:
+        """Raise BackupUnusable if there is no file."""
+        if not self.is_there():
+            raise BackupUnusable(
+                f"data folder {self._path.parent}: there is no catalog in it; set PGOF_DIRECTORY to a"
+                " server's folder"
+            )
+
+    def copy(self, path: Path) -> None:
+        """Copy the file as it is at one moment."""
+        with self.looking() as source, driver_errors(source), closing(sqlite3.connect(path)) as destination:
+            driver: Any = source.connection.driver_connection
+            driver.backup(destination)
+            destination.execute("PRAGMA journal_mode=DELETE")  # so that the copy is one file
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._engine.dispose()
+
+    def _make_tables(self, connection: sa.Connection) -> None:
+        """Create missing tables; drop those of another version, which `reconcile` fills again."""
+        version = self.version(connection)
+        if version == _BEFORE:
+            for table in CHANGED_SINCE_4:
+                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        elif version != VERSION and _drop_tables(connection):
+            _log.warning("the catalog is another version's, made anew from the blobs")
+        if version != VERSION:
+            connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
+        make_tables(connection)
+
+    @contextmanager
+    def _changing(self) -> Iterator[sa.Connection]:
+        if self._writer is None:
+            self._writer = self._engine.connect().execution_options(writes=True)
+        with self._writer.begin(), driver_errors(self._writer):
+            yield self._writer
+
+    @contextmanager
+    def _noting_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.DatabaseError as error:
+            if self._damage is None and is_damage(error):
+                self._damage = f"it is damaged ({error.orig}): {REINDEX}"
+                _log.error("the catalog is damaged", reason=str(error.orig), fix=REINDEX)
+            raise
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Return whether an error of SQLite or SQLAlchemy says that the file is damaged."""
+    if isinstance(error, sa.exc.DBAPIError):
+        error = error.orig
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _DAMAGED
+
+
+def _damage_in(connection: sa.Connection) -> str:
+    """Return the damage that SQLite finds in the file; empty if there is none."""
+    try:
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+    except sa.exc.DatabaseError as error:
+        return str(error.orig)
+    return "" if found == "ok" else str(found)
+
+
+def _drop_tables(connection: sa.Connection) -> bool:
+    """Drop all tables but the outbox; return whether there were any."""
+    connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+    old = sa.MetaData()
+    old.reflect(connection, only=lambda name, _: name != OUTBOX.name)
+    old.drop_all(connection)
+    return bool(old.tables)
+
+
+def _set_up(connection: Any, _: object) -> None:
+    """Set a connection up. `synchronous=FULL`: a commit is on disk before the client gets its answer."""
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    """Begin the transaction now. The driver would do so only at the first change, and reads before that
+    change would be outside it.
+    """
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
