@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import NothingSelected
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -20,9 +21,10 @@ SHOP, CART = (Selection(service, "cpu") for service in ("shop", "cart"))
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    catalog = Catalog(tmp_path / "catalog")
-    yield catalog
-    catalog.close()
+    database = SQLite(tmp_path / "catalog")
+    database.open()
+    yield Catalog(database)
+    database.close()
 
 
 def add(catalog: Catalog, service: str, time_nanos: int) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.summaries import LabelValue, Summaries
 from pgo_collector.http.context import context_of
 from pgo_collector.http.selections import selection_of
@@ -55,7 +56,9 @@ def test_a_selection_is_that_of_a_plain_filter(
     expected = [
         (at, labels) for at, labels in enumerate(stored) if all(fits(labels, matcher) for matcher in matchers)
     ]
-    with tempfile.TemporaryDirectory() as folder, closing(Catalog(Path(folder) / "catalog")) as catalog:
+    with tempfile.TemporaryDirectory() as folder, closing(SQLite(Path(folder) / "catalog")) as database:
+        database.open()
+        catalog = Catalog(database)
         for at, labels in enumerate(stored):
             name = BlobName(Series("s", "cpu", tuple(sorted(labels.items()))), Identity(at, f"{at:064x}"))
             catalog.add((name, Facts(at, 1, f"{at:064x}", 1, 1)))
