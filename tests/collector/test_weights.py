@@ -213,7 +213,7 @@ def test_a_combine_is_never_weighted(shared: Server, query: dict[str, str]) -> N
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
     assert answer.json()["detail"] == (
         "a combine stores the plain sum of all samples; leave out and_combine, or weight, half_life,"
-        " latency_from and latency_to"
+        " latency_from, latency_to, focus, ignore and hide"
     )
     assert shared.blobs() == blobs
     assert shared.merge("HEAD", query={"and_combine": "true", **query}).status_code == 405
