@@ -58,6 +58,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Traces",
         "## A catalog of a million profiles",
         "## Pages",
+        "## Pages of a service with many profiles",
         "## The client in a program",
         "## Scraping a fleet",
     ]
