@@ -64,7 +64,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
     ]
     assert text.count("| 2,000, 2 processes |") == 2
     assert text.count("| real") == 9
-    assert text.count("| SIG") == 2
+    assert text.count("| SIG") == 3
     for case in ("not configured", "unsigned", "with a bad signature"):
         assert text.count(f"\n| {case} |") == 4  # a submit, a kept merge, a merge, and the gate
     for case in ("signed, all parts", "signed, no parts"):
