@@ -45,6 +45,8 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CapturesBusy        503
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
+    │   │   ├── CatalogGone
+    │   │   └── CatalogSlow
     │   ├── TracesFail          503
     │   ├── IncomingFull        503
     │   ├── NotReady            503
@@ -63,6 +65,7 @@ A refusal carries the HTTP status that the client gets:
         ├── SecretUnusable
         ├── FolderUnusable
         ├── CatalogUnreadable
+        ├── CatalogUnavailable
         ├── BackupUnusable
         ├── TracesUnreadable
         ├── TracingUnavailable
@@ -364,6 +367,18 @@ class CatalogFails(Refusal):
     _headers: ClassVar = {"Retry-After": "30"}
 
 
+class CatalogGone(CatalogFails):
+    """The catalog's database can't be reached, or the connection to it is lost."""
+
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class CatalogSlow(CatalogFails):
+    """The catalog's database has no free connection, or takes too long."""
+
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
 class TracesFail(Refusal):
     """The trace store is damaged, or another program's or version's."""
 
@@ -467,7 +482,11 @@ class FolderUnusable(CannotStart):
 
 
 class CatalogUnreadable(CannotStart):
-    """The catalog's file is damaged or not a catalog; `reindex` rebuilds it."""
+    """The catalog's file is damaged or not a catalog, or its database can't be used."""
+
+
+class CatalogUnavailable(CannotStart):
+    """PGOF_CATALOG is set, and the package that speaks to the database isn't installed."""
 
 
 class BackupUnusable(CannotStart):
