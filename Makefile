@@ -24,8 +24,6 @@ OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
 	ddtrace-4.16.0 dd-trace
-# What a catalog elsewhere could change.
-SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
@@ -128,10 +126,6 @@ exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go ve
 	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
 
-.PHONY: postgresql
-postgresql: setup ## Run the tests of the collector with its catalog in PostgreSQL
-	$(PYTEST) --dist=worksteal --catalog=postgresql --junitxml=.dev/postgresql.xml $(SHARED) $(ARGS)
-
 .PHONY: images
 images: setup ## Build the images one after another, and run them
 	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image $(ARGS)
@@ -141,7 +135,7 @@ again: setup ## Run the tests that failed last once more, one after another
 	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
 
 .PHONY: test-all
-test-all: test exhaustive postgresql images ## Run all tests
+test-all: test exhaustive images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest

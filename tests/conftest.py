@@ -7,13 +7,10 @@ import secrets
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.catalogs import Schemas
-from tests.interop.postgres_cluster import MISSING, running_postgres
 from tests.server import Server
 from tests.zygote import Zygote
 
@@ -40,20 +37,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "draws the operations on disk at which servers are killed; by default another one each time"
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
-    help_ = "where collectors have their catalogs; tests of what only a file has are left out with postgresql"
-    parser.addoption("--catalog", choices=["sqlite", "postgresql"], default="sqlite", help=help_)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"--kill-seed={config.getoption('kill_seed')} --catalog={config.getoption('catalog')}"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("catalog") == "sqlite":
-        return
-    left_out = [item for item in items if item.get_closest_marker("sqlite")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    return f"--kill-seed={config.getoption('kill_seed')}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,14 +50,3 @@ def zygote() -> Iterator[Zygote]:
     Server.launcher = zygote
     yield zygote
     zygote.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have collectors use catalogs in a PostgreSQL, if the option says so."""
-    with ExitStack() as stack:
-        if request.config.getoption("catalog") == "postgresql":
-            if MISSING:
-                pytest.skip(MISSING)
-            Server.catalogs = Schemas(stack.enter_context(running_postgres(scale=0)).port)
-        yield

@@ -12,15 +12,12 @@ import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from select import select
 from typing import IO, Any, Protocol, Self
 
 import httpx
-import sqlalchemy as sa
-
-from tests.catalogs import Catalogs, Files
 
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
 _PATIENCE_SECONDS = 120.0
@@ -75,11 +72,9 @@ class Server:
 
     `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
     overrides them. `launcher` starts it; pytest's own one forks it from a process that has it loaded.
-    `catalogs` knows where its catalog is.
     """
 
     launcher: Launcher = Installed()
-    catalogs: Catalogs = Files()
     submit_key = "key-for-submits"
     merge_key = "key-for-merges"
 
@@ -133,21 +128,6 @@ class Server:
         assert self._client is not None, "the server isn't running"
         return self._client
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment of its commands."""
-        if "PGOF_CATALOG" in self.environment:
-            return self.environment
-        return self.environment | {**self.catalogs.settings(Path(self.environment["PGOF_DIRECTORY"]))}
-
-    def catalog(self) -> AbstractContextManager[sa.Connection]:
-        """Begin a transaction on the catalog, for what no collector does."""
-        return self.catalogs.changing(self.data)
-
-    def drop_catalog(self) -> None:
-        """Delete the catalog and nothing else; the server must not be running."""
-        self.catalogs.drop(self.data)
-
     def start(self) -> None:
         """Start the server and wait until it serves."""
         self.listen()
@@ -194,7 +174,7 @@ class Server:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command with the same settings to its end."""
-        return self.launcher.run(arguments, self.variables)
+        return self.launcher.run(arguments, self.environment)
 
     def reindex(self) -> None:
         """Rebuild the catalog; the server must not be running."""
@@ -270,7 +250,7 @@ class Server:
             time.sleep(0.01)
 
     def _spawn(self, *arguments: str) -> Process:
-        return self.launcher.start(arguments, self.variables)
+        return self.launcher.start(arguments, self.environment)
 
     def _read_log(self, process: Process) -> None:
         assert process.stderr is not None

@@ -45,8 +45,6 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CapturesBusy        503
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
-    │   │   ├── CatalogGone
-    │   │   └── CatalogSlow
     │   ├── TracesFail          503
     │   ├── IncomingFull        503
     │   ├── NotReady            503
@@ -65,7 +63,6 @@ A refusal carries the HTTP status that the client gets:
         ├── SecretUnusable
         ├── FolderUnusable
         ├── CatalogUnreadable
-        ├── CatalogUnavailable
         ├── BackupUnusable
         ├── TracesUnreadable
         ├── TracingUnavailable
@@ -367,18 +364,6 @@ class CatalogFails(Refusal):
     _headers: ClassVar = {"Retry-After": "30"}
 
 
-class CatalogGone(CatalogFails):
-    """The catalog's database can't be reached, or the connection to it is lost."""
-
-    _headers: ClassVar = {"Retry-After": "5"}
-
-
-class CatalogSlow(CatalogFails):
-    """The catalog's database has no free connection, or takes too long."""
-
-    _headers: ClassVar = {"Retry-After": "5"}
-
-
 class TracesFail(Refusal):
     """The trace store is damaged, or another program's or version's."""
 
@@ -482,11 +467,7 @@ class FolderUnusable(CannotStart):
 
 
 class CatalogUnreadable(CannotStart):
-    """The catalog's file is damaged or not a catalog, or its database can't be used."""
-
-
-class CatalogUnavailable(CannotStart):
-    """PGOF_CATALOG is set, and the package that speaks to the database isn't installed."""
+    """The catalog's file is damaged or not a catalog; `reindex` rebuilds it."""
 
 
 class BackupUnusable(CannotStart):

@@ -29,8 +29,7 @@ def needed_by(*packages: str) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            lines = metadata.requires(name) or ()
-            required = (line for line in lines if "extra ==" not in line and "win32" not in line)
+            required = (line for line in metadata.requires(name) or () if "extra ==" not in line)
             waiting += [re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in required]
     return found
 
@@ -45,12 +44,9 @@ def test_what_is_installed_is_what_is_tested(file: str) -> None:
 def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -> None:
     needed = locked("deploy/requirements.txt") | locked("deploy/requirements-build.txt")
     serve = locked("requirements-serve.txt")
-    # The extras, `grpc`, `postgresql` and `tracing`, are in the image, and not in what `make serve` installs.
+    # The extras, `grpc` and `tracing`, are in the image, and not in what `make serve` installs.
     more = {pin.partition("==")[0] for pin in needed.keys() - serve.keys()}
-    assert more <= needed_by(
-        *("grpcio", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
-        *("psycopg", "psycopg-binary"),
-    ) | {"tzdata"}  # which psycopg needs on Windows only
+    assert more <= needed_by("grpcio", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
     assert {pin.partition("==")[0] for pin in serve.keys() - needed.keys()} == {"editables"}
 
 

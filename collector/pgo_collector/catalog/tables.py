@@ -1,4 +1,4 @@
-"""The schema of the catalog: its tables, indexes and version, the same in SQLite and PostgreSQL."""
+"""The schema of the catalog: its tables, indexes and version."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from pgo_collector.model.times import DAY_NANOS
 
 METADATA = sa.MetaData()
 
-# Ids have 63 bits, which SQLite gives only to a column of this very type.
-_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-# Texts are sorted by their bytes, as SQLite does.
-_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-
 SERIES = sa.Table(
     "series",
     METADATA,
-    sa.Column("id", _ID, primary_key=True),
-    sa.Column("service", _TEXT, nullable=False),
-    sa.Column("type", _TEXT, nullable=False),
-    sa.Column("labels", _TEXT, nullable=False),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("labels", sa.Text, nullable=False),
     # Whether a roll-up dropped labels; ORIGINS then has the series with all of them.
     sa.Column("rolled_up", sa.Boolean, nullable=False),
     sa.UniqueConstraint("service", "type", "labels"),
@@ -32,18 +27,18 @@ LABELS = sa.Table(
     "labels",
     METADATA,
     sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("key", _TEXT, primary_key=True),
-    sa.Column("value", _TEXT, nullable=False),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
     sa.Index("labels_value", "key", "value", "series_id"),
 )
 
 BLOBS = sa.Table(
     "blobs",
     METADATA,
-    sa.Column("id", _ID, primary_key=True),
+    sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
     sa.Column("time_nanos", sa.BigInteger, nullable=False),
-    sa.Column("digest", _TEXT, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
     # The time of the last profile inside a combined blob; of another blob, its own time.
     sa.Column("end_nanos", sa.BigInteger, nullable=False),
     sa.Column("duration_nanos", sa.BigInteger, nullable=False),
@@ -64,9 +59,8 @@ BLOBS = sa.Table(
         "end_nanos",
         "time_nanos",
         sqlite_where=sa.text("inputs_size > 0"),
-        postgresql_where=sa.text("inputs_size > 0"),
     ),
-    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0"), postgresql_where=sa.text("NOT live")),
+    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
 )
 
 # Written with the value, so that SQLite searches the index by it, and by the time, the next column there.
@@ -93,7 +87,7 @@ PROFILES = sa.Table(
     "profiles",
     METADATA,
     sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("digest", _TEXT, primary_key=True),
+    sa.Column("digest", sa.Text, primary_key=True),
     sa.Column("time_nanos", sa.BigInteger, primary_key=True),
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
@@ -102,16 +96,16 @@ PROFILES = sa.Table(
 MERGES = sa.Table(
     "merges",
     METADATA,
-    sa.Column("number", _ID, primary_key=True),
-    sa.Column("fingerprint", _TEXT, nullable=False, unique=True),
-    sa.Column("etag", _TEXT, nullable=False),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
+    sa.Column("etag", sa.Text, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("sha256", _TEXT, nullable=False),
-    sa.Column("left_out", _TEXT, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("left_out", sa.Text, nullable=False),
 )
 
 # When these tables were made. Profiles that were stored before then are here because of a rebuild.
-MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False))
+MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
 
 # The version of the tables above. Raise it with every change; they are then rebuilt from the blobs.
 VERSION = 5
@@ -122,10 +116,10 @@ CHANGED_SINCE_4 = ("merges",)
 OUTBOX = sa.Table(
     "outbox",
     METADATA,
-    sa.Column("number", _ID, primary_key=True),
-    sa.Column("event", _TEXT, nullable=False),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("event", sa.Text, nullable=False),
     sa.Column("created_nanos", sa.BigInteger, nullable=False),
-    sa.Column("body", _TEXT, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )

@@ -132,7 +132,7 @@ class DataFolder:
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
     start_lines/      where Go functions begin, see `engine.start_lines`
     releases/         the profiles that pipelines build with, see `releases`
-    catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
+    catalog.sqlite3   see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages
     restoring         there until a restore is complete

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog, add_events
-from pgo_collector.catalog.faults import may_be_committed
 from pgo_collector.catalog.rows import Blob, add_profiles, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
@@ -98,7 +97,7 @@ class GroupCommit:
         """Make blobs of the profiles that aren't counted; return these profiles.
 
         In one transaction all blobs whose files are durable are counted. The others are in `failures`; if the
-        transaction fails, all are. Their files stay if it may have been committed all the same.
+        transaction fails, all are.
         """
         new: dict[BlobName, Submission] = {}
         try:
@@ -110,11 +109,10 @@ class GroupCommit:
                 add_profiles(connection, entries)
                 add_events(connection, events)
         except SQLAlchemyError as error:
-            if not may_be_committed(error):
-                for name in new.keys() - failures.keys():
-                    with suppress(OSError):  # a file that stays isn't counted; the next start counts it
-                        self._blobs.discard(name)
-                self._blobs.remove_folders(new.keys() - failures.keys())
+            for name in new.keys() - failures.keys():
+                with suppress(OSError):  # a file that stays isn't counted; the next start counts it
+                    self._blobs.discard(name)
+            self._blobs.remove_folders(new.keys() - failures.keys())
             failures |= {name: failures.get(name, error) for name in names}
         return new
 
