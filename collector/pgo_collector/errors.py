@@ -398,14 +398,14 @@ class CaptureFailed(Refusal):
 
 
 class CapturesBusy(Refusal):
-    """As many profiles are being taken as PGOF_CAPTURES allows."""
+    """The most profiles that PGOF_CAPTURES allows are being taken."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "5"}
 
 
 class TooManyStreams(Refusal):
-    """As many pages are told of new profiles as PGOF_LIVE_STREAMS allows."""
+    """The most pages that PGOF_LIVE_STREAMS allows are open to be told of new profiles."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     _headers: ClassVar = {"Retry-After": "30"}

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 
 class Database(Protocol):
-    """What holds the catalog's tables; its text says where it is. To make one opens nothing.
+    """Store of the catalog's tables; `str` of it says where it is. Constructing one opens nothing.
 
     A server calls `open` first. Others only read, with `looking`, after `is_there`; so do they with `reading`
     if the tables are of this version. Methods block. Within `reading`, `writing` and `looking`, errors of the

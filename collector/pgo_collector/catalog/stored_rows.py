@@ -1,4 +1,4 @@
-"""What backups, checks and /readyz read with `Database.looking`, while a server may use the catalog."""
+"""Read the catalog for backups, checks and /readyz with `Database.looking`, beside a running server."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _OPTIONS.log_errors = False
 
 
 class NamePatterns(NamedTuple):
-    """What is kept of stacks: `focus`, `ignore` and `hide` of `go tool pprof`, each empty for no pattern."""
+    """Filters of stacks by name: `focus`, `ignore` and `hide` of `go tool pprof`; empty for no pattern."""
 
     focus: str = ""
     ignore: str = ""

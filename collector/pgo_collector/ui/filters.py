@@ -12,7 +12,7 @@ from pgo_collector.ui.links import Links
 
 
 class FilterLink(NamedTuple):
-    """What a link does with a name: `focus`, `ignore` or `hide`."""
+    """Action of a link on a name: `focus`, `ignore` or `hide`."""
 
     verb: str
     link: str

@@ -71,7 +71,7 @@ def flame_routes(sources: Sources) -> APIRouter:
 
 
 class FlameParameters:
-    """What a request asks of a flame graph: the view, the part of the samples, and how stacks are read.
+    """Parameters of a flame graph in a request: the view, the part of the samples, and how stacks are read.
 
     Raises ParameterInvalid.
     """
