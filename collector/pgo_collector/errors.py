@@ -67,6 +67,7 @@ A refusal carries the HTTP status that the client gets:
         ├── TracesUnreadable
         ├── TracingUnavailable
         ├── GrpcUnavailable
+        ├── WorkersUnusable
         └── AddressUnusable
 
 A profile that can't be decoded raises `pprof_merge.ProfileError`, to which `http.problems` gives its status.
@@ -484,6 +485,10 @@ class TracingUnavailable(CannotStart):
 
 class GrpcUnavailable(CannotStart):
     """PGOF_GRPC_ADDRESS is set, and the package that speaks gRPC isn't installed."""
+
+
+class WorkersUnusable(CannotStart):
+    """No worker process can be started, or not within PGOF_TASK_SECONDS and PGOF_WORKER_MEGABYTES."""
 
 
 class AddressUnusable(CannotStart):

@@ -59,6 +59,17 @@ def test_a_folder_that_cannot_be_made_is_named(stopped: Server) -> None:
     assert "Traceback" not in finished.stderr
 
 
+def test_too_little_time_for_a_worker_is_named(stopped: Server) -> None:
+    stopped.environment["PGOF_TASK_SECONDS"] = "0.001"
+    ended = stopped.run("serve")
+    assert ended.returncode == 2
+    *_, last = ended.stderr.splitlines()
+    assert last == (
+        "pgo-collector: no worker process can be started: start takes longer than 0.001 seconds"
+        " (PGOF_TASK_SECONDS)"
+    )
+
+
 def test_stored_profiles_survive_a_kill(server: Server) -> None:
     submit_all(server, "a", "b")
     before = server.merge().content

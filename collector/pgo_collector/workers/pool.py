@@ -28,6 +28,7 @@ from pgo_collector.errors import (
     TaskTooSlow,
     WorkerLost,
     WorkersBusy,
+    WorkersUnusable,
     WorkerUnavailable,
 )
 from pgo_collector.resources import oom_kills
@@ -71,7 +72,11 @@ class Workers:
         self._workers = [_Worker(bounds, rows_folder, observe, self.replaced) for _ in range(count)]
 
     async def __aenter__(self) -> Self:
-        await self.run(start)
+        """Start one process. Raises WorkersUnusable."""
+        try:
+            await self.run(start)
+        except (WorkerUnavailable, TaskOutOfMemory, OSError, EOFError) as error:
+            raise WorkersUnusable(f"no worker process can be started: {error}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
