@@ -40,12 +40,12 @@ class Asker:
         self._kept = kept
         self.made = 0
 
-    def ask(self, question: str, *selections: Selection, size: int = 1) -> int:
+    def ask(self, question: str, *selections: Selection, size: int = 1, is_whole: bool = True) -> int:
         async def make() -> tuple[int, bytes]:
             self.made += 1
             return self.made, bytes(size)
 
-        number, _ = asyncio.run(self._kept.answer(question, selections, make))
+        number, _ = asyncio.run(self._kept.answer(question, selections, make, lambda _: is_whole))
         return number
 
 
@@ -78,6 +78,12 @@ def test_none_may_be_kept(catalog: Catalog) -> None:
     assert [asker.ask("top", SHOP) for _ in range(2)] == [1, 2]
 
 
+def test_an_answer_without_some_of_its_profiles_is_made_again(catalog: Catalog) -> None:
+    asker = Asker(KeptAnswers(catalog, 1 << 20))
+    assert [asker.ask("top", SHOP, is_whole=False) for _ in range(2)] == [1, 2]
+    assert [asker.ask("top", SHOP) for _ in range(2)] == [3, 3]
+
+
 def test_a_question_that_fails_is_asked_again(catalog: Catalog) -> None:
     kept = KeptAnswers(catalog, 1000)
 
@@ -85,5 +91,5 @@ def test_a_question_that_fails_is_asked_again(catalog: Catalog) -> None:
         raise NothingSelected
 
     with pytest.raises(NothingSelected):
-        asyncio.run(kept.answer("top", [SHOP], fail))
+        asyncio.run(kept.answer("top", [SHOP], fail, lambda _: True))
     assert Asker(kept).ask("top", SHOP) == 1

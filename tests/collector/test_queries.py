@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from pgo_collector.model.series import Series
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES
+from tests.collector.visitor import Visitor
 from tests.faults.stacks import DAY, EPOCH, SECOND, profile_of
 from tests.merge.go_top import go_top
 from tests.merge.stacked import stacked
@@ -160,6 +163,31 @@ def test_services_that_measure_something_else_are_named(server: Server) -> None:
     assert (series["others"], series["profiles"]) == (answer["others"], 2)
     detail = refused(server, "/v1/diff", 422, service="one", type="other", base_service="three")
     assert detail == "the selection measures wall/nanoseconds, the base waiting/nanoseconds"
+
+
+def test_what_can_be_read_again_is_in_the_next_answer(server: Server) -> None:
+    now = time.time_ns()
+    for name, time_nanos in {"main.f": now - 2 * SECOND, "main.g": now}.items():
+        store(server, stacked({name: 10}, time_nanos=time_nanos), service="shop")
+    first = min(server.blobs())
+    content = first.read_bytes()
+    first.write_bytes(b"")
+    shutil.rmtree(server.data / "rows", ignore_errors=True)
+    server.restart()
+    visitor = Visitor(server)
+    pages = ("", "/top", "/diff?base_from=2000-01-01")
+    questions = {"/v1/top": "shop", "/v1/flame": "shop", "/v1/fleet": "*"}
+
+    def left_out() -> list[int]:
+        return [asked(server, path, service=service)["left_out"] for path, service in questions.items()]
+
+    assert left_out() == [1, 1, 1]
+    without = [visitor.page(f"/ui/services/shop{page}").text for page in pages]
+    first.write_bytes(content)
+    assert left_out() == [0, 0, 0]
+    again = [visitor.page(f"/ui/services/shop{page}").text for page in pages]
+    assert all("main.f" in text for text in again)
+    assert all("main.f" not in text for text in without)
 
 
 def test_what_cannot_be_read_is_left_out_and_named(server: Server) -> None:

@@ -123,10 +123,14 @@ class EqualSteps(NamedTuple):
 
 
 class StepTotals(NamedTuple):
-    """The totals of one sample type in steps of time, (n_steps,) int64; both are None if there are none."""
+    """The totals of one sample type in steps of time, (n_steps,) int64; both are None if there are none.
+
+    They are without `left_out` blobs, which can't be read.
+    """
 
     sample_type: ValueType | None
     totals: Int64s | None
+    left_out: int = 0
 
 
 # The totals of profiles that take too much memory.
@@ -232,7 +236,7 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
     header = inputs.collection.header(numbers[0]) if numbers else None
     column = None if header is None else _column(header, sample_type)
     if header is None or column is None:
-        return StepTotals(None, None)
+        return StepTotals(None, None, len(inputs.left_out))
     begin, width, count = steps
     with refuse_too_large("the timeline: "):
         server_budget(budget).check_rows(count, 8, _ADVICE)
@@ -241,7 +245,7 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
     numbered = np.minimum(since // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
     totals = np.zeros(count, np.int64)
     np.add.at(totals, numbered, inputs.collection.totals(numbers, header.sample_types[column]))
-    return StepTotals(header.sample_types[column], totals)
+    return StepTotals(header.sample_types[column], totals, len(inputs.left_out))
 
 
 @trim_after

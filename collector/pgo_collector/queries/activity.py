@@ -32,7 +32,7 @@ class Activity:
     """Steps of `width` ns from `begin` on, in ns since 1970: the profiles, and the total, of each.
 
     A combined profile is in the step in which it begins. `totals` is None where they aren't known: no worker
-    answered, or the profiles take too much memory.
+    answered, or the profiles take too much memory. They are without `left_out` profiles, which can't be read.
     """
 
     begin: int
@@ -40,6 +40,7 @@ class Activity:
     profiles: list[int]
     totals: list[int] | None
     sample_type: SampleType | None
+    left_out: int = 0
 
     @property
     def end(self) -> int:
@@ -70,10 +71,12 @@ class Activities:
                 ((_, found),) = [result async for result in results]
             totals = None if found.totals is None else found.totals.tolist()
             of = None if found.sample_type is None else SampleType.of(found.sample_type)
-            return Activity(steps.begin, steps.width, counts, totals, of)
+            return Activity(steps.begin, steps.width, counts, totals, of, found.left_out)
 
         try:
-            return await self._fleet.kept.answer(("activity", asked), [selection], made)
+            return await self._fleet.kept.answer(
+                ("activity", asked), [selection], made, lambda activity: not activity.left_out
+            )
         except WorkerUnavailable:
             counts = await self._counts(selection, steps)
             return Activity(steps.begin, steps.width, counts, None, None)

@@ -51,7 +51,10 @@ async def flame_of(
     """
     sides = [selection] if base is None else [selection, base]
     return await fleet.kept.answer(
-        ("flame", view, reading), sides, lambda: _drawn(fleet, selection, view, base, reading)
+        ("flame", view, reading),
+        sides,
+        lambda: _drawn(fleet, selection, view, base, reading),
+        lambda flame: not flame.left_out,
     )
 
 

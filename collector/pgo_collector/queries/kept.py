@@ -30,12 +30,17 @@ class KeptAnswers:
         self._bytes = 0
 
     async def answer(
-        self, question: Hashable, selections: Sequence[Selection], make: Callable[[], Awaitable[T]]
+        self,
+        question: Hashable,
+        selections: Sequence[Selection],
+        make: Callable[[], Awaitable[T]],
+        is_whole: Callable[[T], bool],
     ) -> T:
         """Return the answer to a question about selections: the kept one, or the one that `make` returns.
 
         `question` has everything that the answer depends on besides the profiles. A selection of the last
-        days has the same answer as long as it has the same profiles.
+        days has the same answer as long as it has the same profiles. An answer for which `is_whole` is false
+        isn't kept: it is without profiles that couldn't be read, and that may be readable the next time.
         """
         parts: list[Hashable] = [question]
         for selection in selections:
@@ -48,7 +53,8 @@ class KeptAnswers:
             answer: T = await asyncio.to_thread(pickle.loads, kept)  # our own bytes
             return answer
         made = await make()
-        self._keep(key, await asyncio.to_thread(pickle.dumps, made))
+        if is_whole(made):
+            self._keep(key, await asyncio.to_thread(pickle.dumps, made))
         return made
 
     def _keep(self, key: Hashable, content: bytes) -> None:

@@ -104,6 +104,8 @@ class Overviews:
         async with aclosing(running) as results:
             async for selection, survey in results:
                 found[selection.service] = survey
+                if survey.left_out:
+                    continue  # what can't be read now may be readable the next time
                 self._kept[selection] = new[selection], survey
                 self._kept.move_to_end(selection)
         while len(self._kept) > _MOST_KEPT:

@@ -71,7 +71,12 @@ def diff_routes(sources: Sources) -> APIRouter:
             return await asyncio.to_thread(diff_of, now, before, by, sort, most)
 
         question = "diff", by, sort, most, focus
-        found = await sources.fleet.kept.answer(question, [selected.selection, base], made)
+        found = await sources.fleet.kept.answer(
+            question,
+            [selected.selection, base],
+            made,
+            lambda diff: not diff.now.left_out + diff.base.left_out,
+        )
         flame = await flame_of(sources.fleet, selected.selection, shown.view, base, shown.reading)
         drawing = await asyncio.to_thread(drawing_of, flame, shown.view.search, look)
         return await page(

@@ -76,4 +76,5 @@ async def _kept_function(
         use = await fleet_use(sources.fleet, selection, name, focus)
         return await asyncio.to_thread(function_of, use, most, sources.source_links, version)
 
-    return await sources.fleet.kept.answer(("function", name, most, version, focus), [selection], made)
+    question = "function", name, most, version, focus
+    return await sources.fleet.kept.answer(question, [selection], made, lambda found: not found.left_out)

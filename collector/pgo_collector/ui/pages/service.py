@@ -47,7 +47,10 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     links = Links.of(request, page, *own, CHOOSE, FIND)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
     summary = await sources.fleet.kept.answer(
-        "summary", [selection], lambda: asyncio.to_thread(sources.summaries.summary, selection)
+        "summary",
+        [selection],
+        lambda: asyncio.to_thread(sources.summaries.summary, selection),
+        lambda _: True,  # the catalog has it all
     )
     return SelectedProfiles(selection, links, next(iter(services), None), summary)
 

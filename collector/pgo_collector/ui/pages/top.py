@@ -67,7 +67,8 @@ async def kept_top(  # noqa: PLR0917 - as `top_of` has them
         table = await fleet_table(sources.fleet, selection, by, focus)
         return await asyncio.to_thread(top_of, table, by, sort, most)
 
-    return await sources.fleet.kept.answer(("top", by, sort, most, focus), [selection], made)
+    question = "top", by, sort, most, focus
+    return await sources.fleet.kept.answer(question, [selection], made, lambda top: not top.left_out)
 
 
 async def largest_names(sources: Sources, selection: Selection, by: Grouping, focus: Focus) -> list[str]:
