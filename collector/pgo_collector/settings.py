@@ -210,6 +210,20 @@ class Settings(BaseSettings):
         le=3600,
         description="How long a target of PGOF_CAPTURE_TARGETS may take for a profile, in seconds.",
     )
+    capture_ca_file: Path | None = Field(
+        default=None,
+        description=(
+            "The authorities, in PEM, that the certificates of PGOF_CAPTURE_TARGETS are checked with."
+            " Default: the public ones."
+        ),
+    )
+    capture_keys_file: Path | None = Field(
+        default=None,
+        description=(
+            "The file of keys for PGOF_CAPTURE_TARGETS: on each line the host and port of a target, and the"
+            " key that is sent to it as `Authorization: Bearer KEY`. It is read for each profile."
+        ),
+    )
     captures: int = Field(
         default=2,
         gt=0,
@@ -226,6 +240,23 @@ class Settings(BaseSettings):
         description=(
             "How many values of a label the pages list to choose from: those with the most profiles. A search"
             " finds the others."
+        ),
+    )
+    selection_characters: int = Field(
+        default=1000,
+        gt=0,
+        le=100_000,
+        description=(
+            "The longest selection and filters on the pages, in characters of a link that has them. A page"
+            " has up to a thousand such links. Beyond it, the answer is 400."
+        ),
+    )
+    pattern_seconds: float = Field(
+        default=5,
+        gt=0,
+        description=(
+            "How much CPU time the patterns of one request, `focus`, `ignore` and `hide`, may take for the"
+            " names of one service's profiles, in seconds. Beyond it, the answer is 400."
         ),
     )
     pages_megabytes: float = Field(

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from pgo_collector.workers.process import Bounds
 
-BOUNDS = Bounds(rows_bytes=1 << 29, task_bytes=1 << 30, task_seconds=120)
+BOUNDS = Bounds(rows_bytes=1 << 29, task_bytes=1 << 30, task_seconds=120, pattern_seconds=5)

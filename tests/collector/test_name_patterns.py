@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from pgo_collector.errors import ParameterInvalid
-from pgo_collector.model.name_patterns import NamePatterns
+from pgo_collector.model.name_patterns import PATTERN_TIME, NamePatterns
 from pgo_collector.ui.svg_file import OKLCH, RGB, hex_of
 from pprof_merge import decode
 
@@ -157,7 +157,7 @@ def test_a_pattern_takes_time_that_is_linear_in_the_names() -> None:
 
 def test_patterns_that_take_too_long_are_refused(shared: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = decode(stacked({f"main.main;{number}": 1 for number in range(10)}))
-    monkeypatch.setattr("pgo_collector.model.name_patterns._MOST_SECONDS", 0)
+    monkeypatch.setattr(PATTERN_TIME, "seconds", 0)
     with pytest.raises(ParameterInvalid, match="simpler expressions"):
         NamePatterns(hide="main").apply(profile)
     monkeypatch.undo()

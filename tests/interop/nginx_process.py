@@ -39,7 +39,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen 127.0.0.1:{port};
+        listen 127.0.0.1:{port}{tls};
         {location}
     }}
 }}
@@ -53,8 +53,18 @@ def documented_location() -> str:
 
 
 @contextmanager
-def running_nginx(folder: Path, upstream: str, *, request_buffering: bool, also: str = "") -> Iterator[str]:
-    """The URL of an nginx before `upstream` (a URL) until the block ends; `also` is more for its location."""
+def running_nginx(
+    folder: Path,
+    upstream: str,
+    *,
+    request_buffering: bool,
+    also: str = "",
+    certificate: Path | None = None,
+) -> Iterator[str]:
+    """The URL of an nginx before `upstream` (a URL) until the block ends; `also` is more for its location.
+
+    It has TLS if given a file with a certificate and its key.
+    """
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("nginx is not installed")
@@ -69,12 +79,15 @@ def running_nginx(folder: Path, upstream: str, *, request_buffering: bool, also:
     port = free_port()
     configuration = folder / "nginx.conf"
     user = "user root;" if os.geteuid() == 0 else ""
-    configuration.write_text(AROUND.format(user=user, folder=folder, log=LOG, port=port, location=location))
+    tls = f" ssl; ssl_certificate {certificate}; ssl_certificate_key {certificate}" if certificate else ""
+    configuration.write_text(
+        AROUND.format(user=user, folder=folder, log=LOG, port=port, location=location, tls=tls)
+    )
     log = folder / "nginx.log"
     process = subprocess.Popen([program, "-p", folder, "-e", log, "-c", configuration])
     try:
         wait_until_answers(port, process, log)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(60)

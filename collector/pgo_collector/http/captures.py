@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Protocol
 
 import httpx
 from starlette.requests import Request
 
-from pgo_collector.errors import CaptureFailed, CapturesBusy, NoSuchTarget
+from pgo_collector.errors import (
+    CannotStart,
+    CaptureFailed,
+    CapturesBusy,
+    KeyMalformed,
+    KeysUnreadable,
+    NoSuchTarget,
+    SettingsInvalid,
+)
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.model.capture_targets import CaptureTarget
 from pgo_collector.settings import Settings
 from pgo_collector.traces.spans import span
+
+# So many bytes of an answer that is no profile are shown: agents say there what is wrong.
+_MOST_SHOWN = 400
 
 
 class Captures(Protocol):
@@ -48,7 +61,10 @@ class CapturesOfTargets:
     def __init__(
         self, targets: Sequence[CaptureTarget], settings: Settings, ingest: Ingest, stopping: asyncio.Event
     ) -> None:
-        """Load certificates if a target needs them, which blocks."""
+        """Read the keys, and load certificates if a target needs them, which blocks.
+
+        Raises SettingsInvalid, KeysUnreadable or KeyMalformed.
+        """
         self._targets = targets
         self._seconds = settings.capture_seconds
         self._most = settings.captures
@@ -56,9 +72,11 @@ class CapturesOfTargets:
         self._ingest = ingest
         self._stopping = stopping
         self._running = 0
+        self._keys_file = settings.capture_keys_file
+        _keys_in(self._keys_file)
         # Plain HTTP needs no certificates, which take long to load.
         is_tls = any(target.url.startswith("https:") for target in targets)
-        self._verify = httpx.create_ssl_context() if is_tls else False
+        self._verify = _certificates(settings.capture_ca_file) if is_tls else False
 
     def targets(self, service: str, type_: str) -> Sequence[CaptureTarget]:
         """Return the targets of a service for one type of profile."""
@@ -100,6 +118,12 @@ class CapturesOfTargets:
             headers["Content-Type"] = "application/json"
         method = "GET" if target.body is None else "POST"
         try:
+            keys = await asyncio.to_thread(_keys_in, self._keys_file)
+        except CannotStart as error:
+            raise CaptureFailed(f"{target.instance}: {error}") from None
+        if key := keys.get(target.instance):
+            headers["Authorization"] = f"Bearer {key}"
+        try:
             with span("http", "take profile"):
                 async with (
                     asyncio.timeout(self._seconds),
@@ -109,7 +133,9 @@ class CapturesOfTargets:
                     client.stream(method, target.url, headers=headers, content=target.body) as answer,
                 ):
                     if answer.status_code != HTTPStatus.OK:
-                        raise CaptureFailed(f"{target.instance} answered with {answer.status_code}")
+                        raise CaptureFailed(
+                            f"{target.instance} answered with {answer.status_code}{await _said(answer)}"
+                        )
                     async for chunk in answer.aiter_raw():
                         content += chunk
                         if len(content) > self._most_bytes:
@@ -124,3 +150,49 @@ class CapturesOfTargets:
         except httpx.HTTPError as error:
             raise CaptureFailed(f"{target.instance}: {type(error).__name__}: {error}") from None
         return bytes(content)
+
+
+async def _said(answer: httpx.Response) -> str:
+    """Return how an answer's text begins, after a colon; "" if it is no text."""
+    if not answer.headers.get("Content-Type", "").startswith(("text/plain", "application/json")):
+        return ""
+    text = bytearray()
+    async for chunk in answer.aiter_raw():
+        text += chunk
+        if len(text) >= _MOST_SHOWN:
+            break
+    shown = text[:_MOST_SHOWN].decode(errors="replace").strip()
+    return f": {shown}" if shown else ""
+
+
+def _certificates(ca_file: Path | None) -> ssl.SSLContext:
+    """Return the authorities to trust: those of a file, or the public ones. Raises SettingsInvalid."""
+    if ca_file is None:
+        return httpx.create_ssl_context()
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise SettingsInvalid(f"PGOF_CAPTURE_CA_FILE: {ca_file}: {error.strerror or error}") from error
+
+
+def _keys_in(file: Path | None) -> Mapping[str, str]:
+    """Return the key of each target, by its host and port; none without a file.
+
+    Raises KeysUnreadable, and KeyMalformed, which doesn't quote a line.
+    """
+    keys: dict[str, str] = {}
+    try:
+        lines = file.read_text("ascii").splitlines() if file else []
+    except OSError as error:
+        raise KeysUnreadable(f"keys file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise KeyMalformed(f"keys file {file}: not ASCII") from error
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if words and (len(words) != 2 or not words[1].isprintable() or words[0] in keys):
+            raise KeyMalformed(
+                f"keys file {file}: line {number}: write the host and port of a target, once, and its key"
+            )
+        if words:
+            keys[words[0]] = words[1]
+    return keys

@@ -6,7 +6,9 @@ RE2 takes time that is linear in the text, and memory within a bound; a request 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from time import process_time
 from typing import Any, NamedTuple
 
@@ -18,12 +20,23 @@ from pgo_collector.errors import ParameterInvalid
 LONGEST_PATTERN = 1000
 # Memory, in bytes, of one compiled expression; a pattern such as (a{100}){100} needs more and is refused.
 _PATTERN_MEMORY = 1 << 20
-# CPU time, in seconds, that the patterns of one request may take for the names of one profile: the time grows
-# with the size of an expression, too, and many long names may be stored.
-_MOST_SECONDS = 5.0
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = _PATTERN_MEMORY
 _OPTIONS.log_errors = False
+
+
+@dataclass
+class PatternTime:
+    """CPU time that the patterns of one request may take for the names of one profile, in seconds.
+
+    It grows with the size of an expression, too, and many long names may be stored.
+    """
+
+    seconds: float = inf
+
+
+# The time in this process; a worker process sets it as it starts.
+PATTERN_TIME = PatternTime()
 
 
 class NamePatterns(NamedTuple):
@@ -55,7 +68,7 @@ class NamePatterns(NamedTuple):
 
         Raises ParameterInvalid, also if they take too long.
         """
-        end = process_time() + _MOST_SECONDS
+        end = process_time() + PATTERN_TIME.seconds
         return focus_names(profile, **{name: _matcher(pattern, end) for name, pattern in self.given()})
 
 
@@ -82,8 +95,8 @@ def _matcher(pattern: str, end: float) -> NameMatcher:
     def matches(name: str) -> bool:
         if process_time() > end:
             raise ParameterInvalid(
-                f"focus, ignore, hide: they take more than {_MOST_SECONDS:g} seconds for these names; write"
-                " simpler expressions"
+                f"focus, ignore, hide: they take more than {PATTERN_TIME.seconds:g} seconds"
+                " (PGOF_PATTERN_SECONDS) for these names; write simpler expressions"
             )
         return search(name) is not None
 

@@ -158,6 +158,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         merges=merges,
         rules=rules,
         label_values=settings.label_values,
+        selection_characters=settings.selection_characters,
         has_speedscope=has_speedscope(),
     )
     mount_site(app, sources)

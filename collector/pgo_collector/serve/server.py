@@ -76,6 +76,7 @@ async def open_store(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
         task_bytes=settings.worker_megabytes << 20,
         task_seconds=settings.task_seconds,
+        pattern_seconds=settings.pattern_seconds,
     )
     folder.ensure_temp_folder()
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:

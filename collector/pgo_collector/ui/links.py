@@ -22,8 +22,6 @@ _CARRIED = {
     **dict.fromkeys(PATTERNS, _OF_STACKS),
     **dict.fromkeys((*LATENCIES, "sample_type"), (*_OF_STACKS, "series")),
 }
-# The length of the selection and of patterns in a link; a page has up to a thousand links.
-_MAX_QUERY = 1000
 # The length of a link to the page itself if the page has dozens of them.
 _MAX_HERE = 2500
 # Characters of a function's name in a link.
@@ -46,16 +44,18 @@ def path_of(service: str, page: str) -> str:
 class Links:
     """The parameters of a request for a page of a service, from which the page's links are made.
 
-    `selected` are those of the selection, `own` those of the page.
+    `selected` are those of the selection, `own` those of the page. `most` is the number of characters that
+    the selection and the patterns may have in a link: a page has up to a thousand links.
     """
 
     service: str
     page: str
     selected: dict[str, str]
     own: dict[str, str]
+    most: int
 
     @classmethod
-    def of(cls, request: Request, page: str, *own: str) -> Self:
+    def of(cls, request: Request, page: str, *own: str, most: int) -> Self:
         """Return the links for a request; `own` are the page's own parameters. Raises ParameterInvalid."""
         selected = {name: text for name in SELECTED if (text := _value_of(request, name))}
         given = {name: first_value(request, name) or "" for name in own if name in request.query_params}
@@ -63,11 +63,11 @@ class Links:
             given["search"] = given["search"][:MAX_SEARCH]
         # Empty labels of a base mean "no labels"; other empty parameters mean nothing.
         kept = {name: text for name, text in given.items() if text or name in BASE}
-        links = cls(context_of(request).service, page, selected, kept)
+        links = cls(context_of(request).service, page, selected, kept, most)
         if not links.fits():
             raise ParameterInvalid(
-                f"labels, focus, ignore, hide: together they have over {_MAX_QUERY:,} characters in a link;"
-                " use fewer"
+                f"labels, focus, ignore, hide: together they have over {most:,} characters in a link"
+                " (PGOF_SELECTION_CHARACTERS); use fewer"
             )
         return links
 
@@ -92,7 +92,7 @@ class Links:
     def fits(self, **changes: str) -> bool:
         """Return whether the selection and the patterns, some of them changed, fit into a link."""
         own = {name: self.own[name] for name in PATTERNS if name in self.own}
-        return len(query_of({**self.selected, **own, **changes})) <= _MAX_QUERY
+        return len(query_of({**self.selected, **own, **changes})) <= self.most
 
     def with_all(self, page: str, **changes: str | int | None) -> str:
         """Return a link to another page of the service that takes the same parameters, but for changes."""

@@ -41,4 +41,5 @@ class Sources:
     merges: Merges
     rules: RulesFolder
     label_values: int
+    selection_characters: int
     has_speedscope: bool

@@ -20,6 +20,7 @@ import structlog
 from pprof_merge import keep_heap
 
 from pgo_collector.engine.merge_inputs import ROW_CACHE
+from pgo_collector.model.name_patterns import PATTERN_TIME
 from pgo_collector.resources import ProcessStatus, limit_data, prefer_oom_kill, process_status
 from pgo_collector.workers.channel import Channel, serve_tasks
 
@@ -34,11 +35,15 @@ _log = structlog.get_logger()
 
 
 class Bounds(NamedTuple):
-    """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task."""
+    """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task.
+
+    `pattern_seconds` is the CPU time for the patterns of names in a task.
+    """
 
     rows_bytes: int
     task_bytes: int
     task_seconds: float
+    pattern_seconds: float
 
 
 class Process:
@@ -159,6 +164,7 @@ def _work(end: socket.socket, bounds: Bounds, rows_folder: Path, rows_used: c_in
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     ROW_CACHE.most_bytes, ROW_CACHE.folder, ROW_CACHE.used_bytes = bounds.rows_bytes, rows_folder, rows_used
+    PATTERN_TIME.seconds = bounds.pattern_seconds
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     prefer_oom_kill()
     limit_data(bounds.rows_bytes + bounds.task_bytes)

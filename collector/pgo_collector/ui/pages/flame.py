@@ -56,7 +56,10 @@ def flame_routes(sources: Sources) -> APIRouter:
 
     @router.api_route("/services/{service}/flame.svg", methods=METHODS)
     async def file(request: Request) -> Response:
-        selection, links = selection_of(request), Links.of(request, "flame.svg")
+        selection, links = (
+            selection_of(request),
+            Links.of(request, "flame.svg", most=sources.selection_characters),
+        )
         shown, look, base = FlameParameters(request, links), look_of(request), None
         if any(name in BASE for name in request.query_params):
             base = base_of(request, selection)
@@ -120,6 +123,6 @@ def _word(request: Request, parameter: str, words: tuple[str, ...]) -> str:
 
 def _view_of(request: Request, links: Links) -> FlameView:
     """Return the view that `root` and `search` ask for, of as many calls as a page has room for."""
-    most = min(_MOST_CALLS, _CALLS_BYTES // (_BOX_BYTES + len(links.here(root=""))))
+    room = _CALLS_BYTES // (_BOX_BYTES + len(links.here(root="")))
     search = first_value(request, "search") or ""
-    return FlameView(root=root_of(request), most=most, search=search[:MAX_SEARCH])
+    return FlameView(root=root_of(request), most=max(1, min(_MOST_CALLS, room)), search=search[:MAX_SEARCH])

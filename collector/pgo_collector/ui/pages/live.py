@@ -70,7 +70,7 @@ def live_routes(sources: Sources) -> APIRouter:
     @router.api_route("/services/{service}/live", methods=["POST"])
     async def take(request: Request) -> Response:
         check_same_site(request)
-        selection, links = selection_of(request), Links.of(request, "live")
+        selection, links = selection_of(request), Links.of(request, "live", most=sources.selection_characters)
         instance = (await form_of(request)).get("instance", "")
         try:
             await sources.captures.take(request, selection.service, selection.type, instance)

@@ -44,7 +44,7 @@ async def selected_profiles(request: Request, sources: Sources, page: str, *own:
     Raises ParameterInvalid.
     """
     selection = selection_of(request)
-    links = Links.of(request, page, *own, CHOOSE, FIND)
+    links = Links.of(request, page, *own, CHOOSE, FIND, most=sources.selection_characters)
     services = await asyncio.to_thread(sources.inventory.services, selection.service, 1)
     summary = await sources.fleet.kept.answer(
         "summary",
