@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
@@ -134,28 +135,64 @@ def test_a_chooser_lists_as_many_values_as_the_setting_says(stopped: Server) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "route"),
+    ("path", "routes"),
     [
-        ("", "/v1/merge"), ("/top?by=package&sort=cum", "/v1/top"), ("/series", None),
-        ("/function?function=work", "/v1/function"),
-        ("/diff?base_labels=version%3D1.0", "/v1/diff"), ("/series?package=main&step=hour", "/v1/series"),
-        ("/top?sample_type=samples", "/v1/top"), ("/diff", None), ("/function", None),
+        ("", ["flame", "merge"]), ("?by=package&search=WORK&layout=flame", ["flame", "merge"]),
+        ("/series", []), ("/series?package=main&step=hour", ["series"]),
+        ("/top?by=package&sort=cum", ["top"]), ("/function?function=work", ["function"]),
+        ("/diff?base_labels=version%3D1.0", ["diff", "flame"]),
+        ("/top?sample_type=samples", ["top"]), ("/diff", []), ("/function", []),
     ],
 )  # fmt: skip
-def test_the_command_asks_the_api_the_same(
-    site: Visitor, shared: Server, path: str, route: str | None
+def test_the_commands_ask_the_api_the_same(
+    site: Visitor, shared: Server, path: str, routes: list[str]
 ) -> None:
     labels = quote("version=1.1|1.2,region!=us", safe="")
     joint = "&" if "?" in path else "?"
     page = site.page(f"{SHOP}{path}{joint}labels={labels}")
-    commands = page.all("pre")
-    if route is None:
-        assert not commands
-        return
-    url = shlex.split(commands[0].text.replace("\\\n", ""))[-1]
-    assert urlsplit(url).path == route
-    assert parse_qs(urlsplit(url).query)["labels"] == ["version=1.1|1.2,region!=us"]
-    assert shared.client.get(url, headers=bearer(shared.merge_key)).status_code == 200
+    urls = [shlex.split(command.text.replace("\\\n", ""))[-1] for command in page.all("pre")]
+    assert [urlsplit(url).path for url in urls] == [f"/v1/{route}" for route in routes]
+    for url in urls:
+        assert parse_qs(urlsplit(url).query)["labels"] == ["version=1.1|1.2,region!=us"]
+        answer = shared.client.get(url, headers=bearer(shared.merge_key))
+        assert answer.status_code == 200, answer.text
+        if "/v1/flame" in url:
+            names = {call["name"] or "all" for call in answer.json()["calls"]}
+            assert names == {tag.text.partition("\n")[0] for tag in page.all("svg", height="21")}
+            assert (answer.json()["found"] is not None) == ("search" in path)
+
+
+@pytest.mark.usefixtures("site")
+def test_a_flame_graph_on_v1_says_what_a_search_finds(shared: Server) -> None:
+    def asked(**query: str) -> dict[str, Any]:
+        answer = shared.ask("/v1/flame", service="shop", **query)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    plain, found = asked(), asked(search="WORK")
+    assert plain["found"] is None
+    assert found["found"] == {"names": 1, "value": plain["total"], "share": 1.0, "base_value": None}
+    assert [call["name"] for call in found["calls"] if call["is_match"]] == ["work"]
+    assert asked(search="nothing")["found"] == {"names": 0, "value": 0, "share": 0.0, "base_value": None}
+    both = asked(search="work", labels="region=eu", base_labels="region=us")
+    assert both["found"]["base_value"] == both["base_total"]
+    assert both["found"]["share"] == 1
+    assert shared.ask("/v1/flame", service="shop", search="x" * 201).status_code == 400
+
+
+def test_the_length_of_a_selection_is_a_setting(stopped: Server) -> None:
+    stopped.environment |= {"PGOF_SELECTION_CHARACTERS": "1500", "PGOF_PATTERN_SECONDS": "1e-9"}
+    stopped.start()
+    assert stopped.submit(stacked({"main.main": 5}), query={"service": "shop"}).status_code == 204
+    visitor = Visitor(stopped)
+    assert visitor.page(SHOP, labels=f"version!={'v' * 1400}")
+    for path in ("", "/top", "/live", "/flame.svg"):
+        refused = visitor.get(f"{SHOP}{path}", None, labels=f"version!={'v' * 1500}")
+        assert (refused.status_code, "PGOF_SELECTION_CHARACTERS" in refused.text) == (400, True)
+    for path in ("/v1/top", "/v1/flame", "/v1/merge"):
+        slow = stopped.ask(path, service="shop", focus="main")
+        assert (slow.status_code, "PGOF_PATTERN_SECONDS" in slow.text) == (400, True)
 
 
 def test_the_timeline_adds_up(site: Visitor) -> None:

@@ -79,7 +79,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "function": (_TEXT, "The full name of a function; `/v1/series` takes this or `package`."),
         "package": (_TEXT, "The full name of a package. Give this or `function`."),
         "step": (_choice("hour", "day", "minute"), "The length of a step, in UTC."),
-        "search": (_TEXT, "List only names that contain this text, in any case; up to 200 characters."),
+        "search": (_TEXT, (
+            "List only names that contain this text, in any case; up to 200 characters. A flame graph lists"
+            " all names, and says what is in stacks with such a name."
+        )),
         "limit": (_number(100, 1000), "The number of entries on a page, or of calls in a flame graph."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),

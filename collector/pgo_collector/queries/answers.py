@@ -231,6 +231,18 @@ class FlameCall(_Named):
     cum: int = Field(description="The sum over samples that pass here.")
     base_flat: int | None = Field(description="The same in the base; null without one.")
     base_cum: int | None
+    is_match: bool = Field(description="Whether its name contains `search`.")
+
+
+class FlameMatches(_Answer):
+    """The stacks below the root with a name that contains a text, also in calls too small to be listed."""
+
+    names: int = Field(description="The number of such names.")
+    value: int = Field(description="The sum over these stacks.")
+    share: float = Field(
+        description="Its share of the whole graph, from 0 to 1; with a base, the mean of both."
+    )
+    base_value: int | None = Field(description="The sum in the base; null without one.")
 
 
 class FlameGraphAnswer(_OfProfiles):
@@ -243,6 +255,7 @@ class FlameGraphAnswer(_OfProfiles):
     root: int = Field(
         description="The index of the call that `root` asks for; those before it are its callers."
     )
+    found: FlameMatches | None = Field(description="What `search` finds below `root`; null without it.")
     calls: list[FlameCall] = Field(description="The calls, each after its caller.")
 
 

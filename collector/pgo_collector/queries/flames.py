@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pprof_merge import FlameGraph, FlameView, ValueType
+from pprof_merge import FlameGraph, FlameView, ValueType, share_of
 
 from pgo_collector.engine.queries import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
-from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, SampleType
+from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType
 from pgo_collector.queries.fleet import Fleet, Found, nothing_readable
 from pgo_collector.store.store import not_stored
 
@@ -36,6 +36,13 @@ class Flame:
     coarse: Coarse
     left_out: list[LeftOut]
     sample_types: tuple[ValueType, ...] = ()
+
+    @property
+    def matched_share(self) -> float:
+        """Return the share of the whole that the search found, from 0 to 1: the mean over the sides."""
+        sides = zip(self.graph.matched.tolist(), self.graph.total[0].tolist(), strict=True)
+        shares = [share_of(found, whole) for found, whole in sides if whole]
+        return sum(shares) / max(len(shares), 1)
 
 
 async def flame_of(
@@ -100,13 +107,18 @@ async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *argu
     return result
 
 
-def flame_answer(flame: Flame, reading: StackReading) -> FlameGraphAnswer:
-    """Return a flame graph as an answer: its calls, callers before callees."""
+def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraphAnswer:
+    """Return a flame graph as an answer: its calls, callers before callees, and what a search found."""
     graph, (whole, *base) = flame.graph, flame.graph.total[0].tolist()
     columns = zip(
-        graph.names, graph.parent.tolist(), graph.key.tolist(), graph.own.tolist(), graph.total.tolist(),
+        graph.names,
+        graph.parent.tolist(),
+        graph.key.tolist(),
+        graph.own.tolist(),
+        graph.total.tolist(),
+        graph.is_match.tolist(),
         strict=True,
-    )  # fmt: skip
+    )
     return FlameGraphAnswer(
         by=reading.by,
         sample_type=SampleType.of(flame.sample_type),
@@ -120,6 +132,7 @@ def flame_answer(flame: Flame, reading: StackReading) -> FlameGraphAnswer:
         whole=flame.whole,
         base_total=base[0] if base else None,
         root=graph.root,
+        found=_matches(flame) if search else None,
         calls=[
             FlameCall(
                 name=name,
@@ -129,9 +142,20 @@ def flame_answer(flame: Flame, reading: StackReading) -> FlameGraphAnswer:
                 cum=total[0],
                 base_flat=own[1] if base else None,
                 base_cum=total[1] if base else None,
+                is_match=is_match,
             )
-            for name, parent, key, own, total in columns
+            for name, parent, key, own, total, is_match in columns
         ],
+    )
+
+
+def _matches(flame: Flame) -> FlameMatches:
+    value, *base = flame.graph.matched.tolist()
+    return FlameMatches(
+        names=flame.graph.n_matches,
+        value=value,
+        share=flame.matched_share,
+        base_value=base[0] if base else None,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from fastapi import APIRouter, Depends
 from pprof_merge import FlameView, Grouping, TopOrder
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -54,6 +56,8 @@ from pgo_collector.queries.tables import fleet_table
 from pgo_collector.queries.timelines import Step, Subject, time_series
 from pgo_collector.queries.tops import top_of
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
 _SUBJECTS = ("function", "package")
 
 
@@ -61,14 +65,13 @@ def overview_routes(overviews: Overviews, keys: KeyFile) -> APIRouter:
     """Return the route of the fleet's overview."""
     router = APIRouter(dependencies=[Depends(require_service_key(keys, EVERY_SERVICE))], tags=["questions"])
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/fleet",
-        methods=METHODS,
-        summary="Return two weeks of all services: totals, changes, and what takes most",
-        response_description="The overview",
-        response_model=FleetOverview,
-        responses=problems(400, 403, 422, 503),
-        openapi_extra=parameters("service", "type", "labels", "n", "search"),
+        FleetOverview,
+        "Return two weeks of all services: totals, changes, and what takes most",
+        ("service", "type", "labels", "n", "search"),
+        (400, 403, 422, 503),
     )
     async def overview(request: Request) -> Response:
         selection, most = fleet_selection_of(request), whole_number(request, "n")
@@ -83,14 +86,12 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
     """Return the route of flame graphs."""
     router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/flame",
-        methods=METHODS,
-        summary="Return the flame graph of a service, compared with a base if one is given",
-        response_description="The largest calls",
-        response_model=FlameGraphAnswer,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE, *FOCUS, "by", "recursion", "root", "limit"),
+        FlameGraphAnswer,
+        "Return the flame graph of a service, compared with a base if one is given",
+        (*SELECTION, *BASE, *FOCUS, "by", "recursion", "root", "search", "limit"),
     )
     async def flame(request: Request) -> Response:
         selection, base = selection_of(request), None
@@ -98,9 +99,10 @@ def flame_routes(fleet: Fleet, keys: KeyFile, default_service: str) -> APIRouter
             base = base_of(request, selection)
             check_scope(request, base.service)
         reading = reading_of(request)
-        view = FlameView(root=root_of(request), most=whole_number(request, "limit"))
+        most, search = whole_number(request, "limit"), search_of(request)
+        view = FlameView(root=root_of(request), most=most, search=search)
         found = await flame_of(fleet, selection, view, base, reading)
-        answer = await asyncio.to_thread(flame_answer, found, reading)
+        answer = await asyncio.to_thread(flame_answer, found, reading, search)
         _check_sample_type(reading.focus, answer)
         check_names((call.name for call in answer.calls), fleet.budget)
         return await json_answer(answer, found.left_out)
@@ -114,14 +116,12 @@ def query_routes(
     """Return the routes."""
     router = APIRouter(dependencies=[Depends(require_service_key(keys, default_service))], tags=["questions"])
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/top",
-        methods=METHODS,
-        summary="Rank functions, packages, files or lines by value, in one service or in all",
-        response_description="The table",
-        response_model=Top,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *FOCUS, "by", "sort", "n"),
+        Top,
+        "Rank functions, packages, files or lines by value, in one service or in all",
+        (*SELECTION, *FOCUS, "by", "sort", "n"),
     )
     async def top(request: Request) -> Response:
         selection = fleet_selection_of(request)
@@ -133,14 +133,12 @@ def query_routes(
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, table.left_out)
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/function",
-        methods=METHODS,
-        summary="Return the callers, callees and lines of a function, in one service or in all",
-        response_description="The function",
-        response_model=Function,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *FOCUS, "function", "n"),
+        Function,
+        "Return the callers, callees and lines of a function, in one service or in all",
+        (*SELECTION, *FOCUS, "function", "n"),
     )
     async def function(request: Request) -> Response:
         selection = fleet_selection_of(request)
@@ -156,14 +154,12 @@ def query_routes(
         check_names(names_of(answer), fleet.budget)
         return await json_answer(answer, found.left_out)
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/series",
-        methods=METHODS,
-        summary="Return the share of a function or package over time",
-        response_description="The shares, step by step",
-        response_model=TimeSeries,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *LATENCIES, "sample_type", "function", "package", "step"),
+        TimeSeries,
+        "Return the share of a function or package over time",
+        (*SELECTION, *LATENCIES, "sample_type", "function", "package", "step"),
     )
     async def series(request: Request) -> Response:
         selection = fleet_selection_of(request)
@@ -175,14 +171,12 @@ def query_routes(
         _check_sample_type(focus, found)
         return await json_answer(found, left_out)
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/diff",
-        methods=METHODS,
-        summary="Compare the shares of functions, packages, files or lines in two selections",
-        response_description="The differences",
-        response_model=Diff,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE, *FOCUS, "by", "sort", "n"),
+        Diff,
+        "Compare the shares of functions, packages, files or lines in two selections",
+        (*SELECTION, *BASE, *FOCUS, "by", "sort", "n"),
     )
     async def diff(request: Request) -> Response:
         selection = fleet_selection_of(request)
@@ -197,14 +191,12 @@ def query_routes(
         check_names((row.name for row in answer.rows), fleet.budget)
         return await json_answer(answer, [*now.left_out, *before.left_out])
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/histogram",
-        methods=METHODS,
-        summary="Return the histogram of latencies, compared with a base if one is given",
-        response_description="The histogram",
-        response_model=Histogram,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, *BASE),
+        Histogram,
+        "Return the histogram of latencies, compared with a base if one is given",
+        (*SELECTION, *BASE),
     )
     async def histogram(request: Request) -> Response:
         selection, base = fleet_selection_of(request), None
@@ -216,14 +208,12 @@ def query_routes(
         left_out = [*now.left_out, *(base.left_out if base else ())]
         return await json_answer(histogram_of(now, base), left_out)
 
-    @router.api_route(
+    @_answers(
+        router,
         "/v1/heatmap",
-        methods=METHODS,
-        summary="Return the histogram of latencies of each step of time",
-        response_description="The histograms, step by step",
-        response_model=HeatMap,
-        responses=problems(400, 403, 404, 422, 503),
-        openapi_extra=parameters(*SELECTION, "step"),
+        HeatMap,
+        "Return the histogram of latencies of each step of time",
+        (*SELECTION, "step"),
     )
     async def heatmap(request: Request) -> Response:
         step = cast("Step", one_of(request, "step"))
@@ -247,3 +237,23 @@ def _check_sample_type(focus: Focus, answer: Top | FlameGraphAnswer | Function |
         raise NotOfThisProfile(
             f"the profiles have no sample type {focus.sample_type[:50]!r}; give one of {types}"
         )
+
+
+def _answers(  # noqa: PLR0917 - as the table of routes has them
+    router: APIRouter,
+    path: str,
+    model: type[BaseModel],
+    summary: str,
+    taken: Sequence[str],
+    statuses: Sequence[int] = (400, 403, 404, 422, 503),
+) -> Callable[[Handler], Handler]:
+    """Return the decorator of a route that answers a question with a model; `taken` are its parameters."""
+    return router.api_route(
+        path,
+        methods=METHODS,
+        summary=summary,
+        response_description=(model.__doc__ or "").partition("\n")[0].rstrip("."),
+        response_model=model,
+        responses=problems(*statuses),
+        openapi_extra=parameters(*taken),
+    )

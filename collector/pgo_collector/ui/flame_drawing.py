@@ -79,8 +79,6 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
     """Return the drawing of a flame graph; `search` is the text that was searched for."""
     graph = flame.graph
     drawer = _Drawer(graph, SampleType.of(flame.sample_type), look)
-    whole = graph.total[0].tolist()
-    matched = [share_of(value, of) for value, of in zip(graph.matched.tolist(), whole, strict=True) if of]
     boxes = drawer.boxes(is_search=bool(search))
     last = max(box.row for box in boxes)
     return Drawing(
@@ -89,9 +87,9 @@ def drawing_of(flame: Flame, search: str, look: Look = _PLAIN) -> Drawing:
         packages=drawer.packages(),
         root=graph.names[graph.root],
         root_share=float(graph.weight[graph.root]),
-        matched=sum(matched) / max(len(matched), 1),
+        matched=flame.matched_share,
         n_matches=graph.n_matches,
-        part=share_of(whole[0], flame.whole),
+        part=share_of(int(graph.total[0, 0]), flame.whole),
     )
 
 

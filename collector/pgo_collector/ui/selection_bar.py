@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from starlette.requests import Request
 
@@ -65,15 +66,41 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
 )
 
 _TABLE = (*FOCUS, "by", "sort", "n")
-# For each page the route of the API that answers the same, and the page's parameters that the route takes.
-_ON_API: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
+_GRAPH = (*FOCUS, "by", "recursion", "root", "search")
+
+
+class _OnApi(NamedTuple):
+    """A route of the API that answers what a page shows; `taken` are the page's parameters that it takes.
+
+    `returns` says what it returns. `otherwise` are parameters for as much as the page shows by itself.
+    """
+
+    route: str
+    returns: str
+    taken: tuple[str, ...]
+    otherwise: Mapping[str, str] = MappingProxyType({})
+
+
+_ROWS, _DRAWN = MappingProxyType({"n": "50"}), MappingProxyType({"limit": "1000"})
+# For each page the routes of the API that answer the same.
+_ON_API: Mapping[str, tuple[_OnApi, ...]] = MappingProxyType(
     {
-        "": ("merge", (*LATENCIES, *PATTERNS)),
-        "top": ("top", _TABLE),
-        "function": ("function", (*FOCUS, "function", "n")),
-        "diff": ("diff", (*BASE, *_TABLE)),
-        "series": ("series", (*LATENCIES, "sample_type", "function", "package", "step")),
-        "latency": ("histogram", BASE),
+        "": (
+            _OnApi("flame", "The flame graph", _GRAPH, _DRAWN),
+            _OnApi("merge", "The profile itself, for go tool pprof", (*LATENCIES, *PATTERNS)),
+        ),
+        "top": (_OnApi("top", "The table", _TABLE, _ROWS),),
+        "function": (
+            _OnApi("function", "The function", (*FOCUS, "function", "n"), MappingProxyType({"n": "25"})),
+        ),
+        "diff": (
+            _OnApi("diff", "The table", (*BASE, *_TABLE), _ROWS),
+            _OnApi("flame", "The flame graph", (*BASE, *_GRAPH), _DRAWN),
+        ),
+        "series": (
+            _OnApi("series", "The shares", (*LATENCIES, "sample_type", "function", "package", "step")),
+        ),
+        "latency": (_OnApi("histogram", "The histogram", BASE),),
     }
 )
 # The parameters of which a route needs one.
@@ -81,6 +108,13 @@ _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"function": ("function",), "diff": BASE, "series": ("function", "package")}
 )
 PAGES = (*_ON_API, "live", "build")
+
+
+class Command(NamedTuple):
+    """A command of the shell that asks the API, and what it returns."""
+
+    returns: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +167,11 @@ class Chooser:
 
 @dataclass(frozen=True, slots=True)
 class SelectionBar:
-    """The conditions, the chooser if a label is chosen, and the command that asks the API the same."""
+    """The conditions, the chooser if a label is chosen, and the commands that ask the API the same."""
 
     conditions: list[Condition]
     chooser: Chooser | None
-    command: str | None
+    commands: list[Command]
 
 
 async def selection_bar(
@@ -155,7 +189,7 @@ async def selection_bar(
     return SelectionBar(
         [_condition(selection, links, matcher) for matcher in selection.matchers],
         chooser,
-        _command(request, links),
+        _commands(request, links),
     )
 
 
@@ -211,12 +245,15 @@ def _text(matchers: list[Matcher]) -> str:
     return ",".join(matcher.text for matcher in matchers)
 
 
-def _command(request: Request, links: Links) -> str | None:
-    """Return the command that asks the API what the page shows; None if the page asks nothing yet."""
+def _commands(request: Request, links: Links) -> list[Command]:
+    """Return the commands that ask the API what the page shows; none if the page asks nothing yet."""
     needed = _NEEDED.get(links.page)
-    if links.page not in _ON_API or (needed and not any(name in links.own for name in needed)):
-        return None
-    route, taken = _ON_API[links.page]
-    own = {name: text for name, text in links.own.items() if name in taken}
-    url = api_url(request, route, {"service": links.service, **links.selected, **own})
-    return _COMMAND.format(url=url, output=_OUTPUT if route == "merge" else "")
+    if needed and not any(name in links.own for name in needed):
+        return []
+    commands = []
+    for route, returns, taken, otherwise in _ON_API.get(links.page, ()):
+        own = {name: text for name, text in links.own.items() if name in taken}
+        url = api_url(request, route, {"service": links.service, **links.selected, **otherwise, **own})
+        output = _OUTPUT if route == "merge" else ""
+        commands.append(Command(returns, _COMMAND.format(url=url, output=output)))
+    return commands
