@@ -303,6 +303,39 @@ def test_a_function_is_between_its_callers_and_callees(site: Visitor, shared: Se
     assert [call["name"] for call in answer["callees"]] == ["main.old", "main.new"]
 
 
+def test_a_function_is_drawn_between_the_trees_of_its_callers_and_callees(shared: Server) -> None:
+    stacks = {
+        "main.main;a.one;f.work;b.leaf": 40, "main.main;a.two;f.work": 10,
+        "main.main;a.one;f.work;f.work;b.leaf;c.deep": 30, "main.other": 20,
+    }  # fmt: skip
+    assert shared.submit(stacked(stacks), query={"service": "around"}).status_code == 204
+    page = Visitor(shared).page("/ui/services/around/function", function="f.work")
+    boxes = page.all("svg", height="21")
+    drawn = {
+        (box.text.partition("\n")[0], int(box.attributes["y"]) // 22, float(box.attributes["width"][:-1]))
+        for box in boxes
+    }
+    assert drawn == {
+        ("main.main", 0, 87.5), ("main.main", 0, 12.5), ("a.one", 1, 87.5), ("a.two", 1, 12.5),
+        ("f.work", 2, 100),
+        ("b.leaf", 3, 50), ("f.work", 3, 37.5), ("b.leaf", 4, 37.5), ("c.deep", 5, 37.5),
+    }  # fmt: skip
+    assert titles(page)["a.two"] == "10.0 %: 100 ms"
+    assert titles(page)["f.work"] == "30.0 %: 300 ms"  # the call in itself comes after the function
+
+
+def test_long_names_around_a_function_are_no_larger_page(shared: Server) -> None:
+    stacks = {
+        ";".join(("main.main", f"{'<' * 400}{at}", "work", f"{'&' * 400}{at}", f"leaf{at}")): 5
+        for at in range(300)
+    }
+    assert shared.submit(stacked(stacks), query={"service": "wordy"}).status_code == 204
+    page = Visitor(shared).page("/ui/services/wordy/function", function="work")
+    assert 20 < len(page.all("svg", height="21")) < 200
+    assert len(page.answer.content) < 300_000
+    assert_ours(page)
+
+
 def test_a_name_that_no_function_has_gets_those_like_it(site: Visitor) -> None:
     page = site.page("/ui/services/shop/function", 404, function="SERVE")
     assert "No function in the selection is named SERVE" in page.text

@@ -236,3 +236,21 @@ def test_each_grouping_adds_up_to_its_table(by: Grouping, is_collapsed: bool, pr
         flat[name] += own
     table = usage_by_name(TopTable.of(merged, by).only(1))
     assert +flat == Counter({name: usage.flat for name, usage in table.items() if usage.flat})
+
+
+@given(STACKS)
+def test_the_calls_around_a_name_are_those_above_and_below_its_first_call(stacks: dict[str, int]) -> None:
+    for name in ("a", "Main"):
+        above: Counter[Chain] = Counter()
+        below: Counter[Chain] = Counter()
+        for stack, count in stacks.items():
+            names = tuple(stack.split(";"))
+            if name in names:
+                at = names.index(name)
+                above[names[at::-1]] += count
+                below[names[at:]] += count
+        for found, expected in zip(stacks_of(stacks).around(name), (above, below), strict=True):
+            parts: Counter[Chain] = Counter()
+            for begin, end, value in zip(found.offsets, found.offsets[1:], found.values[:, 0], strict=False):
+                parts[tuple(found.names[row] for row in found.rows[begin:end])] += int(value)
+            assert parts == expected

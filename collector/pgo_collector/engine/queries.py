@@ -114,6 +114,20 @@ class FlameGraphResult:
     sample_types: tuple[ValueType, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AroundResult:
+    """The callers and the callees of a function as flame graphs whose first call is the function.
+
+    They are None if there was nothing to merge. `total` is the value of all stacks, also of those without the
+    function.
+    """
+
+    callers: FlameGraph | None
+    callees: FlameGraph | None
+    total: int
+    left_out: tuple[LeftOut, ...]
+
+
 class EqualSteps(NamedTuple):
     """`number` steps of time of `width` ns each, from `begin` on, in ns since 1970."""
 
@@ -288,6 +302,26 @@ def draw_blobs(
     return FlameGraphResult(
         merged.sample_type, graph, profiles, merged.whole, inputs.left_out, merged.sample_types
     )
+
+
+@trim_after
+def around_blobs(
+    chosen: ChosenBlobs, name: str, focus: Focus, view: FlameView, budget: Budget
+) -> AroundResult:
+    """Return the trees of callers and of callees of a function in a part of the merge of blobs.
+
+    Raises AnswerTooLarge.
+    """
+    inputs = read_merge_inputs(chosen)
+    merged = _merged(inputs, focus)
+    if merged is None:
+        return AroundResult(None, None, 0, inputs.left_out)
+    with refuse_too_large(_FLAME_GRAPH):
+        stacks = StackReading(focus).stacks(merged, budget)
+        callers, callees = (FlameGraph.of(part, view) for part in stacks.around(name))
+        names = {*callers.names, *callees.names}
+        server_budget(budget).check(sum(map(len, names)), _ADVICE)
+    return AroundResult(callers, callees, int(stacks.values.sum()), inputs.left_out)
 
 
 class _Merged(NamedTuple):

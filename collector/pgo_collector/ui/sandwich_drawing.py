@@ -1,26 +1,32 @@
-"""Drawings of one function between its callers, above it, and its callees, below: three rows of boxes."""
+"""Drawings of one function between the trees of its callers, above it, and of its callees, below it.
+
+They are drawn by hand, as flame graphs are: see `flame_drawing`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from html import escape
+from typing import NamedTuple
 
-from pprof_merge import Frame, package_of, share_of
+from pprof_merge import FlameGraph, Frame, package_of, share_of
 
-from pgo_collector.queries.answers import Function, FunctionCall
+from pgo_collector.queries.answers import Function
+from pgo_collector.queries.flames import Around
 from pgo_collector.ui.amounts import amount, cut, percent, short
-from pgo_collector.ui.flame_drawing import colour_of, label_of
+from pgo_collector.ui.flame_drawing import ROW_HEIGHT, colour_of, label_of
 from pgo_collector.ui.links import Links, link_of_name
 
-ROW_HEIGHT = 22  # pixels; a box is one pixel lower
 _MAX_TITLE = 160
-# Narrower boxes, as shares of the width, aren't drawn; the tables have them.
-_LEAST = 1 / 800
+# The bytes that all boxes may take on the page: names are long in links.
+_MOST_BYTES = 120_000
+_BOX_BYTES = 150
 
 
 @dataclass(frozen=True, slots=True)
 class CallBox:
-    """A box: `left` and `width` are percentages of the width, `row` is 0 for callers and 2 for callees.
+    """A box: `left` and `width` are percentages of the width, `row` counts from the top.
 
     `link` is empty for the function itself, and for names that are too long for a link.
     """
@@ -34,47 +40,61 @@ class CallBox:
     label: str
 
 
-def boxes_of(function: Function, links: Links) -> list[CallBox]:
-    """Return the boxes. A row is as wide as the function, or as what is in it if that is more.
+class Sandwich(NamedTuple):
+    """The boxes of a drawing, from the function outwards, and the number of its rows."""
 
-    It is more where a stack has the function several times, with different callers.
-    """
-    callers, callees = function.callers, function.callees
-    widest = max(function.cum, _sum(callers), _sum(callees) + function.flat, 1)
-    width = share_of(function.cum, widest)
+    boxes: list[CallBox]
+    rows: int
+
+    @property
+    def height(self) -> int:
+        """Return the height of the drawing in pixels."""
+        return self.rows * ROW_HEIGHT
+
+
+def sandwich_of(around: Around, function: Function, links: Links) -> Sandwich:
+    """Return the drawing of the calls around a function. Its row has the whole width."""
     title = f"{cut(function.name, _MAX_TITLE)}\n{percent(function.cum_share)}"
-    own = CallBox("0", _percentage(width), 1, "all", "", title, label_of(short(function.name), width))
-    return [*_row(callers, 0, widest, function, links), own, *_row(callees, 2, widest, function, links)]
-
-
-def _row(
-    calls: Sequence[FunctionCall], row: int, widest: int, function: Function, links: Links
-) -> list[CallBox]:
-    boxes: list[CallBox] = []
-    left = 0.0
-    for call in calls:
-        width = call.value / widest
-        if width < _LEAST:
+    own = CallBox("0", "100", 0, "all", "", title, label_of(short(function.name), 1))
+    # The largest calls of both sides: a caller of a drawn call is at least as large, so it is drawn as well.
+    calls = sorted(
+        (
+            (weight, side, box)
+            for side, graph in ((-1, around.callers), (1, around.callees))
+            for weight, box in _calls(graph, around.total, function, links)
+        ),
+        key=lambda call: (-call[0], call[2].row),
+    )
+    boxes, size = [own], 0
+    for _, side, box in calls:
+        texts = box.link, box.title, box.label
+        size += _BOX_BYTES + sum(len(escape(text).encode()) for text in texts)
+        if size > _MOST_BYTES:
             break
-        value = amount(call.value, function.sample_type)
-        boxes.append(
+        boxes.append(replace(box, row=side * box.row))
+    first = min(box.row for box in boxes)
+    last = max(box.row for box in boxes)
+    return Sandwich([replace(box, row=box.row - first) for box in boxes], last - first + 1)
+
+
+def _calls(
+    graph: FlameGraph, total: int, function: Function, links: Links
+) -> Iterator[tuple[float, CallBox]]:
+    """Yield the boxes of one side and their weights; `row` is the number of calls from the function."""
+    starts, weights, depth = graph.starts().tolist(), graph.weight.tolist(), graph.depth.tolist()
+    # The first node is the whole, and the second the function.
+    for node in range(2, len(weights)):
+        name, value = graph.names[node], int(graph.total[node, 0])
+        share = percent(share_of(value, total))
+        yield (
+            weights[node],
             CallBox(
-                left=_percentage(left),
-                width=_percentage(width),
-                row=row,
-                colour=colour_of(package_of(Frame(call.name, "", 0))),
-                link=link_of_name(links, "function", call.name),
-                title=f"{cut(call.name, _MAX_TITLE)}\n{percent(call.share)}: {value}",
-                label=label_of(short(call.name), width),
-            )
+                left=f"{100 * starts[node]:.5g}",
+                width=f"{100 * weights[node]:.4g}",
+                row=depth[node] - 1,
+                colour=colour_of(package_of(Frame(name, "", 0))),
+                link=link_of_name(links, "function", name),
+                title=f"{cut(name, _MAX_TITLE)}\n{share}: {amount(value, function.sample_type)}",
+                label=label_of(short(name), weights[node]),
+            ),
         )
-        left += width
-    return boxes
-
-
-def _sum(calls: Sequence[FunctionCall]) -> int:
-    return sum(call.value for call in calls)
-
-
-def _percentage(share: float) -> str:
-    return f"{100 * share:.5g}"

@@ -15,7 +15,7 @@ from pprof_merge.analysis.grouping import Grouping, named_slots
 from pprof_merge.analysis.stacks import FRAME_BYTES, stacks_of
 from pprof_merge.arrays import Int32s, Int64s
 from pprof_merge.budget import UNBOUNDED, Budget
-from pprof_merge.columns.ragged import offsets_of
+from pprof_merge.columns.ragged import offsets_of, spans
 from pprof_merge.profile import Profile
 
 _GRAPH_ADVICE = "select fewer profiles, or ask for the table in place of the flame graph"
@@ -100,6 +100,23 @@ class WeighedStacks:
                 (np.pad(self.values, ((0, 0), (0, 1))), np.pad(base.values, ((0, 0), (1, 0))))
             ),
         )
+
+    def around(self, name: str) -> tuple[WeighedStacks, WeighedStacks]:
+        """Return the callers and the callees of a name, each as stacks that begin with it.
+
+        A stack that has the name several times is taken around the first of them, the outermost, so that it
+        counts once. There are no stacks if none has the name.
+        """
+        number = self.names.index(name) if name in self.names else -1
+        places = np.flatnonzero(self.rows == number)
+        found, first = np.unique(np.searchsorted(self.offsets, places, side="right") - 1, return_index=True)
+        at = places[first]
+        above, below = at - self.offsets[found] + 1, self.offsets[found + 1] - at
+
+        def part(index: Int64s, lengths: Int64s) -> WeighedStacks:
+            return WeighedStacks(self.names, self.rows[index], offsets_of(lengths), self.values[found])
+
+        return part(-spans(-at, above), above), part(spans(at, below), below)
 
 
 def _collapsed(rows: Int32s, offsets: Int64s) -> tuple[Int32s, Int64s]:

@@ -15,11 +15,13 @@ from pgo_collector.http.parameters import single_parameter, whole_number
 from pgo_collector.http.selections import first_value, focus_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.queries.answers import Function
+from pgo_collector.queries.flames import around_function
 from pgo_collector.queries.functions import fleet_use, function_of
+from pgo_collector.ui.flame_drawing import ROW_HEIGHT
 from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.top import MAX_ROWS, largest_names
 from pgo_collector.ui.pages.visitors import require_service
-from pgo_collector.ui.sandwich_drawing import ROW_HEIGHT, boxes_of
+from pgo_collector.ui.sandwich_drawing import sandwich_of
 from pgo_collector.ui.sources import Sources
 
 _DEFAULT_ROWS = 25
@@ -46,6 +48,10 @@ def function_routes(sources: Sources) -> APIRouter:
                 status, similar = error.status, error.similar
         if found is None and not similar:
             similar = await largest_names(sources, selected.selection, "function", focus)
+        sandwich = None
+        if found is not None:
+            around = await around_function(sources.fleet, selected.selection, found.name, focus)
+            sandwich = await asyncio.to_thread(sandwich_of, around, found, selected.links)
         rows = max(found.n_callers, found.n_callees, found.n_lines) if found else 0
         return await service_page(
             request,
@@ -54,7 +60,7 @@ def function_routes(sources: Sources) -> APIRouter:
             "function.html",
             status,
             function=found,
-            boxes=boxes_of(found, selected.links) if found else [],
+            sandwich=sandwich,
             row_height=ROW_HEIGHT,
             widest=max(found.cum_share, 0.001) if found else 1,
             similar=similar,
