@@ -80,6 +80,26 @@ class Firefox:
         assert answer["type"] == "success", answer
         return answer["result"].get("value")
 
+    def resize(self, width: int) -> None:
+        """Make the window so many pixels wide."""
+        viewport = {"width": width, "height": 860}
+        self._ask("browsingContext.setViewport", context=self._context, viewport=viewport)
+
+    def drag(self, kind: str, begin: tuple[float, float], *further: tuple[float, float]) -> None:
+        """Drag with a `mouse`, or with a finger (`touch`); places are in pixels of the window."""
+        start, *moves = (
+            {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 20}
+            for x, y in (begin, *further)
+        )
+        press, lift = {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}
+        pointer = {
+            "type": "pointer",
+            "id": kind,
+            "parameters": {"pointerType": kind},
+            "actions": [start, press, *moves, lift],
+        }
+        self._ask("input.performActions", context=self._context, actions=[pointer])
+
     def sign_in(self, server: Server) -> None:
         self.go(f"{server.base_url}/ui/sign-in")
         self.run(f"document.querySelector('[name=key]').value = {server.merge_key!r}")

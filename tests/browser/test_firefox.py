@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.chromium import WIDTHS
 from tests.browser.firefox import PATH, Firefox
 from tests.browser.test_pages import PAGES, SERVICE
 from tests.server import Server
@@ -22,6 +23,12 @@ def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path)
             assert firefox.run("document.querySelectorAll('h1').length") == 1, name
             assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
             assert not firefox.faults, name
+        for kind in ("mouse", "touch"):
+            firefox.go(f"{server.base_url}{SERVICE}/top?last=14d")
+            place = "document.querySelector('.timeline > svg').getBoundingClientRect()"
+            left, top, width = (firefox.run(f"{place}.{name}") for name in ("left", "top", "width"))
+            firefox.drag(kind, *((left + part * width, top + 20) for part in (0.7, 0.8, 0.9)))
+            firefox.wait("location.search.includes('from=') && document.querySelector('#from').value")
         firefox.go(f"{server.base_url}{SERVICE}")
         firefox.run("document.querySelector('#search').value = 'malloc'")
         firefox.run("document.querySelector('#search').dispatchEvent(new Event('input', {bubbles: true}))")
@@ -43,4 +50,9 @@ def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path)
         firefox.run("document.querySelector('a.save + button').click()")
         firefox.go(f"{server.base_url}{SERVICE}/live")
         assert firefox.run("document.querySelector('[data-newest]').dataset.newest") != "0"
+        assert not firefox.faults
+        firefox.resize(WIDTHS["phone"])
+        for name, path in PAGES.items():
+            firefox.go(f"{server.base_url}{path}")
+            assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
         assert not firefox.faults

@@ -95,6 +95,43 @@ def test_a_time_is_selected_by_dragging(browser: Browser, server: Server, theme:
         assert not person.faults
 
 
+def test_a_time_is_selected_by_a_finger(browser: Browser, server: Server) -> None:
+    """On a phone, a finger that moves along the timeline selects; one that scrolls or taps doesn't."""
+    with Person.of(browser, server, width="phone", has_touch=True, is_mobile=True) as person:
+        page = person.page
+        page.goto(f"{SERVICE}/top?last=14d&by=package")
+        fingers = page.context.new_cdp_session(page)
+        plot = page.locator(".timeline > svg")
+
+        def drag(*places: tuple[float, float]) -> None:
+            """Put a finger on the plot, given in widths and heights of it, move it, and lift it."""
+            box = plot.bounding_box()
+            assert box is not None
+            for number, (x, y) in enumerate(places):
+                point = {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]}
+                kind = "touchMove" if number else "touchStart"
+                fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+            fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+        before = query(page)
+        plot.evaluate("plot => scrollTo(0, plot.getBoundingClientRect().top + scrollY - 300)")
+        scrolled = page.evaluate("scrollY")
+        drag((0.5, 0.5), (0.5, 0.3), (0.5, -0.5), (0.5, -2))
+        page.wait_for_function("before => scrollY > before", arg=scrolled)
+        drag((0.5, 0.5))
+        drag((0.5, 0.5), (0.505, 0.5))
+        expect(page.locator(".timeline .brush")).to_have_count(0)
+        assert query(page) == before
+        drag((0.7, 0.5), (0.75, 0.5), (0.8, 0.5), (0.9, 0.6))
+        page.wait_for_url("**from=**")
+        asked = query(page)
+        assert {*asked} == {"by", "from", "to"}
+        expect(page.locator("#from")).to_have_value(asked["from"][0])
+        expect(page.locator(".timeline .brush")).to_have_count(0)
+        assert person.overflow() <= 0
+        assert not person.faults
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_time_is_selected_without_javascript(browser: Browser, server: Server, width: str) -> None:
     with Person.of(browser, server, width=width, java_script_enabled=False) as person:

@@ -166,7 +166,8 @@ document.addEventListener("keydown", (event) => {
 
 // ---- Timeline: drag to select a time, in whole steps. The fields and the links below it do the same.
 
-let brush = null; // while a pointer is down: the plot, the step that it began in, and the drawn rectangle
+let brush = null; // while a pointer is down: the plot, where it began, and the drawn rectangle
+const FINGER = 10; // pixels: a finger that moves less along the timeline only taps on it
 
 function stepUnder(plot, event) {
   const { left, width } = plot.getBoundingClientRect();
@@ -197,15 +198,17 @@ document.addEventListener("pointerdown", (event) => {
   box.setAttribute("height", "100");
   plot.append(box);
   plot.setPointerCapture(event.pointerId);
-  brush = { plot, box, from: stepUnder(plot, event) };
-  drawBrush(brush.from);
+  brush = { plot, box, from: stepUnder(plot, event), x: event.clientX, isMoved: event.pointerType !== "touch" };
+  if (brush.isMoved) drawBrush(brush.from);
 });
 document.addEventListener("pointermove", (event) => {
-  if (brush) drawBrush(stepUnder(brush.plot, event));
+  if (!brush) return;
+  brush.isMoved ||= Math.abs(event.clientX - brush.x) >= FINGER;
+  if (brush.isMoved) drawBrush(stepUnder(brush.plot, event));
 });
 document.addEventListener("pointercancel", dropBrush);
 document.addEventListener("pointerup", () => {
-  if (!brush) return;
+  if (!brush?.isMoved) return dropBrush();
   const [begin, seconds] = [Number(brush.plot.dataset.begin), Number(brush.plot.dataset.seconds)];
   const written = (step) => `${new Date((begin + step * seconds) * 1000).toISOString().slice(0, 19)}Z`;
   const url = new URL(location.href);
