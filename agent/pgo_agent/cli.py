@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pgo_agent.collector import Collector
 from pgo_agent.commands.arguments import add_series, add_trace, read_key, trace_key
+from pgo_agent.commands.binary import add_binary
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
 from pgo_agent.commands.latency import add_latency
@@ -32,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         prog="pgo-agent", description="Take profiles of programs, and submit them to a collector."
     )
     commands = commands_parser.add_subparsers(required=True, metavar="COMMAND")
+    add_binary(commands.add_parser("binary", help="send native programs to a collector, for better builds"))
     add_capture(commands.add_parser("capture", help="write a pprof profile of programs on this machine"))
     _add_convert(commands.add_parser("convert", help="convert a recording of perf to a pprof profile"))
     add_doctor(commands.add_parser("doctor", help="check what works on this machine"))

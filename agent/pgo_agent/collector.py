@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import aclosing, closing, suppress
+from pathlib import Path
 from typing import Any, Self
 
 import httpx
@@ -23,7 +24,7 @@ class Collector:
     ("http://host:8080/v1/submit"). `service` and `labels` describe the profiles; without `service`, the
     collector chooses one. `timeout` is in seconds, and bounds each step of an attempt: connect, write, read.
 
-    After a passing fault (no connection, a timeout, status 408, 425, 429 or 5xx) the client sends the
+    After a passing fault (no connection, a timeout, status 408, 425, 429 or 5xx but 501) the client sends the
     profile again, at most `attempts` times in all. It waits up to `backoff` seconds before the second
     attempt, doubles that bound each time, and never waits less than a Retry-After header asks for. No
     attempt starts later than `within` seconds after the first.
@@ -97,6 +98,13 @@ class Collector:
         makes it. Raises as `submit` does.
         """
         self.send(self._endpoint.symbols(symbols))
+
+    def submit_binary(self, file: Path) -> None:
+        """Send a program like `submit`, as it was built; return when the collector has stored it.
+
+        With it, merges in the format llvm are better. Raises as `submit` does, and OSError.
+        """
+        self.send(self._endpoint.binary(file))
 
     async def submit_async(self, profile: bytes, type_: str | None = None) -> None:
         """Submit like `submit`, from a program on asyncio or trio. No connection is kept open afterwards."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -13,7 +14,9 @@ from pgo_agent.trace import Report, Step
 
 SUBMIT_PATH = "/v1/submit"
 SYMBOLS_PATH = "/v1/symbols"
+BINARIES_PATH = "/v1/binaries"
 GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK_BYTES = 1 << 20
 
 
 Query = tuple[tuple[str, str], ...]
@@ -24,13 +27,15 @@ class Upload:
     """A profile ready to send: a gzipped body, and the query parameters `service`, `labels` and `type`.
 
     Symbols of a program are a profile, too, which goes to another route: `path` is where, below the
-    collector's base URL. `steps` are what the agent did with it so far, if its way is traced.
+    collector's base URL. A program is sent as it is in a `file`, without a body. `steps` are what the agent
+    did with a profile so far, if its way is traced.
     """
 
     body: bytes
     query: Query = ()
     steps: tuple[Step, ...] = field(default=(), compare=False)
     path: str = SUBMIT_PATH
+    file: Path | None = None
 
 
 def make_upload(profile: bytes, query: Query) -> Upload:
@@ -54,6 +59,7 @@ class Endpoint:
         self.url = _submit_url(url)
         self.auth = Bearer(key)
         self._query = series_query(service, labels)
+        self._service = series_query(service, {})
 
     def upload(self, profile: bytes, type_: str | None) -> Upload:
         """Return an upload of a pprof profile; without `type_` the query has no type."""
@@ -61,8 +67,11 @@ class Endpoint:
 
     def symbols(self, symbols: bytes) -> Upload:
         """Return an upload of a program's symbols."""
-        service = tuple(pair for pair in self._query if pair[0] == "service")
-        return replace(make_upload(symbols, service), path=SYMBOLS_PATH)
+        return replace(make_upload(symbols, self._service), path=SYMBOLS_PATH)
+
+    def binary(self, file: Path) -> Upload:
+        """Return an upload of a program."""
+        return Upload(b"", self._service, path=BINARIES_PATH, file=file)
 
     def report(self, report: Report, timeout: float) -> httpx.Request:
         """Return the POST request that sends a report; each step of it may take `timeout` seconds."""
@@ -76,13 +85,27 @@ class Endpoint:
         )
 
     def request(self, upload: Upload) -> httpx.Request:
-        """Return the POST request for an upload, without the key, which the client adds."""
+        """Return the POST request for an upload, without the key, which the client adds. Raises OSError."""
         url = self.url.copy_with(path=self.url.path.removesuffix(SUBMIT_PATH) + upload.path)
         if upload.query:
             url = url.copy_merge_params(upload.query)
-        return httpx.Request(
-            "POST", url, content=upload.body, headers={"Content-Type": "application/octet-stream"}
-        )
+        headers = {"Content-Type": "application/octet-stream"}
+        if upload.file is None:
+            return httpx.Request("POST", url, content=upload.body, headers=headers)
+        headers["Content-Length"] = str(upload.file.stat().st_size)
+        return httpx.Request("POST", url, content=_FileContent(upload.file), headers=headers)
+
+
+class _FileContent:
+    """The content of a file, read anew for each attempt."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._file.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
 
 
 class Bearer(httpx.Auth):

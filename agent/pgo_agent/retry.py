@@ -18,7 +18,8 @@ import httpx
 from pgo_agent.errors import CollectorUnavailable, SubmitRefused
 
 # The server, or a proxy in front of it, says "not now"; every other status is about the request itself.
-RETRYABLE_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
+# 501 is about what the server never does.
+RETRYABLE_STATUSES = frozenset({408, 425, 429, *range(500, 600)} - {501})
 LONGEST_BACKOFF = 60.0
 # pgo-fleet's own client takes both for success.
 _ACCEPTED = frozenset({200, 204})

@@ -13,6 +13,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── PushInvalid         400
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
+    │   ├── BinaryUnreadable    400
     │   ├── ReportInvalid       400
     │   ├── NoSuchWeighting     400
     │   ├── CombineWeighted     400
@@ -25,10 +26,12 @@ A refusal carries the HTTP status that the client gets:
     │   ├── NoSuchFunction      404
     │   ├── NoSuchProfile       404
     │   ├── NoSuchRelease       404
+    │   ├── NoSuchBinary        404
     │   ├── NoSuchTrace         404
     │   ├── NoSuchTarget        404
     │   ├── CombineNeedsPost    405
     │   ├── BodyTooSlow         408
+    │   ├── BinaryThere         409
     │   ├── BodyTooLarge        413
     │   ├── ContentTypeUnknown  415
     │   ├── NotPprof            422
@@ -41,6 +44,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── RulesUnreadable     500
     │   ├── ReleaseDamaged      500
     │   ├── NotOffered          501
+    │   ├── BinariesOff         501
     │   ├── CaptureFailed       502
     │   ├── CapturesBusy        503
     │   ├── TooManyStreams      503
@@ -173,6 +177,12 @@ class SymbolsUnreadable(Refusal):
     status = HTTPStatus.BAD_REQUEST
 
 
+class BinaryUnreadable(Refusal):
+    """The body isn't a program that profiles can be read with: the message says what it lacks."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
 class KeyRefused(Refusal):
     """The request has no key that the route accepts. Never 401: pgo-fleet's clients know only 403."""
 
@@ -228,6 +238,12 @@ class NoSuchRelease(Refusal):
     status = HTTPStatus.NOT_FOUND
 
 
+class NoSuchBinary(Refusal):
+    """No program of this build was uploaded for the service, or it was deleted."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
 class NoSuchTrace(Refusal):
     """No trace has this id, it was deleted, or it is of services that the key isn't for."""
 
@@ -251,6 +267,12 @@ class CombineNeedsPost(Refusal):
 
     status = HTTPStatus.METHOD_NOT_ALLOWED
     _headers: ClassVar = {"Allow": "POST"}
+
+
+class BinaryThere(Refusal):
+    """Another program of the same build id is stored; what is stored is never replaced."""
+
+    status = HTTPStatus.CONFLICT
 
 
 class BodyTooSlow(Refusal):
@@ -354,6 +376,12 @@ class TaskOutOfMemory(Refusal):
 
 class NotOffered(Refusal):
     """The call is one of a protocol that is spoken in part, and isn't in that part."""
+
+    status = HTTPStatus.NOT_IMPLEMENTED
+
+
+class BinariesOff(Refusal):
+    """Uploaded programs are switched off, or what reads them isn't installed."""
 
     status = HTTPStatus.NOT_IMPLEMENTED
 

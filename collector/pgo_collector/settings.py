@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from pprof_merge import Budget, Limits
+from pprof_merge import BinaryLimits, Budget, Limits
 from pydantic import AfterValidator, Field, HttpUrl, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -416,6 +416,46 @@ class Settings(BaseSettings):
             " to which something was last added are kept."
         ),
     )
+    binary_bytes: int = Field(
+        default=512 << 20,
+        gt=0,
+        le=_MOST,
+        description=(
+            "The largest upload of a program for the format llvm, as it is sent and with its sections"
+            " uncompressed, in bytes. Beyond it, the answer is 413 or 400."
+        ),
+    )
+    binary_seconds: float = Field(
+        default=60,
+        gt=0,
+        le=86_400,
+        description=(
+            "How long llvm-symbolizer may read an uploaded program for one merge, in seconds. Beyond it, the"
+            " merge is refused."
+        ),
+    )
+    binaries_kept: int = Field(
+        default=10,
+        ge=0,
+        le=10_000,
+        description=(
+            "Of how many builds of a service programs are kept, for the format llvm: those uploaded last. 0"
+            " takes and uses none. Needs the extra `binary` of the package, and llvm-symbolizer."
+        ),
+    )
+    binaries_megabytes: float = Field(
+        default=2048,
+        gt=0,
+        description=(
+            "How much the uploaded programs of a service may take on disk, in MiB. Those uploaded first are"
+            " deleted; the last one stays."
+        ),
+    )
+    binary_days: float = Field(
+        default=inf,
+        gt=0,
+        description="Delete programs that were last uploaded so long ago, in days; inf for never.",
+    )
     grpc_address: Annotated[str, AfterValidator(_check_optional_address)] = Field(
         default="",
         description=(
@@ -759,6 +799,19 @@ class Settings(BaseSettings):
             compressed_bytes=self.max_compressed_bytes,
             inflated_bytes=self.max_inflated_bytes,
             name_bytes=self.max_name_bytes,
+        )
+
+    @property
+    def binary_limits(self) -> BinaryLimits:
+        """The limits on an uploaded program, and on what reads it in a worker."""
+        return BinaryLimits(
+            size=self.binary_bytes,
+            unpacked=self.binary_bytes,
+            symbols=2_000_000,
+            relocations=5_000_000,
+            symbolizer_seconds=self.binary_seconds,
+            # It maps the program and its own libraries; a worker's bound on memory holds for its heap, too.
+            symbolizer_bytes=(self.worker_megabytes << 20) + 2 * self.binary_bytes + (1 << 30),
         )
 
     @property

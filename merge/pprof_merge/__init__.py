@@ -8,7 +8,8 @@
 The names in `__all__` are the public API; everything else may change. The folders, each of which imports
 only from those before it: `columns` (flat arrays), `profile` (one profile as columns), `codec` (bytes ↔
 columns), `merging` (dictionary, sums, weights), `analysis` (top table, flame graph, diff, latencies, report,
-rules), `formats` (output formats) and `command` (the command `pprof-merge`).
+rules), `formats` (output formats), `binary` (a program beside its profile) and `command` (the command
+`pprof-merge`).
 """
 
 from importlib import import_module
@@ -21,6 +22,7 @@ from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
 from pprof_merge.codec.decode import StepTimes, Summary, decode, summaries
 from pprof_merge.codec.encode import encode
 from pprof_merge.errors import (
+    BinaryInvalid,
     IncompatibleProfiles,
     LimitExceeded,
     MalformedProfile,
@@ -34,7 +36,7 @@ from pprof_merge.errors import (
 )
 from pprof_merge.formats import FORMATS, Format
 from pprof_merge.heap import keep_heap, share_heap, trim_after, trim_heap
-from pprof_merge.limits import Limits
+from pprof_merge.limits import BinaryLimits, Limits
 from pprof_merge.merging.batch import merge
 from pprof_merge.merging.headers import check_compatible
 from pprof_merge.merging.weights import (
@@ -71,13 +73,17 @@ if TYPE_CHECKING:
     from pprof_merge.analysis.timeline import Timeline
     from pprof_merge.analysis.top_table import TopOrder, TopSum, TopTable
     from pprof_merge.analysis.weighed_stacks import WeighedStacks
+    from pprof_merge.binary.counting import llvm_with_binary
+    from pprof_merge.binary.elf import Binary
     from pprof_merge.columns.ragged import first_appearance
+    from pprof_merge.formats.llvm import most_sampled_build
     from pprof_merge.merging.collection import Collection
     from pprof_merge.merging.segment import Segment
 
 # Names that are imported on first use, with their modules: these import NumPy, and the command does without.
 _WITH_NUMPY = {
     "ALL_LATENCIES": "analysis.latency",
+    "Binary": "binary.elf",
     "CONFIDENCE": "analysis.noise",
     "Call": "analysis.function_use",
     "Collection": "merging.collection",
@@ -119,6 +125,8 @@ _WITH_NUMPY = {
     "focus_names": "analysis.focus",
     "focus_types": "analysis.sample_types",
     "function_in": "analysis.grouping",
+    "llvm_with_binary": "binary.counting",
+    "most_sampled_build": "formats.llvm",
     "overlap": "analysis.overlap",
     "package_of": "analysis.grouping",
     "parse_rules": "analysis.rules",
@@ -140,6 +148,9 @@ __all__ = [
     "PLAIN_WEIGHTING",
     "UNBOUNDED",
     "WEIGHTS",
+    "Binary",
+    "BinaryInvalid",
+    "BinaryLimits",
     "Budget",
     "Bytes",
     "Call",
@@ -206,7 +217,9 @@ __all__ = [
     "function_in",
     "inflate",
     "keep_heap",
+    "llvm_with_binary",
     "merge",
+    "most_sampled_build",
     "overlap",
     "package_of",
     "parse_half_life",

@@ -1,4 +1,4 @@
-"""Every limit on the size of one profile, in one place; `decode` enforces them."""
+"""Every limit on the size of one profile, or of a program, which `decode` and `Binary` enforce."""
 
 from typing import NamedTuple, Self
 
@@ -45,3 +45,25 @@ class Limits(NamedTuple):
     def none(cls) -> Self:
         """Return limits without bounds, for profiles from a trusted source."""
         return cls._make([1 << 62] * len(cls._fields))
+
+
+class BinaryLimits(NamedTuple):
+    """Upper bounds on a program, its sampled functions, and what reads them; over one is a `BinaryInvalid`.
+
+    `size`, `unpacked`, `function_bytes` and `code_bytes` are bytes: of the file, of its sections when those
+    that are compressed aren't any more, of the code of one sampled function, and of all of them.
+    `table_entries` are those of the jump tables of one function. `symbolizer_seconds` and `symbolizer_bytes`
+    bound the time and the memory of llvm-symbolizer, and `flow_seconds` the solver for one function.
+    """
+
+    size: int = 2 << 30
+    unpacked: int = 8 << 30
+    sections: int = 10_000
+    symbols: int = 5_000_000
+    relocations: int = 20_000_000
+    function_bytes: int = 1 << 20
+    table_entries: int = 1 << 20
+    code_bytes: int = 32 << 20
+    symbolizer_seconds: float = 600.0
+    symbolizer_bytes: int = 8 << 30
+    flow_seconds: float = 10.0

@@ -24,7 +24,7 @@ from tests.server import COMMAND, Server
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {
-    *("settings", "submit keys", "merge keys", "webhook", "rules"),
+    *("settings", "submit keys", "merge keys", "webhook", "rules", "binaries"),
     *("owner", "data folder", "disk", "version", "catalog"),
 }
 

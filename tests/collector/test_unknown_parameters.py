@@ -27,6 +27,7 @@ ALL = {
     "to",
     "last",
     "format",
+    "binary",
     "weight",
     "half_life",
     "and_combine",
@@ -43,10 +44,16 @@ def requests(server: Server) -> Iterator[tuple[str, str, dict[str, str], list[di
     """Return the method, path, key and parameters of every route on /v1."""
     for path, methods in server.client.get("/v1/openapi.json").json()["paths"].items():
         for method, entry in methods.items():
-            key = server.submit_key if path in {"/v1/submit", "/v1/symbols"} else server.merge_key
+            is_submit = path in {"/v1/submit", "/v1/symbols"} or (method, path) == ("post", "/v1/binaries")
+            key = server.submit_key if is_submit else server.merge_key
             parameters = [of for of in entry.get("parameters", []) if of["in"] == "query"]
             if path.startswith("/v1/"):
-                yield method.upper(), path.replace("{number}", "1"), bearer(key), parameters
+                yield (
+                    method.upper(),
+                    path.replace("{number}", "1").replace("{build_id}", "a1"),
+                    bearer(key),
+                    parameters,
+                )
 
 
 @pytest.mark.parametrize(

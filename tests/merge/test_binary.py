@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pprof_merge import decode
-from pprof_merge.binary import BinaryLimits, llvm_with_binary
+from pprof_merge.binary import llvm_with_binary
 from pprof_merge.binary.blocks import EXIT, ControlFlow, control_flow
 from pprof_merge.binary.elf import Binary
 from pprof_merge.binary.flow import consistent_counts
 from pprof_merge.binary.places import frames_of
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
 from pprof_proto.profile_pb2 import Profile
 
 from tests.merge.command import pprof_merge

@@ -63,6 +63,7 @@ class _Backup:
         self._blobs = blobs
         self._releases = directory / "releases"
         self._start_lines = directory / "start_lines"
+        self._binaries = directory / "binaries"
         self._target = target
         self._profiles = 0
         self._report = Report()
@@ -83,6 +84,7 @@ class _Backup:
         releases = self._copy_files(self._releases, "*/*/*")
         self._report.releases = len(releases)
         start_lines = self._copy_files(self._start_lines, "*/*")
+        binaries = self._copy_files(self._binaries, "*/*")
         manifest = Manifest(
             time=datetime.now(UTC),
             version=version("pgo-collector"),
@@ -90,10 +92,12 @@ class _Backup:
             catalog=catalog,
             releases=releases,
             start_lines=start_lines,
+            binaries=binaries,
             lost=self._report.lost,
         )
         self._target.commit(manifest)
-        self._target.sweep({*_paths(blobs)}, {catalog, *releases.values(), *start_lines.values()})
+        files = {catalog, *releases.values(), *start_lines.values(), *binaries.values()}
+        self._target.sweep({*_paths(blobs)}, files)
         return self._report
 
     def _snapshot(self) -> tuple[str, list[BlobRow]]:

@@ -56,6 +56,8 @@ class _Restore:
                 self._report.releases += 1
         for name, sha256 in self._manifest.start_lines.items():
             self._try(self._copy_file, sha256, self._folder.start_lines / name)
+        for name, sha256 in self._manifest.binaries.items():
+            self._try(self._copy_file, sha256, self._folder.binaries / name)
         return self._report
 
     def _blobs(self) -> Iterator[tuple[str, str, bool]]:

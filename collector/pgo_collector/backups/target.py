@@ -2,7 +2,7 @@
 
     backup.json      the list of the last complete backup's files: see `Manifest`
     blobs/           as in the data folder; blobs that two backups share are copied once
-    files/<sha256>   the catalog, and the files of releases/ and start_lines/
+    files/<sha256>   the catalog, and the files of releases/, start_lines/ and binaries/
     lock             locked with flock by the process that writes or reads
 
 All files are immutable but two kinds. Replacing backup.json completes a backup. An .inputs may be newer than
@@ -32,8 +32,9 @@ class Manifest(BaseModel):
     """A complete backup: when it was made, by which version, and what is in it.
 
     `catalog` is the SHA-256 of the catalog, which names the blobs; `releases` has the SHA-256 of each file of
-    releases/, by its path there, and `start_lines` those of start_lines/; `profiles` is how many profiles the
-    catalog counts. `lost` has a message for each file that could not be copied.
+    releases/, by its path there, `start_lines` those of start_lines/ and `binaries` those of binaries/;
+    `profiles` is how many profiles the catalog counts, and `lost` has a message for each file that could not
+    be copied.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,6 +46,7 @@ class Manifest(BaseModel):
     catalog: str
     releases: dict[str, str]
     start_lines: dict[str, str] = {}
+    binaries: dict[str, str] = {}
     lost: list[str] = []
 
 

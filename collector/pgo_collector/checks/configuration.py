@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pgo_collector.checks import Finding
+from pgo_collector.engine.binaries import lacking
 from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable
 from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
@@ -30,6 +31,7 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
         yield _trace_keys(settings.trace_keys_file)
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
+    yield _binaries(settings)
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -90,6 +92,19 @@ def _webhook(settings: Settings) -> Finding:
         fix = "use https unless you control the whole network path"
         return Finding("webhook", "warning", f"events go to {where} without encryption", fix)
     return Finding("webhook", "ok", f"events go to {where}, signed with {len(secrets)} secrets")
+
+
+def _binaries(settings: Settings) -> Finding:
+    """Check whether programs can be uploaded and read; it's a fault only where some are stored."""
+    if not settings.binaries_kept:
+        return Finding("binaries", "ok", "off: PGOF_BINARIES_KEPT is 0")
+    reason = lacking()
+    if not reason:
+        return Finding("binaries", "ok", "programs can be uploaded for the format llvm")
+    count = sum(1 for _ in (settings.directory / "binaries").glob("*/*"))
+    if count:
+        return Finding("binaries", "warning", f"{count} programs are stored, and can't be read", reason)
+    return Finding("binaries", "ok", f"no program can be uploaded: {reason}")
 
 
 def _rules(path: Path) -> Iterator[Finding]:

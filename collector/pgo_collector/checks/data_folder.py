@@ -20,6 +20,8 @@ _MEGABYTE = 1 << 20
 _LITTLE_BYTES = 256 * _MEGABYTE
 _LITTLE_SHARE = 0.05
 _ROOT = 0
+# Parts that files come to from incoming/.
+_LINKED = "binaries", "blobs", "incoming", "merged", "releases"
 
 
 def check_folder(settings: Settings) -> Iterator[Finding]:
@@ -113,7 +115,7 @@ def _rights(path: Path) -> Finding:
         else:
             fix = f"give it to the user that runs the server: chown -R USER {path}"
         return Finding("data folder", "fails", f"{place}: {error.strerror}", fix)
-    apart = [each for each in ("blobs", "incoming", "merged", "releases") if _is_elsewhere(path, each)]
+    apart = [each for each in _LINKED if _is_elsewhere(path, each)]
     if apart:
         fix = "keep the whole data folder on one file system: files are linked and renamed between its parts"
         return Finding("data folder", "fails", f"on another file system than {path}: {', '.join(apart)}", fix)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from pprof_merge import (
     ALL_LATENCIES,
     FORMATS,
     PLAIN_WEIGHTING,
+    BinaryLimits,
     Format,
     LatencyRange,
     Rules,
@@ -21,12 +24,43 @@ from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
 
 _PLAIN = "pprof"
+# What the parameter `binary` says for none.
+NO_BINARY = "none"
+
+
+class StoredBinary(NamedTuple):
+    """A program that was uploaded: its build id and SHA-256 in hex, and its file."""
+
+    build_id: str
+    sha256: str
+    path: Path
+
+
+class BinaryChoice(NamedTuple):
+    """The programs of which one helps to write a merge in the format llvm, and the limits on reading it.
+
+    It is the one with most samples of the merge, and none if there are none in any; if `is_named`, it is the
+    only one, which must have samples.
+    """
+
+    stored: tuple[StoredBinary, ...] = ()
+    limits: BinaryLimits = BinaryLimits()
+    is_named: bool = False
+
+    def __str__(self) -> str:
+        """Return what the merge depends on."""
+        programs = ",".join(f"{each.build_id}={each.sha256}" for each in self.stored)
+        return f"{programs}{'!' if self.is_named else ''}"
+
+
+NO_BINARIES = BinaryChoice()
 
 
 @dataclass(frozen=True, slots=True)
 class Rendition:
     """A format, the weights of the merge's profiles, and what is done to the merge before it is written: its
-    samples outside a range of latencies are left out, patterns choose by names, and rules are applied.
+    samples outside a range of latencies are left out, patterns choose by names, and rules are applied. The
+    format llvm may take a program to help.
     """
 
     format: Format
@@ -34,6 +68,7 @@ class Rendition:
     weighting: Weighting = PLAIN_WEIGHTING
     latencies: LatencyRange = ALL_LATENCIES
     patterns: NamePatterns = ALL_NAMES
+    binaries: BinaryChoice = NO_BINARIES
 
     @property
     def is_plain(self) -> bool:

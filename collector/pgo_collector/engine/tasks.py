@@ -35,6 +35,7 @@ from pprof_merge import (
     trim_heap,
 )
 
+from pgo_collector.engine.binaries import written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
@@ -249,7 +250,7 @@ def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget:
         with span("engine", f"convert to {rendition.format.name}"):
             focused = rendition.patterns.apply(focus_latency(profile, rendition.latencies))
             ruled = apply_rules(focused, rendition.rules)
-            return write_pieces(part, rendition.format.pieces(ruled, budget))
+            return write_pieces(part, written_pieces(ruled, rendition, budget))
     except OutputTooLarge as error:
         raise too_large(error, _format_prefix(rendition)) from error
     except ProfileError as error:

@@ -86,6 +86,10 @@ PARAMETERS: Mapping[str, tuple[dict[str, Any], str]] = MappingProxyType(
         "limit": (_number(100, 1000), "The number of entries on a page, or of calls in a flame graph."),
         "cursor": (_TEXT, "The value of `next` on the previous page."),
         "format": (_choice(*FORMATS), "The format of the answer."),
+        "binary": (_TEXT, (
+            "For `format=llvm`: the build id of the uploaded program that helps, or `none`. Default: the"
+            " uploaded one with most samples of the merge, if there is one."
+        )),
         "form": (_choice(*FORMS_OF_TRACES), "The form of the answer, as in `pgo-collector trace show`."),
         "order": (_choice("newest", "slowest"), "Which requests come first."),
         "errors": (_choice("false", "true"), "`true`: only requests that ended with an error."),

@@ -67,7 +67,7 @@ def nothing_selected(catalog: Catalog, selection: Selection) -> NothingSelected:
 def fingerprint_of(blobs: str, rendition: Rendition) -> str:
     """Return the fingerprint of a rendition of a merge, as hex; `blobs` is the fingerprint of its blobs.
 
-    It changes with everything that the merge depends on: blobs, format, rules, weights, samples and engine.
+    It changes with all that the merge depends on: blobs, format, rules, weights, samples, programs, engine.
     """
     weighting = rendition.weighting
     parts = (
@@ -79,5 +79,6 @@ def fingerprint_of(blobs: str, rendition: Rendition) -> str:
         str(weighting.half_life),
         str(tuple(rendition.latencies)),
         str(tuple(rendition.patterns)),
+        str(rendition.binaries),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -16,6 +16,7 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory, Totals
 from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
+from pgo_collector.store.binaries import stored_binaries
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -83,6 +84,7 @@ class Gauges(Collector):
         yield from self._events()
         yield from self._disk()
         yield from self._stored()
+        yield from self._binaries()
 
     def _replacements(self) -> Iterator[Metric]:
         replaced = CounterMetricFamily(
@@ -164,6 +166,13 @@ class Gauges(Collector):
             size.add_metric([kind], totals.size)
         yield profiles
         yield size
+
+    def _binaries(self) -> Iterator[GaugeMetricFamily]:
+        with suppress(OSError):
+            folders = [*self._store.folder.binaries.iterdir()]
+            sizes = [file.size for folder in folders for file in stored_binaries(folder)]
+            yield _gauge("binaries", "Uploaded programs that are stored.", len(sizes))
+            yield _gauge("binaries_bytes", "Size of uploaded programs on disk, in bytes.", sum(sizes))
 
 
 def _gauge(

@@ -32,6 +32,7 @@ from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summ
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import not_stored
 
 _log = structlog.get_logger()
@@ -40,11 +41,18 @@ _log = structlog.get_logger()
 class ServiceReleases:
     """The releases of one service. One request at a time changes them; the next one checks again first."""
 
-    def __init__(self, service: str, candidates: Candidates, reports: Reports, settings: Settings) -> None:
+    def __init__(
+        self,
+        service: str,
+        candidates: Candidates,
+        reports: Reports,
+        binaries: Binaries,
+        settings: Settings,
+    ) -> None:
         self.service = service
         self._store = store = reports.store
         self._releases = Releases(store.folder, Series(service, CPU))
-        self._renditions = ReleaseRenditions(store, self._releases, settings.output_budget)
+        self._renditions = ReleaseRenditions(service, self._releases, binaries, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
         self._bounds = Bounds(settings.release_overlap, settings.release_days)
@@ -226,10 +234,18 @@ def _refusals() -> Iterator[None]:
 class AllReleases:
     """The releases of each service, made on first use."""
 
-    def __init__(self, merges: Merges, reports: Reports, rules: RulesFolder, settings: Settings) -> None:
+    def __init__(
+        self,
+        merges: Merges,
+        reports: Reports,
+        rules: RulesFolder,
+        binaries: Binaries,
+        settings: Settings,
+    ) -> None:
         self._merges = merges
         self._reports = reports
         self._rules = rules
+        self._binaries = binaries
         self._settings = settings
         self._of_service: dict[str, ServiceReleases] = {}
 
@@ -245,4 +261,4 @@ class AllReleases:
 
     def _releases(self, service: str) -> ServiceReleases:
         candidates = Candidates(self._merges, service, self._rules)
-        return ServiceReleases(service, candidates, self._reports, self._settings)
+        return ServiceReleases(service, candidates, self._reports, self._binaries, self._settings)

@@ -1,7 +1,7 @@
 """Renditions: releases in other formats, made when they are first requested and kept as long as the release.
 
-They aren't a cache: another version of the collector may write a format differently, but a pipeline must get
-the same bytes.
+They aren't a cache: another version of the collector may write a format differently, and a program that is
+uploaded later may make llvm better, but a pipeline must get the same bytes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import BinaryIO
 import structlog
 from pprof_merge import Budget, Format, Rules
 
-from pgo_collector.engine.renditions import Rendition
+from pgo_collector.engine.renditions import PLAIN_RENDITION, Rendition
 from pgo_collector.engine.tasks import convert
 from pgo_collector.releases.folder import Releases
 from pgo_collector.releases.release import Release
-from pgo_collector.store.store import Store
+from pgo_collector.store.binaries import Binaries
 
 _log = structlog.get_logger()
 
@@ -37,9 +37,11 @@ class OpenRelease:
 class ReleaseRenditions:
     """The renditions of the releases of a service."""
 
-    def __init__(self, store: Store, releases: Releases, budget: Budget) -> None:
+    def __init__(self, service: str, releases: Releases, binaries: Binaries, budget: Budget) -> None:
+        self._service = service
+        self._binaries = binaries
         self._budget = budget
-        self._store = store
+        self._store = binaries.store
         self._releases = releases
         self._making = asyncio.Lock()
 
@@ -49,26 +51,28 @@ class ReleaseRenditions:
         Raises NoSuchRelease if the release is deleted, NotOfThisProfile, AnswerTooLarge, ReleaseDamaged,
         WorkerUnavailable or OSError.
         """
-        rendition = Rendition(wanted, Rules())  # the release already has the rules of its time applied
-        if rendition.is_plain:
+        if wanted == PLAIN_RENDITION.format:
             return _opened(release, release.etag, await asyncio.to_thread(self._releases.open, release))
         async with self._making:
             etag = await asyncio.to_thread(self._releases.rendition, release, wanted.name)
             if etag is None:
-                etag = await self._make(release, rendition)
+                etag = await self._make(release, wanted)
             file = await asyncio.to_thread(self._releases.open_rendition, release, etag)
             return _opened(release, etag, file)
 
-    async def _make(self, release: Release, rendition: Rendition) -> str:
+    async def _make(self, release: Release, wanted: Format) -> str:
         """Make and store a rendition. Return its etag."""
-        store, name = self._store, rendition.format.name
+        store = self._store
+        # The release already has the rules of its time applied.
+        helped = await self._binaries.choice(self._service, wanted.name)
+        rendition = Rendition(wanted, Rules(), binaries=helped)
         (await asyncio.to_thread(self._releases.open, release)).close()
         async with store.part() as part:
             start = time.perf_counter()
             profile = self._releases.profile(release.number)
             digest = await store.workers.run(convert, profile, release.digest, rendition, part, self._budget)
-            _log.info("converted", format=name, ms=round((time.perf_counter() - start) * 1000, 1))
-            etag = f"{digest}-{name}"
+            _log.info("converted", format=wanted.name, ms=round((time.perf_counter() - start) * 1000, 1))
+            etag = f"{digest}-{wanted.name}"
             await store.write(self._releases.add_rendition, release, etag, part)
         return etag
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgo_collector.engine.renditions import Rendition, format_named, weighting_named
-from pgo_collector.errors import CombineNeedsPost, CombineWeighted
+from pgo_collector.errors import CombineNeedsPost, CombineWeighted, ParameterInvalid
 from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import require_service_key
 from pgo_collector.http.keys import KeyFile
@@ -24,9 +24,12 @@ from pgo_collector.http.openapi import (
 from pgo_collector.http.selections import first_value, latencies_of, patterns_of, selection_of
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
+from pgo_collector.store.binaries import HELPED_FORMAT, Binaries
 
 
-def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_service: str) -> APIRouter:
+def merge_routes(
+    merges: Merges, rules: RulesFolder, binaries: Binaries, keys: KeyFile, default_service: str
+) -> APIRouter:
     """Return the route."""
     router = APIRouter()
 
@@ -36,9 +39,9 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
         summary="Return the merge of a selection",
         response_class=Response,
         responses=download("The merge", *(known.media_type for known in FORMATS.values()))
-        | problems(400, 403, 404, 405, 422, 500, 503),
+        | problems(400, 403, 404, 405, 422, 500, 501, 503),
         openapi_extra=parameters(
-            *SELECTION, *LATENCIES, *PATTERNS, "format", "weight", "half_life", "and_combine"
+            *SELECTION, *LATENCIES, *PATTERNS, "format", "binary", "weight", "half_life", "and_combine"
         ),
         dependencies=[Depends(_check_method), Depends(require_service_key(keys, default_service))],
     )
@@ -54,12 +57,21 @@ def merge_routes(merges: Merges, rules: RulesFolder, keys: KeyFile, default_serv
                 " latency_from, latency_to, focus, ignore and hide"
             )
         ruled = await asyncio.to_thread(rules.of, selection.service)
-        rendition = Rendition(wanted, ruled, weighting, latencies, patterns)
+        helped = await binaries.choice(selection.service, wanted.name, _binary(request, wanted.name))
+        rendition = Rendition(wanted, ruled, weighting, latencies, patterns, helped)
         make = merges.combine if _combines(request) else merges.current
         made = await make(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 
     return router
+
+
+def _binary(request: Request, format_: str) -> str | None:
+    """Return the value of `binary`, None if it isn't given. Raises ParameterInvalid."""
+    named = first_value(request, "binary")
+    if named and format_ != HELPED_FORMAT:
+        raise ParameterInvalid(f"binary: it needs format={HELPED_FORMAT}")
+    return named or None
 
 
 def _combines(request: Request) -> bool:

@@ -33,7 +33,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
         methods=METHODS,
         summary="Return the current release, the profile to build with",
         response_class=Response,
-        responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
+        responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
         openapi_extra=parameters("service", "format"),
     )
     async def current(request: Request) -> Response:
@@ -46,7 +46,7 @@ def release_routes(every: AllReleases, keys: KeyFile, default_service: str) -> A
         methods=METHODS,
         summary="Return the profile of a release",
         response_class=Response,
-        responses=_PROFILE | problems(400, 403, 404, 422, 500, 503),
+        responses=_PROFILE | problems(400, 403, 404, 422, 500, 501, 503),
         openapi_extra=parameters("service", "format"),
     )
     async def numbered(request: Request, number: str) -> Response:

@@ -34,6 +34,7 @@ from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.releases import AllReleases
 from pgo_collector.releases.reports import Reports
 from pgo_collector.routes.autopgo import AutopgoParts, autopgo_routes
+from pgo_collector.routes.binaries import binaries_routes
 from pgo_collector.routes.datadog.api import datadog_routes
 from pgo_collector.routes.dialects import DIALECTS, SUBMITS
 from pgo_collector.routes.inventory import inventory_routes
@@ -58,6 +59,7 @@ from pgo_collector.routes.symbols import symbols_routes
 from pgo_collector.routes.traces import report_of_trace_routes, traces_routes
 from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.start_lines import StartLineTables
@@ -107,13 +109,14 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     ingest = Ingest(store, quotas, settings, bodies)
     include(submit_routes(ingest, submit_keys, settings.default_service))
     include(symbols_routes(dependencies.start_lines, quotas, bodies, submit_keys, settings))
-    rules = RulesFolder(settings.rules_dir)
+    rules, binaries = RulesFolder(settings.rules_dir), Binaries(store, settings)
+    include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
     budget = settings.output_budget
     merges = Merges(store, dependencies.locks, settings.merges_kept, budget)
     reports = Reports(store, budget)
-    include(merge_routes(merges, rules, merge_keys, settings.default_service))
+    include(merge_routes(merges, rules, binaries, merge_keys, settings.default_service))
     include(report_routes(reports, bodies, merge_keys, settings))
-    releases = AllReleases(merges, reports, rules, settings)
+    releases = AllReleases(merges, reports, rules, binaries, settings)
     include(release_routes(releases, merge_keys, settings.default_service))
     include(releases_routes(releases, merge_keys, settings.default_service))
     include(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
@@ -157,6 +160,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
         reports=reports,
         merges=merges,
         rules=rules,
+        binaries=binaries,
         label_values=settings.label_values,
         selection_characters=settings.selection_characters,
         has_speedscope=has_speedscope(),

@@ -131,6 +131,7 @@ class DataFolder:
     rows/             decoded profiles of the workers, see `engine.row_cache`
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
     start_lines/      where Go functions begin, see `engine.start_lines`
+    binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
     catalog.sqlite3   see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
@@ -153,6 +154,7 @@ class DataFolder:
         self.releases = path / "releases"
         self.rows = path / "rows"
         self.start_lines = path / "start_lines"
+        self.binaries = path / "binaries"
         self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
@@ -170,7 +172,8 @@ class DataFolder:
             if not for_restore:
                 _refuse_half_restored(path)
             for folder in (
-                self.blobs, self.incoming, self.merged, self.releases, self.rows, self.start_lines,
+                self.binaries, self.blobs, self.incoming, self.merged, self.releases, self.rows,
+                self.start_lines,
             ):  # fmt: skip
                 make_folder(folder)
             # An earlier process may have died before a folder that it had made was durable.
@@ -266,6 +269,7 @@ class DataFolder:
     def legacy_profiles(self) -> Iterator[Path]:
         """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""
         folders = {
+            self.binaries,
             self.blobs,
             self.incoming,
             self.merged,

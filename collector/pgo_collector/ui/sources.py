@@ -15,6 +15,7 @@ from pgo_collector.queries.fleet import Fleet
 from pgo_collector.queries.overviews import Overviews
 from pgo_collector.queries.traces import KeptTraces
 from pgo_collector.releases.reports import Reports
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering
 from pgo_collector.ui.sessions import Sessions
@@ -40,6 +41,7 @@ class Sources:
     reports: Reports
     merges: Merges
     rules: RulesFolder
+    binaries: Binaries
     label_values: int
     selection_characters: int
     has_speedscope: bool

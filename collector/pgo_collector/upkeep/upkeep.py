@@ -13,6 +13,7 @@ from pgo_collector.errors import Refusal
 from pgo_collector.merges.making import Locks
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
@@ -44,6 +45,7 @@ class Upkeep:
         self._locks = locks
         self._tracing = tracing
         self._retention = retention_of(settings)
+        self._binaries = Binaries(store, settings)
         self._rollup_days = settings.rollup_days
         self._rollup_labels = settings.labels_of_rollups
         self.pause = settings.upkeep_seconds
@@ -68,6 +70,7 @@ class Upkeep:
         """
         with span("upkeep", "retention"):
             await self._retention.enforce(self._store, self._locks, now_nanos)
+            await self._binaries.delete_old(now_nanos)
         before = now_nanos - self._rollup_days * DAY_NANOS
         if before >= _FIRST_NANOS:
             with span("upkeep", "roll-up"):

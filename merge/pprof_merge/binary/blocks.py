@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import capstone
 from capstone import x86
 
-from pprof_merge.binary.elf import Binary, BinaryLimits, Function
+from pprof_merge.binary.elf import Binary, Function
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
 
 EXIT = -1
 # A table of one entry is rather a pointer or a number that happens to look like one.

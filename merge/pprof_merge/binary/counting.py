@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path as File
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pprof_merge.arrays import Floats
-from pprof_merge.binary.blocks import ControlFlow, control_flow
-from pprof_merge.binary.elf import Binary, BinaryLimits, Function
+from pprof_merge.binary.elf import Binary, Function
 from pprof_merge.binary.places import Frame, base_discriminator, duplication_factor, frames_of
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.errors import BinaryInvalid
 from pprof_merge.formats.llvm import (
+    MAX_DEPTH,
     Path,
+    check_lines,
     counts_of_paths,
     offset_of,
     readable_name,
     samples_of_leaves,
     text,
 )
+from pprof_merge.limits import BinaryLimits
 from pprof_merge.profile import Profile
+
+if TYPE_CHECKING:
+    from pprof_merge.binary.blocks import ControlFlow
 
 # Counts are whole numbers, and a block's mean is often a fraction of a sample.
 _SCALE = 10
@@ -39,10 +44,13 @@ def llvm_with_binary(
     copies that the compiler made of it; lines of sampled functions that weren't sampled count 0. Samples
     outside the program are counted as without it.
 
-    Raises UnfitForFormat, OutputTooLarge, OSError, and BinaryInvalid, also if no sample is in the program.
+    Raises UnfitForFormat, OutputTooLarge, OSError, and BinaryInvalid, also if no sample is in the program;
+    ModuleNotFoundError without the extra `binary`.
     """
+    from pprof_merge.binary.blocks import control_flow  # noqa: PLC0415 - an extra
+
     limits = limits or BinaryLimits()
-    binary = Binary(_content(path, limits), limits)
+    binary = Binary.at(path, limits)
     samples = samples_of_leaves(profile)
     at, others = _samples_at(profile, samples, binary)
     functions = _sampled_functions(binary, at, limits)
@@ -58,15 +66,11 @@ def llvm_with_binary(
     found = _by_path(counts, at, frames_of(path, sorted(addresses), limits))
     if not found:
         raise BinaryInvalid("it has no debug lines; build it with -g -fdebug-info-for-profiling")
+    check_lines(profile, others, budget)
     for other, total, count in counts_of_paths(profile, others):
         before = found.get(other, (0, 0))
         found[other] = before[0] + total * _SCALE, before[1] + count * _SCALE
     yield from text(((place, total, count) for place, (total, count) in found.items()), budget)
-
-
-def _content(path: str, limits: BinaryLimits) -> bytes:
-    with File(path).open("rb") as file:
-        return file.read(limits.size + 1)
 
 
 def _samples_at(
@@ -135,7 +139,9 @@ def _by_path(
 
 
 def _path(frames: list[Frame]) -> Path:
-    """Return the path of frames, innermost first; empty if a line, a first line or a name is missing."""
+    """Return the path of frames, innermost first; empty if it is too long, or a line or name is missing."""
+    if len(frames) > MAX_DEPTH:
+        return ()
     path = []
     for frame in reversed(frames):
         name = readable_name(frame.name)

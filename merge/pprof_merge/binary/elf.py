@@ -1,43 +1,46 @@
-"""Programs: the functions of an ELF file, their code and addresses, read by pyelftools."""
+"""Programs: the functions of an ELF file, their code and addresses.
+
+pyelftools reads its tables of sections and segments. The tables of symbols and relocations, which have up to
+millions of entries, are read as arrays.
+"""
 
 from __future__ import annotations
 
 import io
+import mmap
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self, cast
 
 import numpy as np
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from pprof_merge.arrays import Int64s, UInt64s
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
 
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import NoteSection, Section
+
+# An entry of a table of symbols (Elf64_Sym), and the type of those that are functions.
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_FUNCTION = 2  # STT_FUNC
 # An entry of a table of relocations (SHT_RELA), and the type of those that write a pointer into the program.
 _RELOCATION = np.dtype([("place", "<u8"), ("type", "<u8"), ("pointer", "<i8")])
 _RELATIVE = 8  # R_X86_64_RELATIVE, of symbol 0
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryLimits:
-    """Limits of a binary and its sampled functions.
-
-    `size`, `function_bytes` and `code_bytes` are bytes: of the file, of the code of one sampled function, and
-    of all of them. `table_entries` are those of the jump tables of one function.
-    `symbolizer_seconds` and `symbolizer_bytes` bound llvm-symbolizer, and `flow_seconds` the solver for one
-    function.
-    """
-
-    size: int = 2 << 30
-    sections: int = 10_000
-    symbols: int = 5_000_000
-    relocations: int = 20_000_000
-    function_bytes: int = 1 << 20
-    table_entries: int = 1 << 20
-    code_bytes: int = 32 << 20
-    symbolizer_seconds: float = 600.0
-    symbolizer_bytes: int = 8 << 30
-    flow_seconds: float = 10.0
+# Linkers write build ids of 8 to 20 bytes, or what they are told to; here they are in hex.
+_BUILD_ID = re.compile(r"([0-9a-f]{2}){1,64}")
+_MOST_NOTES, _MOST_NOTE_BYTES = 16, 4096
+_LONGEST_NAME = 32 << 10
+# Reads of pyelftools. It reads a field at a time, and names by 64 bytes: one name may be the whole file.
+_MOST_READS = 2_000_000
+_LINES = {".debug_line", ".zdebug_line"}
+_OLD_COMPRESSED = ".zdebug"  # ZLIB, and the size in 8 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +53,41 @@ class Function:
 
 
 class Binary:
-    """An ELF program for x86-64. Raises BinaryInvalid, also if it is hostile."""
+    """An ELF program for x86-64, with symbols. Raises BinaryInvalid, also if it is hostile.
 
-    def __init__(self, content: bytes, limits: BinaryLimits) -> None:
+    `build_id` is its GNU build id in hex, "" if it has none, and `has_lines` says whether it has debug lines.
+    Needs the extra `binary`: without it, making one raises ModuleNotFoundError.
+    """
+
+    def __init__(self, content: bytes | mmap.mmap, limits: BinaryLimits) -> None:
+        from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - an extra
+
         self._content, self._limits = content, limits
         if len(content) > limits.size:
             raise BinaryInvalid(f"it has more than {limits.size:,} bytes")
-        if not content.startswith(b"\x7fELF"):
+        if content[:4] != b"\x7fELF":
             raise BinaryInvalid("it is not an ELF file; give the program that was profiled")
         try:
-            self._read(ELFFile(io.BytesIO(content)))
-        except BinaryInvalid:
+            self._read(ELFFile(cast("IO[bytes]", _Reader(content))))
+        except (BinaryInvalid, MemoryError):
             raise
         except Exception as error:  # pyelftools lets out whatever a damaged file makes it do
             raise BinaryInvalid(f"it is a damaged ELF file ({type(error).__name__}: {error})") from error
 
+    @classmethod
+    def at(cls, path: str, limits: BinaryLimits) -> Self:
+        """Return the program in a file, which stays on disk and must not change. Raises OSError, too."""
+        with Path(path).open("rb") as file:
+            try:
+                content: bytes | mmap.mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:  # an empty file can't be mapped
+                content = b""
+        return cls(content, limits)
+
     def _read(self, elf: ELFFile) -> None:
-        if elf["e_machine"] != "EM_X86_64":
+        from elftools.elf.sections import NoteSection  # noqa: PLC0415 - an extra
+
+        if elf["e_machine"] != "EM_X86_64" or elf.elfclass != 64 or not elf.little_endian:
             raise BinaryInvalid(f"it is for {elf['e_machine']}; only x86-64 programs can be read")
         if max(elf.num_sections(), elf.num_segments()) > self._limits.sections:
             raise BinaryInvalid(f"it has more than {self._limits.sections:,} sections or segments")
@@ -74,32 +95,53 @@ class Binary:
             (int(segment["p_offset"]), int(segment["p_vaddr"]), int(segment["p_filesz"]))
             for segment in elf.iter_segments("PT_LOAD")
         ]
+        sections = [*elf.iter_sections()]
+        self._check_unpacked(sections)
         self.build_id = ""
-        symbols: dict[int, tuple[int, bytes]] = {}
+        self.has_lines = any(section.name in _LINES for section in sections)
+        self._starts: list[int] = []
         relocations = list[tuple[int, int]]()
-        for section in elf.iter_sections():
+        for section in sections:
             if isinstance(section, NoteSection) and section.name == ".note.gnu.build-id":
-                self.build_id = next(section.iter_notes())["n_desc"]
-            elif isinstance(section, SymbolTableSection) and section["sh_type"] == "SHT_SYMTAB":
-                symbols |= self._symbols(section)
+                self.build_id = _build_id(section)
+            elif section["sh_type"] == "SHT_SYMTAB":
+                self._read_symbols(section, sections[int(section["sh_link"])])
             elif section["sh_type"] == "SHT_RELA":
                 relocations.append((int(section["sh_offset"]), int(section["sh_size"])))
-        if not symbols:
+        if not self._starts:
             raise BinaryInvalid("it has no symbol table; give the program before it was stripped")
         self._relocated, self._pointers = self._relative(relocations)
-        self._functions = [(start, *symbols[start]) for start in sorted(symbols)]
-        self._starts = [start for start, _, _ in self._functions]
 
-    def _symbols(self, table: SymbolTableSection) -> dict[int, tuple[int, bytes]]:
-        """Return the size and the name of the function at each address."""
-        count = table.num_symbols()
-        if count > self._limits.symbols:
-            raise BinaryInvalid(f"it has {count:,} symbols, more than {self._limits.symbols:,}")
-        found: dict[int, tuple[int, bytes]] = {}
-        for symbol in table.iter_symbols():
-            if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_size"] and symbol["st_value"]:
-                found.setdefault(symbol["st_value"], (symbol["st_size"], symbol.name.encode()))
-        return found
+    def _check_unpacked(self, sections: list[Section]) -> None:
+        """Check how large llvm-symbolizer would make the sections in the file. Raises BinaryInvalid."""
+        total = 0
+        for section in sections:
+            if section.name.startswith(_OLD_COMPRESSED):
+                at = int(section["sh_offset"])
+                total += int.from_bytes(self._content[at + 4 : at + 12], "big")
+            elif section["sh_type"] != "SHT_NOBITS":
+                total += int(section.data_size)
+        if total > self._limits.unpacked:
+            raise BinaryInvalid(f"its sections take more than {self._limits.unpacked:,} bytes when unpacked")
+
+    def _read_symbols(self, table: Section, names: Section) -> None:
+        """Read the first function at each address, and how large it is; its name is read when asked for."""
+        offset, size = int(table["sh_offset"]), int(table["sh_size"])
+        if size // _SYMBOL.itemsize > self._limits.symbols:
+            raise BinaryInvalid(
+                f"it has {size // _SYMBOL.itemsize:,} symbols, more than {self._limits.symbols:,}"
+            )
+        every = np.frombuffer(self._content[offset : offset + size], _SYMBOL)
+        functions = every[(every["info"] & 0xF == _FUNCTION) & (every["size"] > 0) & (every["value"] > 0)]
+        starts, first = np.unique(functions["value"], return_index=True)
+        self._starts = starts.tolist()
+        self._functions = functions[first]
+        self._names = int(names["sh_offset"]), int(names["sh_offset"]) + int(names["sh_size"])
+
+    def _name(self, row: int) -> bytes:
+        at, end = self._names[0] + int(self._functions["name"][row]), self._names[1]
+        name: bytes = self._content[at : min(at + _LONGEST_NAME, end)]
+        return name.partition(b"\0")[0]
 
     def _relative(self, tables: list[tuple[int, int]]) -> tuple[UInt64s, Int64s]:
         """Return the places where the loader writes pointers into the program, sorted, and these pointers.
@@ -142,12 +184,46 @@ class Binary:
         row = bisect_right(self._starts, address) - 1
         if row < 0:
             return None
-        start, size, name = self._functions[row]
+        start, size = self._starts[row], int(self._functions["size"][row])
         if address >= start + size or size > self._limits.function_bytes:
             return None
         for offset, first, length in self.segments:
             if first <= start and start + size <= first + length:
-                return Function(
-                    name, start, self._content[offset + start - first : offset + start - first + size]
-                )
+                code: bytes = self._content[offset + start - first : offset + start - first + size]
+                return Function(self._name(row), start, code)
         return None
+
+
+class _Reader(io.RawIOBase):
+    """A file for pyelftools, of which it may read so often."""
+
+    def __init__(self, content: bytes | mmap.mmap) -> None:
+        self._content = content
+        self._at = self._reads = 0
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, len(self._content))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            raise BinaryInvalid(f"its tables take more than {_MOST_READS:,} reads")
+        end = len(self._content) if size < 0 else self._at + size
+        found: bytes = self._content[self._at : end]
+        self._at += len(found)
+        return found
+
+
+def _build_id(section: NoteSection) -> str:
+    """Return the build id in a section of notes; "" if none is one."""
+    if section["sh_size"] > _MOST_NOTE_BYTES:
+        return ""
+    for note in islice(section.iter_notes(), _MOST_NOTES):
+        build_id = note["n_desc"]
+        if note["n_type"] == "NT_GNU_BUILD_ID" and isinstance(build_id, str):
+            return build_id if _BUILD_ID.fullmatch(build_id) else ""
+    return ""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
-from pprof_merge.binary.elf import BinaryLimits
 from pprof_merge.errors import BinaryInvalid
+from pprof_merge.limits import BinaryLimits
+
+_LIBC = ctypes.CDLL(None)
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +49,24 @@ def frames_of(path: str, addresses: Sequence[int], limits: BinaryLimits) -> dict
     ]
 
     def bound() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (limits.symbolizer_bytes, limits.symbolizer_bytes))
+        seconds = ceil(limits.symbolizer_seconds)
+        for kind, most in (
+            (resource.RLIMIT_AS, limits.symbolizer_bytes),
+            (resource.RLIMIT_CPU, seconds),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            _, allowed = resource.getrlimit(kind)
+            bounded = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+            resource.setrlimit(kind, (bounded, bounded))
+        # It ends with this process, which may be killed: a damaged program can make it wait or run for ever.
+        _LIBC.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
     try:
         finished = subprocess.run(  # noqa: S603
             command,
             input="".join(f"{address:#x}\n" for address in addresses).encode(),
             capture_output=True,
+            env={**os.environ, "DEBUGINFOD_URLS": ""},  # nothing is fetched from the network
             timeout=limits.symbolizer_seconds,
             check=False,
             preexec_fn=bound,

@@ -240,12 +240,12 @@ def _formatted(profile: Profile, wanted: Format) -> bytes:
 
 
 def _with_binary(path: str, profile: Profile, wanted: Format) -> bytes:
-    try:
-        from pprof_merge.binary import llvm_with_binary  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise BadInputError(f"--binary needs {error.name}: pip install 'pprof-merge[binary]'") from None
+    from pprof_merge.binary import llvm_with_binary  # noqa: PLC0415 - imports NumPy
+
     try:
         return b"".join(llvm_with_binary(profile, path))
+    except ModuleNotFoundError as error:
+        raise BadInputError(f"--binary needs {error.name}: pip install 'pprof-merge[binary]'") from None
     except ProfileError as error:
         raise BadInputError(f"--format {wanted.name}: {error}") from error
     except BinaryInvalid as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -26,7 +26,7 @@ Place = tuple[int, int]
 Path = tuple[tuple[bytes, Place], ...]
 
 _COUNT_LIMIT = (1 << 64) - 1
-_MAX_DEPTH = 200  # of inlined calls; each line is indented by its depth, so the depth needs a bound
+MAX_DEPTH = 200  # of inlined calls; each line is indented by its depth, so the depth needs a bound
 _OFFSET_BITS = 0xFFFF  # as in LLVM's getOffset, which wraps for a line above the function's first
 # A name that begins with # or [ or a digit reads as a comment, a context or a count; control characters end
 # it.
@@ -71,12 +71,17 @@ def llvm_sample_profile(profile: Profile) -> bytes:
 def pieces(profile: Profile, budget: Budget) -> Iterator[bytes]:
     """Yield what `llvm_sample_profile` returns, piece by piece. Raises UnfitForFormat and OutputTooLarge."""
     samples = samples_of_leaves(profile)
-    n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
-    budget.check_rows(int(n_lines[n_lines <= _MAX_DEPTH].sum()), _LINE_BYTES, _ADVICE)
+    check_lines(profile, samples, budget)
     counts = [*counts_of_paths(profile, samples)]
     if not counts:
         raise UnfitForFormat(_why_nothing_is_left(profile, samples))
     yield from text(counts, budget)
+
+
+def check_lines(profile: Profile, samples: dict[int, int], budget: Budget) -> None:
+    """Check how many lines the paths of these locations have. Raises OutputTooLarge."""
+    n_lines = np.diff(profile.locations.lines.offsets)[[*samples]]
+    budget.check_rows(int(n_lines[n_lines <= MAX_DEPTH].sum()), _LINE_BYTES, _ADVICE)
 
 
 def text(counts: Iterable[tuple[Path, int, int]], budget: Budget) -> Iterator[bytes]:
@@ -114,6 +119,22 @@ def samples_of_leaves(profile: Profile) -> dict[int, int]:
     return {leaf: count for leaf, count in samples.items() if count > 0}
 
 
+def most_sampled_build(profile: Profile, builds: Collection[str]) -> str | None:
+    """Return which of some builds has most samples in its program, by build id; None if none has any.
+
+    Raises UnfitForFormat if the profile isn't of CPU time.
+    """
+    mappings = profile.mappings
+    counts: dict[str, int] = defaultdict(int)
+    for location, count in samples_of_leaves(profile).items():
+        mapping = int(profile.locations.mapping[location])
+        if mapping >= 0:
+            build_id = profile.strings[int(mappings.build_id[mapping])].decode(errors="replace")
+            if build_id in builds:
+                counts[build_id] += count
+    return min(counts, key=lambda build_id: (-counts[build_id], build_id), default=None)
+
+
 def counts_of_paths(profile: Profile, samples: dict[int, int]) -> Iterator[tuple[Path, int, int]]:
     """Yield each path, the number of its samples, and its count: a maximum over addresses a binary."""
     totals: dict[Path, int] = defaultdict(int)
@@ -134,7 +155,7 @@ def _path(profile: Profile, names: _Names, location: int) -> Path:
     """Return the path of a location; empty if an address, a line, a first line or a name is missing."""
     lines, functions = profile.locations.lines, profile.functions
     first, end = int(lines.offsets[location]), int(lines.offsets[location + 1])
-    if not profile.locations.address[location] or end - first > _MAX_DEPTH:
+    if not profile.locations.address[location] or end - first > MAX_DEPTH:
         return ()
     path = []
     for row in reversed(range(first, end)):

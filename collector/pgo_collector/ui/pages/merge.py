@@ -26,7 +26,8 @@ def merge_routes(sources: Sources) -> APIRouter:
         wanted = format_named(*filter(None, [first_value(request, "format")]))
         rules = await asyncio.to_thread(sources.rules.of, selection.service)
         latencies, patterns = latencies_of(request), patterns_of(request)
-        rendition = Rendition(wanted, rules, latencies=latencies, patterns=patterns)
+        helped = await sources.binaries.choice(selection.service, wanted.name)
+        rendition = Rendition(wanted, rules, latencies=latencies, patterns=patterns, binaries=helped)
         made = await sources.merges.current(selection, rendition)
         return merge_download(request, made, f"{selection.service}{wanted.suffix}", wanted.media_type)
 

@@ -1,0 +1,56 @@
+"""Run `pgo-agent binary`: send a collector programs that are profiled, for better merges for LLVM."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from pgo_agent.collector import Collector
+from pgo_agent.commands.arguments import read_key
+from pgo_agent.errors import NotReadable
+from pgo_agent.native.elf import Elf
+
+# The collector reads a program's tables before it answers.
+_TIMEOUT = 300.0
+
+
+def add_binary(binary: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command to its parser."""
+    binary.description = (
+        "Send a collector the programs that are profiled, in C, C++ or Rust: with them, merges in the format"
+        " llvm are better. The collector knows a program by its build id."
+    )
+    binary.add_argument(
+        "binaries",
+        metavar="BINARY",
+        type=Path,
+        nargs="+",
+        help="a program, as it was built: not stripped, and with a build id",
+    )
+    binary.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
+    binary.add_argument(
+        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
+    )
+    binary.add_argument("--service", help="the service that the programs are")
+    binary.add_argument("--json", action="store_true", help="print what was sent as JSON")
+    binary.set_defaults(run=_binary)
+
+
+def _binary(options: argparse.Namespace) -> int:
+    key = read_key(options.key_file)
+    build_ids = {str(file): _build_id(file) for file in options.binaries}
+    with Collector(options.url, key, service=options.service, timeout=_TIMEOUT) as collector:
+        for file in options.binaries:
+            collector.submit_binary(file)
+    if options.json:
+        print(json.dumps([{"file": name, "build_id": id_} for name, id_ in build_ids.items()], indent=2))
+    return 0
+
+
+def _build_id(file: Path) -> str:
+    """Return the build id of a program. Raises NotReadable if it has none."""
+    build_id = Elf.read(file).build_id
+    if not build_id:
+        raise NotReadable(file, "it has no build id: link it with -Wl,--build-id")
+    return build_id

@@ -1,0 +1,102 @@
+"""Programs that were uploaded: what one is, and a merge in the format llvm that is made with its help."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from pprof_merge import (
+    Binary,
+    BinaryInvalid,
+    BinaryLimits,
+    Budget,
+    Profile,
+    llvm_with_binary,
+    most_sampled_build,
+)
+
+from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
+from pgo_collector.errors import BinariesOff, BinaryUnreadable, NoSuchBinary, NotOfThisProfile
+
+_PACKAGES = {"elftools": "pyelftools", "capstone": "capstone"}
+_TOOL = "llvm-symbolizer"
+
+
+class BinaryFacts(NamedTuple):
+    """The build id and the SHA-256 of a program, in hex, and its size in bytes."""
+
+    build_id: str
+    sha256: str
+    size: int
+
+
+def lacking() -> str:
+    """Return what isn't installed that programs are read with, and how to get it; empty if nothing."""
+    missing = [package for module, package in _PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        return f"{' and '.join(missing)} isn't installed: pip install 'pgo-collector[binary]'"
+    if shutil.which(_TOOL) is None:
+        return f"{_TOOL} isn't on PATH: install LLVM's tools, such as Debian's package llvm"
+    return ""
+
+
+def inspect_binary(body: Path, limits: BinaryLimits) -> BinaryFacts:
+    """Return the facts of an uploaded program; a task. Raises BinaryUnreadable and OSError.
+
+    Its debug information is read only when a merge is made with it.
+    """
+    try:
+        binary = Binary.at(str(body), limits)
+    except BinaryInvalid as error:
+        raise BinaryUnreadable(f"not a program that can be used: {error}") from error
+    if not binary.build_id:
+        raise BinaryUnreadable(
+            "the program has no build id, by which it is known in profiles; link it with -Wl,--build-id"
+        )
+    if not binary.has_lines:
+        raise BinaryUnreadable(
+            "the program has no debug lines; build it with -g -fdebug-info-for-profiling, and don't strip it"
+        )
+    with body.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return BinaryFacts(binary.build_id, sha256, body.stat().st_size)
+
+
+def written_pieces(profile: Profile, rendition: Rendition, budget: Budget) -> Iterator[bytes]:
+    """Yield a profile in the rendition's format, with the help of a program if it has one for it.
+
+    Raises ProfileError, NoSuchBinary, BinariesOff, NotOfThisProfile if the program can't help, and OSError.
+    """
+    binary = _chosen(profile, rendition.binaries)
+    if binary is None:
+        yield from rendition.format.pieces(profile, budget)
+        return
+    try:
+        file = binary.path.open("rb")  # once it is open, retention may delete it
+    except FileNotFoundError:
+        raise NoSuchBinary(f"the program with the build id {binary.build_id} was just deleted") from None
+    with file:
+        path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        try:
+            yield from llvm_with_binary(profile, path, rendition.binaries.limits, budget)
+        except BinaryInvalid as error:
+            raise NotOfThisProfile(
+                f"format={rendition.format.name}: the program with the build id {binary.build_id} doesn't"
+                f" help: {error}; delete it (/v1/binaries), or ask /v1/merge with binary=none"
+            ) from error
+        except ModuleNotFoundError as error:
+            raise BinariesOff(f"{lacking()}; or ask /v1/merge with binary=none") from error
+
+
+def _chosen(profile: Profile, binaries: BinaryChoice) -> StoredBinary | None:
+    """Return the program to use for a profile; None for none. Raises UnfitForFormat."""
+    if binaries.is_named:
+        return binaries.stored[0]
+    by_build = {stored.build_id: stored for stored in binaries.stored}
+    build_id = most_sampled_build(profile, by_build.keys()) if by_build else None
+    return None if build_id is None else by_build[build_id]

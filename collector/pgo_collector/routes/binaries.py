@@ -1,0 +1,104 @@
+"""/v1/binaries: take, list and delete programs, with which merges in the format llvm get better."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import structlog
+from fastapi import APIRouter, Depends
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pgo_collector.http.auth import require_service_key
+from pgo_collector.http.body import BodyBound, BodyReader
+from pgo_collector.http.context import context_of
+from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.openapi import METHODS, parameters, problems
+from pgo_collector.http.selections import service_of
+from pgo_collector.model.times import format_time
+from pgo_collector.settings import Settings
+from pgo_collector.store.binaries import Binaries
+from pgo_collector.store.quotas import Quotas
+from pgo_collector.store.store import not_stored
+
+_EXPECTED = "the ELF program that is profiled, with its symbols and debug lines"
+_OF_SERVICE = parameters("service")
+_log = structlog.get_logger()
+
+
+def binaries_routes(
+    binaries: Binaries,
+    quotas: Quotas,
+    bodies: BodyReader,
+    submit_keys: KeyFile,
+    merge_keys: KeyFile,
+    *,
+    settings: Settings,
+) -> APIRouter:
+    """Return the routes; uploads take submit keys, and the others merge keys."""
+    router = APIRouter()
+    may_merge = [Depends(require_service_key(merge_keys, settings.default_service))]
+    bound = BodyBound(settings.binary_bytes, "PGOF_BINARY_BYTES")
+
+    @router.post(
+        "/v1/binaries",
+        dependencies=[Depends(require_service_key(submit_keys, settings.default_service))],
+        summary="Store a program that is profiled, with which merges in the format llvm get better",
+        response_description="The program is stored durably: its build id, SHA-256 and size",
+        responses=problems(400, 403, 408, 409, 413, 422, 429, 500, 501, 503),
+        openapi_extra=parameters("service", body="application/octet-stream"),
+    )
+    async def upload(request: Request) -> Response:
+        service = service_of(request)
+        await binaries.check()
+        await quotas.check(service)
+        async with binaries.store.part() as part:
+            context_of(request).body_bytes = await bodies.read_to_file(request, part, bound, _EXPECTED)
+            try:
+                facts = await binaries.add(service, part)
+            except (OSError, SQLAlchemyError) as error:
+                raise not_stored("program", error) from error
+        _log.info("program stored", service=service, build_id=facts.build_id, size=facts.size)
+        return JSONResponse({"service": service, **facts._asdict()})
+
+    @router.api_route(
+        "/v1/binaries",
+        methods=METHODS,
+        dependencies=may_merge,
+        summary="List the programs that are stored, the one that was uploaded last first",
+        response_description="The programs",
+        responses=problems(400, 403, 500, 503),
+        openapi_extra=_OF_SERVICE,
+    )
+    async def listed(request: Request) -> Response:
+        service = service_of(request)
+        files = await binaries.all(service)
+        entries = [
+            {
+                "build_id": file.stored.build_id,
+                "sha256": file.stored.sha256,
+                "size": file.size,
+                "uploaded": format_time(file.uploaded_nanos // 10**9 * 10**9),
+            }
+            for file in files
+        ]
+        return JSONResponse({"service": service, "binaries": entries})
+
+    @router.delete(
+        "/v1/binaries/{build_id}",
+        status_code=HTTPStatus.NO_CONTENT,
+        dependencies=may_merge,
+        summary="Delete a program",
+        response_description="The program is deleted",
+        responses=problems(400, 403, 404, 500, 503),
+        openapi_extra=_OF_SERVICE,
+    )
+    async def delete(request: Request, build_id: str) -> Response:
+        try:
+            await binaries.delete(service_of(request), build_id)
+        except OSError as error:
+            raise not_stored("deletion", error) from error
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    return router
