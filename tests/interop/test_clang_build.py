@@ -12,6 +12,7 @@ from pprof_proto.profile_pb2 import Line, Location, Profile
 
 from tests.interop.curl import Client
 from tests.interop.native_program import SOURCE, clang, converted, needs_clang_and_perf, recorded, run
+from tests.merge.command import pprof_merge
 from tests.server import Server
 
 pytestmark = needs_clang_and_perf
@@ -149,3 +150,29 @@ def test_llvm_indexes_the_merge(folder: Path, sample_profile: Path) -> None:
     total = re.search(r"^next:(\d+):0$", sample_profile.read_text(), flags=re.MULTILINE)
     assert total
     assert f"Function: next: {total[1]}, 0, " in shown
+
+
+def test_with_the_program_uploaded_the_merge_is_that_of_the_command(
+    tmp_path: Path, plain: Path, profiles: list[bytes]
+) -> None:
+    with Server(tmp_path / "server") as server:
+        fleet = Client(server.base_url, server, tmp_path)
+        assert {fleet.submit(profile).status for profile in profiles} == {204}
+        without = fleet.curl("/v1/merge?format=llvm", key=server.merge_key)
+        body = ("--data-binary", f"@{plain}")
+        assert fleet.curl("/v1/binaries", *body, key=server.submit_key).status == 200
+        answer = fleet.curl("/v1/merge?format=llvm", key=server.merge_key)
+        assert answer.status == 200
+        assert answer.headers["ETag"] != without.headers["ETag"]
+        none = fleet.curl("/v1/merge?format=llvm&binary=none", key=server.merge_key)
+        assert none.body == without.body
+    files = [tmp_path / f"{number}.pb.gz" for number in range(len(profiles))]
+    for file, profile in zip(files, profiles, strict=True):
+        file.write_bytes(profile)
+    command = ("--format", "llvm", "--binary", plain, *files)
+    assert pprof_merge(*command).stdout == answer.body
+    sample_profile, guided = tmp_path / "sample.prof", tmp_path / "guided"
+    sample_profile.write_bytes(answer.body)
+    flags = ("-mllvm", "-sample-profile-use-profi", "-Rpass=inline")
+    assert HOT_CALL in clang(f"-fprofile-sample-use={sample_profile}", *flags, "-o", guided)
+    assert run(guided, "2") == run(plain, "2")
