@@ -58,7 +58,7 @@ _SELECTION = ("service", "type", "labels", "from", "to", "last")
 _SHA256, _BASE = "PGO-SHA256", "PGO-Base"
 _MARK = re.compile(r"<!-- pgo-sha256: ([0-9a-f]{64}) -->")
 _LARGEST_ANSWER = 1 << 26
-_LISTED, _LONGEST_NAME = 20, 120
+_LISTED, _LONGEST_NAME, _LONGEST_REASON = 20, 120, 2000
 _EXISTS_ALREADY = (409, 422)
 
 
@@ -281,6 +281,9 @@ def _described(report: dict[str, Any]) -> list[str]:
         rows.append(("age of the newest", _age(newest["age_seconds"])))
     verdict = f"{_words(go['verdict'])}{': ' if go['reason'] else ''}{_words(go['reason'])}"
     rows.append(("Go's compiler", f"{verdict}; {go['edges']:,} calls"))
+    if gain := report.get("gain"):  # older collectors don't have it
+        reason = " ".join(gain["reason"].split())[:_LONGEST_REASON]
+        rows.append(("gain expected", f"{_words(gain['verdict'])}. {_escaped(reason)}"))
     if report["outliers"]:
         rows.append(("profiles unlike the rest", f"{len(report['outliers']['profiles']):,}"))
     return ["| | |", "|---|---|", *(f"| {name} | {value or 'none'} |" for name, value in rows), ""]
@@ -320,7 +323,11 @@ def _code(text: str) -> str:
 
 def _words(text: str) -> str:
     """Return words of the collector as plain text: no mark-up, links or mentions."""
-    return re.sub(r"([\\`*_{}\[\]<>()#|~@!&])", r"\\\1", _short(text)).replace("\\@", "@\u200b")
+    return _escaped(_short(text))
+
+
+def _escaped(line: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>()#|~@!&])", r"\\\1", line).replace("\\@", "@\u200b")
 
 
 def _short(text: str) -> str:

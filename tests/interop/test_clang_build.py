@@ -169,7 +169,7 @@ def test_with_the_program_uploaded_the_merge_is_that_of_the_command(
     files = [tmp_path / f"{number}.pb.gz" for number in range(len(profiles))]
     for file, profile in zip(files, profiles, strict=True):
         file.write_bytes(profile)
-    command = ("--format", "llvm", "--binary", plain, *files)
+    command: tuple[str | Path, ...] = ("--format", "llvm", "--binary", plain, *files)
     assert pprof_merge(*command).stdout == answer.body
     sample_profile, guided = tmp_path / "sample.prof", tmp_path / "guided"
     sample_profile.write_bytes(answer.body)

@@ -39,7 +39,7 @@ def lacking() -> str:
     """Return what isn't installed that programs are read with, and how to get it; empty if nothing."""
     missing = [package for module, package in _PACKAGES.items() if find_spec(module) is None]
     if missing:
-        return f"{' and '.join(missing)} isn't installed: pip install 'pgo-collector[binary]'"
+        return f"not installed: {', '.join(missing)} (pip install 'pgo-collector[binary]')"
     if shutil.which(_TOOL) is None:
         return f"{_TOOL} isn't on PATH: install LLVM's tools, such as Debian's package llvm"
     return ""

@@ -20,6 +20,7 @@ import numpy as np
 from pprof_merge.analysis.call_edges import TracedEdges, call_edges, traced_edges
 from pprof_merge.analysis.compiler import weight_column
 from pprof_merge.analysis.coverage import Coverage, coverage
+from pprof_merge.analysis.gain import Gain, expected_gain
 from pprof_merge.analysis.outliers import outlier_scores
 from pprof_merge.analysis.overlap import (
     MovedFunction,
@@ -147,7 +148,8 @@ class Report:
     `totals` has the sum of each sample type. `instances` and `versions` have the number of profiles of each,
     10,000 entries at most. `outliers`, `coverage` and `against` are None if the compiler refuses the merge;
     `coverage` and `against` are also None if they weren't asked for. `kept_apart` is None if nothing was, and
-    `joined` if no profile was.
+    `joined` if no profile was; `gain` is None if it isn't
+    CPU time.
     """
 
     go: Verdict
@@ -163,6 +165,7 @@ class Report:
     against: Comparison | None
     kept_apart: KeptApart | None
     joined: Joined | None
+    gain: Gain | None
 
     def json(self, budget: Budget = UNBOUNDED) -> bytes:
         """Return the report as a JSON object. Raises OutputTooLarge if it is larger than the budget."""
@@ -220,6 +223,8 @@ def report(
             compared = Comparison(
                 overlap_of_edges(traced.edges, against), moved_functions(traced.edges, against)
             )
+    instances = _counts(origin.instances for origin in origins)
+    lost = None if covered is None else covered.functions.missing
     return Report(
         go=verdict,
         profiles=len(reported),
@@ -229,7 +234,7 @@ def report(
             for column, sample_type in enumerate(profile.header.sample_types)
         },
         duration_nanos=profile.header.duration_nanos,
-        instances=_counts(origin.instances for origin in origins),
+        instances=instances,
         versions=_counts(origin.versions for origin in origins),
         times=_times([collection.header(number).time_nanos for number in numbers], now_nanos),
         outliers=outliers,
@@ -237,6 +242,7 @@ def report(
         against=compared,
         kept_apart=options.kept_apart,
         joined=joined,
+        gain=expected_gain(profile, len(instances), lost),
     )
 
 
