@@ -50,6 +50,9 @@ A refusal carries the HTTP status that the client gets:
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
     │   ├── TracesFail          503
+    │   ├── StorageFails        503, and an OSError, too
+    │   │   ├── StorageGone
+    │   │   └── StorageSlow
     │   ├── IncomingFull        503
     │   ├── NotReady            503
     │   └── WorkerUnavailable   503
@@ -66,6 +69,7 @@ A refusal carries the HTTP status that the client gets:
         ├── KeyMalformed
         ├── SecretUnusable
         ├── FolderUnusable
+        ├── StorageUnusable
         ├── CatalogUnreadable
         ├── BackupUnusable
         ├── TracesUnreadable
@@ -400,6 +404,25 @@ class TracesFail(Refusal):
     _headers: ClassVar = {"Retry-After": "30"}
 
 
+class StorageFails(Refusal, OSError):
+    """The object store with the blobs doesn't do what it is asked. Nothing is lost; a later attempt may
+    succeed.
+
+    What handles a failing disk handles it, too.
+    """
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "10"}
+
+
+class StorageGone(StorageFails):
+    """The object store can't be reached, refuses the credentials, or has no such bucket."""
+
+
+class StorageSlow(StorageFails):
+    """The object store doesn't answer in time, or says that it is busy."""
+
+
 class IncomingFull(Refusal):
     """The bodies that are being received take up all the disk space that they may."""
 
@@ -493,6 +516,10 @@ class SecretUnusable(CannotStart):
 
 class FolderUnusable(CannotStart):
     """The data folder can't be made, written or locked, or another process uses it."""
+
+
+class StorageUnusable(CannotStart):
+    """The object store of PGOF_STORAGE can't be used, or the package that speaks to it isn't installed."""
 
 
 class CatalogUnreadable(CannotStart):

@@ -29,6 +29,7 @@ from pgo_collector.errors import Refusal
 from pgo_collector.model.selection import USUAL, Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
+from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.ui.flame_drawing import drawing_of
 from pprof_merge import GROUPINGS, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols
@@ -78,14 +79,15 @@ class _Engine:
         self._folder = folder
         self.budget = settings.output_budget
         blobs = BlobColumns(
-            str(folder),
+            FolderStorage(folder, folder),
             (BlobSeries("service"),),
             np.zeros(1, np.int32),
             np.array([_NOW]),
             np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),
         )
-        blobs.path(0).parent.mkdir(parents=True, exist_ok=True)
-        blobs.path(0).write_bytes(validated.packed or body)
+        self._blob = folder / blobs.name(0)
+        self._blob.parent.mkdir(parents=True, exist_ok=True)
+        self._blob.write_bytes(validated.packed or body)
         ROW_CACHE.folder, ROW_CACHE.most_bytes = folder, 64 << 20
         self.chosen = ChosenBlobs("service", _TYPE, blobs)
 
@@ -97,7 +99,7 @@ class _Engine:
 
     def reported(self, symbols: Path | None) -> int:
         """Return the size of the report, also compared with the same profile as the release."""
-        subjects = tasks.ReportSubjects(symbols, self.chosen.blobs.path(0), None)
+        subjects = tasks.ReportSubjects(symbols, self._blob, None)
         return len(tasks.report_blobs(self.chosen, subjects, _NOW, self.budget).report or b"")
 
 

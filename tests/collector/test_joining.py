@@ -14,6 +14,7 @@ from pgo_collector.engine.start_lines import (
     learn_start_lines,
     read_start_lines,
 )
+from pgo_collector.storage.folder import FolderStorage
 from pprof_proto.profile_pb2 import Profile
 
 from tests.collector.edits import edited
@@ -71,7 +72,9 @@ def learned(tmp_path: Path, since: int, *, most: int = 100, **starts: int) -> bo
     blob = tmp_path / f"{since}.pb.gz"
     blob.write_bytes(go_profile(**starts))
     tables = TableFolder(tmp_path, "s", most, since)
-    written = learn_start_lines([blob, tmp_path / "gone"], tables, [tmp_path / "part"])
+    written = learn_start_lines(
+        FolderStorage(tmp_path, tmp_path), [blob.name, "gone"], tables, [tmp_path / "part"]
+    )
     for part, target in written:
         target.parent.mkdir(exist_ok=True)
         part.replace(target)

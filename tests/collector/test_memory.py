@@ -19,7 +19,8 @@ from pgo_collector.engine.tasks import merge_blobs
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
-from pgo_collector.store.folder import DataFolder
+from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
@@ -44,14 +45,14 @@ def store(folder: Path, count: int) -> ChosenBlobs:
         profile = profile_of("same", time_nanos=EPOCH + number)
         every.append((profile, decode(profile)))
     blobs = BlobColumns(
-        str(folder),
+        FolderStorage(folder, folder),
         (BlobSeries("service/cpu"),),
         np.zeros(count, np.int32),
         np.array([profile.header.time_nanos for _, profile in every]),
         np.frombuffer(b"".join(profile.digest for _, profile in every), np.uint8).reshape(-1, 32),
     )
     for row, (content, _) in enumerate(every):
-        path = blobs.path(row)
+        path = folder / blobs.name(row)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     return ChosenBlobs("service", "cpu", blobs)
@@ -84,7 +85,7 @@ def most_at_a_start(home: Path, count: int) -> int:
     """Return the most bytes that comparing the catalog with blobs/ takes, with ten blobs a day."""
     with (
         DataFolder(home) as folder,
-        Store(folder, SQLite(folder.catalog), Workers(1, BOUNDS, folder.rows)) as store,
+        Store(folder, SQLite(folder.catalog), folder_storage(home), Workers(1, BOUNDS, folder.rows)) as store,
     ):
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
@@ -92,8 +93,8 @@ def most_at_a_start(home: Path, count: int) -> int:
         ]
         store.catalog.add(*((name, Facts(name.identity.time_nanos, 0, "", 1, 1)) for name in names))
         for name in names:
-            store.blobs.path(name).parent.mkdir(parents=True, exist_ok=True)
-            store.blobs.path(name).touch()
+            Path(store.blobs.storage.where(str(name))).parent.mkdir(parents=True, exist_ok=True)
+            Path(store.blobs.storage.where(str(name))).touch()
         del names
         asyncio.run(reconcile(store))  # makes everything that is made once
         tracemalloc.start()

@@ -14,7 +14,7 @@ from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.series import Series, parse_labels
 from pgo_collector.store.blobs import Blobs
-from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.folder import DataFolder, folder_storage
 
 from tests.faults.stacks import profile_of
 
@@ -86,23 +86,26 @@ def test_inputs_read_back_and_damage_is_seen(tmp_path: Path) -> None:
     origins = [Series("default", "cpu", labels[:count]) for count in range(3)]
     name = BlobName(Series("default", "cpu", labels[1:], ("pod",)), Identity(5, "ab" * 32))
     with DataFolder(tmp_path) as folder:
-        blobs = Blobs(folder)
-        blobs.path(name).parent.mkdir(parents=True)
-        blobs.path(name).write_bytes(profile_of("a"))
+        blobs = Blobs(folder_storage(folder.path))
+        (folder.blobs / str(name)).parent.mkdir(parents=True)
+        (folder.blobs / str(name)).write_bytes(profile_of("a"))
         inputs = {
             BlobName(series, Identity(number, f"{number:064x}"))
             for series in (*origins, name.series)
             for number in range(-2, 9)
         }
-        assert blobs.write_inputs(name, inputs) == blobs.path(name).with_name(path_of(name)).stat().st_size
+        assert (
+            blobs.write_inputs(name, inputs)
+            == (folder.blobs / str(name)).with_name(path_of(name)).stat().st_size
+        )
         assert blobs.read_inputs(name) == inputs
-        path = blobs.path(name).with_name(path_of(name))
+        path = (folder.blobs / str(name)).with_name(path_of(name))
         whole = path.read_bytes()
         for damaged in (b"", b"hello", whole[:-10], whole[: len(whole) // 2], whole.replace(b" ", b"", 1)):
             path.write_bytes(damaged)
             assert blobs.read_inputs(name) == inputs  # from the seal
             assert path.read_bytes() == whole
-        blobs.path(name).write_bytes(profile_of("a"))  # which has none
+        (folder.blobs / str(name)).write_bytes(profile_of("a"))  # which has none
         for damaged in (b"", whole[:-10]):
             path.write_bytes(damaged)
             with pytest.raises(InputsDamaged, match=path.name):

@@ -18,6 +18,7 @@ from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
 from pgo_collector.engine.packing import pack, unpack
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
+from pgo_collector.storage.folder import FolderStorage
 from pprof_merge import decode, encode, merge
 
 from tests.faults.stacks import EPOCH, profile_of, tally
@@ -34,15 +35,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("blobs")
     blobs = stored(folder, PROFILES)
     for row, path in enumerate(PROFILES):
-        blobs.path(row).parent.mkdir(parents=True, exist_ok=True)
-        blobs.path(row).symlink_to(path)
+        path_of(blobs, row).parent.mkdir(parents=True, exist_ok=True)
+        path_of(blobs, row).symlink_to(path)
     return folder
+
+
+def path_of(blobs: BlobColumns, row: int) -> Path:
+    return Path(blobs.storage.where(blobs.name(row)))
 
 
 def stored(folder: Path, paths: list[Path]) -> BlobColumns:
     profiles = [decode(path.read_bytes()) for path in paths]
     return BlobColumns(
-        str(folder),
+        FolderStorage(folder, folder),
         (BlobSeries("service/cpu"),),
         np.zeros(len(profiles), np.int32),
         np.array([profile.header.time_nanos for profile in profiles]),

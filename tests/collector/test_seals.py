@@ -43,8 +43,8 @@ def test_the_content_of_a_seal_reads_back(tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.getbasetemp() / "sealed"
     path.write_bytes(PROFILE + seal(inputs))
     assert is_sealed(path.read_bytes())
-    assert seal_size(path) == path.stat().st_size - len(PROFILE)
-    assert read_seal(path) == inputs
+    assert seal_size(path.read_bytes()) == path.stat().st_size - len(PROFILE)
+    assert read_seal(path.read_bytes()) == inputs
 
 
 @given(st.integers(0, len(seal(MANY)) - 1), st.integers(1, 255))
@@ -55,9 +55,9 @@ def test_a_damaged_seal_is_ignored(
     content[len(PROFILE) + place] ^= flipped
     path = tmp_path_factory.getbasetemp() / "damaged"
     path.write_bytes(content)
-    assert read_seal(path) in {None, MANY}
+    assert read_seal(path.read_bytes()) in {None, MANY}
     path.write_bytes(content[: len(PROFILE) + place])
-    assert read_seal(path) is None
+    assert read_seal(path.read_bytes()) is None
 
 
 def test_a_combined_blob_is_sealed_and_a_submitted_one_never(server: Server) -> None:

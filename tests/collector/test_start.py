@@ -208,7 +208,7 @@ def test_an_unreadable_blob_is_left_out_after_a_reindex_too(server: Server) -> N
 
 def unseal(blob: Path) -> None:
     """Turn a combined blob into one of an earlier version, without a seal."""
-    size = seal_size(blob)
+    size = seal_size(blob.read_bytes())
     assert size
     os.truncate(blob, blob.stat().st_size - size)
 
@@ -407,7 +407,7 @@ def test_a_profile_that_a_client_has_sealed_counts_alone(server: Server) -> None
     (blob,) = server.blobs()
     content = blob.read_bytes()
     server.start()
-    forged = profile_of("forged") + content[-seal_size(blob) :]
+    forged = profile_of("forged") + content[-seal_size(blob.read_bytes()) :]
     assert server.submit(forged).status_code == 204
     server.stop()
     drop_catalog(server)

@@ -24,7 +24,7 @@ from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.folder import DataFolder, folder_storage
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
@@ -69,7 +69,7 @@ def app(tmp_path: Path) -> FastAPI:
     keys = KeyFile(file)
     with (
         DataFolder(tmp_path / "data") as folder,
-        Store(folder, SQLite(folder.catalog), Workers(1, BOUNDS, folder.rows)) as store,
+        Store(folder, SQLite(folder.catalog), folder_storage(folder.path), Workers(1, BOUNDS, folder.rows)) as store,
     ):
         app = create_app(
             Settings(),

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from pgo_collector.backups.copying import Folder, checked_blob, checked_inputs
+from pgo_collector.backups.copying import checked_blob, checked_inputs
 from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.catalog.tables import VERSION
-from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.model.blob_names import BLOB_SUFFIX
-from pgo_collector.store.blobs import INPUTS_SUFFIX
+from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
+from pgo_collector.model.blob_names import inputs_name
+from pgo_collector.storage.storage import Storage
 
 _ROUNDS = 20
 
@@ -38,18 +38,18 @@ class Report:
     lost: list[str] = field(default_factory=list)
 
 
-def back_up(directory: Path, catalog: Database, path: Path) -> Report:
-    """Back the data folder `directory` and its catalog up to the target at `path`.
+def back_up(directory: Path, catalog: Database, blobs: Storage, path: Path) -> Report:
+    """Back the data folder `directory`, its catalog and its blobs up to the target at `path`.
 
     Raises BackupUnusable, OSError, and SQLAlchemyError if the catalog can't be read.
     """
     catalog.check_copyable()
-    with open_target(path) as target, Folder(directory / "blobs") as blobs:
+    with open_target(path) as target:
         return _Backup(directory, catalog, blobs, target).run()
 
 
 class _Unreadable(Exception):
-    """A file of the data folder is there and can't be read."""
+    """A blob or its .inputs is there and can't be read."""
 
     def __init__(self, name: str, reason: str | None) -> None:
         super().__init__(name, reason)
@@ -58,7 +58,8 @@ class _Unreadable(Exception):
 
 
 class _Backup:
-    def __init__(self, directory: Path, catalog: Database, blobs: Folder, target: Target) -> None:
+    def __init__(self, directory: Path, catalog: Database, blobs: Storage, target: Target) -> None:
+        self._directory = directory
         self._catalog = catalog
         self._blobs = blobs
         self._releases = directory / "releases"
@@ -77,10 +78,10 @@ class _Backup:
                 break
         else:
             raise BackupUnusable(
-                f"data folder {self._blobs.path.parent}: it changes faster than it is copied; try again later"
+                f"data folder {self._directory}: it changes faster than it is copied; try again later"
             )
         self._report.blobs = len(blobs) - len(gone) - len(damaged)
-        self._report.lost = [f"{self._blobs.path / name} is missing" for name in sorted(gone)] + damaged
+        self._report.lost = [f"{self._blobs.where(name)} is missing" for name in sorted(gone)] + damaged
         releases = self._copy_files(self._releases, "*/*/*")
         self._report.releases = len(releases)
         start_lines = self._copy_files(self._start_lines, "*/*")
@@ -146,15 +147,15 @@ class _Backup:
             except FileNotFoundError:
                 gone.add(blob.name)
             except _Unreadable as error:
-                damaged.append(f"{self._blobs.path / error.name}: {error.reason}")
+                damaged.append(f"{self._blobs.where(error.name)}: {error.reason}")
             except CopyDamaged as error:
                 damaged.append(str(error))
         return gone, damaged
 
     def _copy_blob(self, blob: BlobRow) -> None:
         if blob.inputs_size:
-            name = inputs_path(blob.name)
-            content = checked_inputs(self._read(name), self._blobs.path / name)
+            name = inputs_name(blob.name)
+            content = checked_inputs(self._read(name), self._blobs.where(name))
             there = self._target.blobs.size(name)
             if there is None or self._target.blobs.read(name) != content:
                 self._put(content, name)
@@ -162,13 +163,13 @@ class _Backup:
         # Sealing writes a combined blob again, with the same profile and another size.
         if there is None or (blob.inputs_size and there != self._blobs.size(blob.name)):
             content = self._read(blob.name)
-            self._put(checked_blob(content, self._blobs.path / blob.name, blob.digest), blob.name)
+            self._put(checked_blob(content, self._blobs.where(blob.name), blob.digest), blob.name)
 
     def _read(self, name: str) -> bytes:
-        """Return the content of a file. Raises FileNotFoundError or _Unreadable."""
+        """Return the content of a file. Raises FileNotFoundError, _Unreadable or StorageFails."""
         try:
             return self._blobs.read(name)
-        except FileNotFoundError:
+        except (FileNotFoundError, StorageFails):
             raise
         except OSError as error:
             raise _Unreadable(name, error.strerror) from error
@@ -199,13 +200,8 @@ def _files(folder: Path, pattern: str) -> Iterator[tuple[str, int, int]]:
         yield str(path.relative_to(folder)), found.st_ino, found.st_mtime_ns
 
 
-def inputs_path(blob: str) -> str:
-    """Return the path of the .inputs of a combined blob, given the blob's."""
-    return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX
-
-
 def _paths(blobs: list[BlobRow]) -> Iterator[str]:
     for blob in blobs:
         yield blob.name
         if blob.inputs_size:
-            yield inputs_path(blob.name)
+            yield inputs_name(blob.name)

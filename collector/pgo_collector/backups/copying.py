@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from pgo_collector.errors import CopyDamaged
+from pgo_collector.storage.files import make_folder
 from pgo_collector.store.blobs import inputs_are_whole
-from pgo_collector.store.folder import make_folder
 
 _CHUNK_BYTES = 1 << 20
 
@@ -98,21 +98,21 @@ def _write(content: bytes, part: Path) -> None:
         os.fsync(file.fileno())
 
 
-def checked_blob(content: bytes, path: Path, digest: str) -> bytes:
+def checked_blob(content: bytes, where: str, digest: str) -> bytes:
     """Return the content of a blob if the SHA-256 of its bare protobuf is `digest`. Raises CopyDamaged."""
     try:
         found = hashlib.sha256(gzip.decompress(content)).hexdigest()
     except (OSError, EOFError, zlib.error) as error:
-        raise CopyDamaged(f"{path} can't be inflated") from error
+        raise CopyDamaged(f"{where} can't be inflated") from error
     if found != digest:
-        raise CopyDamaged(f"{path} isn't what its name says")
+        raise CopyDamaged(f"{where} isn't what its name says")
     return content
 
 
-def checked_inputs(content: bytes, path: Path) -> bytes:
+def checked_inputs(content: bytes, where: str) -> bytes:
     """Return the content of an .inputs file if its checksum is right. Raises CopyDamaged."""
     if not inputs_are_whole(content):
-        raise CopyDamaged(f"{path} is damaged: its checksum is wrong")
+        raise CopyDamaged(f"{where} is damaged: its checksum is wrong")
     return content
 
 

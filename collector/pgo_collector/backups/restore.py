@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec
 
-from pgo_collector.backups.backup import Report, inputs_path
+from pgo_collector.backups.backup import Report
 from pgo_collector.backups.copying import checked_blob, checked_inputs, copy_file, put
 from pgo_collector.backups.target import Manifest, Target
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.errors import BackupUnusable, CopyDamaged
-from pgo_collector.model.blob_names import BlobName
+from pgo_collector.model.blob_names import BlobName, inputs_name
 from pgo_collector.store.folder import DataFolder, restoring
 
 P = ParamSpec("P")
@@ -75,16 +75,18 @@ class _Restore:
         for text in sorted(names):
             name = BlobName.parse(text)
             if name is not None:
-                yield text, name.identity.digest, inputs_path(text) in names
+                yield text, name.identity.digest, inputs_name(text) in names
 
     def _copy_blob(self, name: str, digest: str, is_combined: bool) -> None:
         """Copy a blob, after its .inputs if it is a combined one, as `Blobs.keep` does."""
         blobs, there = self._target.blobs, self._folder.blobs / name
         if is_combined:
-            inputs = inputs_path(name)
-            self._put(checked_inputs(blobs.read(inputs), blobs.path / inputs), self._folder.blobs / inputs)
+            inputs = inputs_name(name)
+            self._put(
+                checked_inputs(blobs.read(inputs), str(blobs.path / inputs)), self._folder.blobs / inputs
+            )
         if not there.exists():
-            self._put(checked_blob(blobs.read(name), blobs.path / name, digest), there)
+            self._put(checked_blob(blobs.read(name), str(blobs.path / name), digest), there)
 
     def _put(self, content: bytes, path: Path) -> None:
         put(content, self._folder.new_part(), path)

@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from pgo_collector.backups.copying import Folder, copy_file, put, sha256_of
 from pgo_collector.errors import BackupUnusable
-from pgo_collector.store.folder import make_folder, sync_folder
+from pgo_collector.storage.files import make_folder, sync_folder
 
 _MANIFEST = "backup.json"
 _PART_SUFFIX = ".part"

@@ -1,12 +1,9 @@
-"""Checks of the catalog: it must be of this version, and have the same blobs as the disk."""
+"""Checks of the catalog: it must be of this version, and have the same blobs as the storage."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -14,7 +11,9 @@ from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.stored_rows import blob_rows
 from pgo_collector.catalog.tables import VERSION
 from pgo_collector.checks import Finding
+from pgo_collector.errors import StorageFails
 from pgo_collector.model.blob_names import BLOB_SUFFIX
+from pgo_collector.storage.storage import Storage, Stored
 from pgo_collector.store.store import reason_of
 
 _SETTLED_SECONDS = 60
@@ -36,8 +35,8 @@ def stored_bytes(catalog: Database) -> dict[str, int]:
     return {"single": single, "combined": combined}
 
 
-def check_catalog(catalog: Database, blobs: Path) -> Iterator[Finding]:
-    """Check the catalog of the blobs in a folder. This changes nothing, and works while a server runs."""
+def check_catalog(catalog: Database, blobs: Storage) -> Iterator[Finding]:
+    """Check the catalog of the blobs in a storage. This changes nothing, and works while a server runs."""
     try:
         if not catalog.is_there():
             yield _nothing(blobs)
@@ -47,12 +46,14 @@ def check_catalog(catalog: Database, blobs: Path) -> Iterator[Finding]:
             yield _version(version)
             if version == VERSION:
                 yield _agreement(connection, blobs)
+    except StorageFails as error:
+        yield Finding("blobs", "fails", str(error), "see PGOF_STORAGE")
     except sa.exc.SQLAlchemyError as error:
         yield Finding("catalog", "fails", f"{catalog}: {reason_of(error)}", catalog.repair)
 
 
-def _nothing(blobs: Path) -> Finding:
-    if next(_files(blobs), None) is None:
+def _nothing(blobs: Storage) -> Finding:
+    if next(_stored(blobs), None) is None:
         return Finding("catalog", "ok", "there is none, and there are no blobs; a start makes it")
     fix = "nothing; the start takes longer, since it reads all blobs"
     return Finding("catalog", "warning", "there is none; at the start it is made from the blobs", fix)
@@ -68,17 +69,17 @@ def _version(version: int) -> Finding:
     return Finding("version", "ok", "the catalog is this version's")
 
 
-def _agreement(connection: sa.Connection, blobs: Path) -> Finding:
-    """Compare the catalog with the blobs on disk.
+def _agreement(connection: sa.Connection, blobs: Storage) -> Finding:
+    """Compare the catalog with the stored blobs.
 
     The numbers are compared first. They differ for a moment in every submit; then the names are compared.
     """
     live, every = connection.exec_driver_sql(_COUNTS).one()
-    files = sum(1 for _ in _files(blobs))
+    files = sum(1 for _ in _stored(blobs))
     missing, unknown = set[str](), set[str]()
     if not live <= files <= every:
         missing = _missing(connection, blobs) & _missing(connection, blobs)
-        settled = {name for name in _files(blobs) if _is_settled(blobs / name)}
+        settled = {of.name for of in _stored(blobs) if _is_settled(of)}
         unknown = settled - {row.name for row in blob_rows(connection)}
     if missing:
         fix = "restore them from a backup, and restart"
@@ -91,22 +92,20 @@ def _agreement(connection: sa.Connection, blobs: Path) -> Finding:
     return Finding("catalog", "ok", f"{live} profiles, and all their blobs")
 
 
-def _missing(connection: sa.Connection, blobs: Path) -> set[str]:
-    """Return the live blobs without a file. One that is just being deleted isn't there at a second call."""
-    return {row.name for row in blob_rows(connection) if row.live and not (blobs / row.name).exists()}
+def _missing(connection: sa.Connection, blobs: Storage) -> set[str]:
+    """Return the live blobs that aren't stored.
+
+    One that is just being deleted isn't there at a second call.
+    """
+    there = {of.name for of in _stored(blobs)}
+    return {row.name for row in blob_rows(connection) if row.live} - there
 
 
-def _is_settled(blob: Path) -> bool:
+def _is_settled(blob: Stored) -> bool:
     """Return whether a blob has been there for longer than it takes to count it."""
-    with suppress(FileNotFoundError):
-        return time.time() - blob.stat().st_mtime > _SETTLED_SECONDS
-    return False
+    return time.time() - blob.written_nanos / 10**9 > _SETTLED_SECONDS
 
 
-def _files(blobs: Path) -> Iterator[str]:
-    """Yield the names of all blobs on disk."""
-    for folder, _, files in os.walk(blobs):
-        below = os.path.relpath(folder, blobs)
-        for file in files:
-            if file.endswith(BLOB_SUFFIX):
-                yield f"{below}/{file}"
+def _stored(blobs: Storage) -> Iterator[Stored]:
+    """Yield all stored blobs."""
+    return (of for of in blobs.objects() if of.name.endswith(BLOB_SUFFIX))

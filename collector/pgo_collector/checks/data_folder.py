@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pgo_collector.checks import Finding
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import is_being_restored, sync_file, sync_folder
+from pgo_collector.storage.files import sync_file, sync_folder
+from pgo_collector.store.folder import is_being_restored
 
 _MEGABYTE = 1 << 20
 _LITTLE_BYTES = 256 * _MEGABYTE

@@ -12,7 +12,7 @@ from pgo_collector.backups.backup import Report, back_up
 from pgo_collector.backups.restore import restore
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.settings import read_settings
-from pgo_collector.store.store import database_of, reason_of
+from pgo_collector.store.store import database_of, reason_of, storage_of
 
 _SOME_LOST = 1
 
@@ -20,7 +20,8 @@ _SOME_LOST = 1
 def backup_to(target: Path) -> int:
     """Back up the data folder; return the exit code, 1 if any of it could not be copied."""
     settings = read_settings()
-    return _reported("backed up", lambda: back_up(settings.directory, database_of(settings), target))
+    blobs = storage_of(settings)
+    return _reported("backed up", lambda: back_up(settings.directory, database_of(settings), blobs, target))
 
 
 def restore_from(target: Path) -> int:
@@ -33,7 +34,7 @@ def _reported(done: str, copy: Callable[[], Report]) -> int:
     try:
         report = copy()
     except OSError as error:
-        raise BackupUnusable(f"{error.filename or 'backup'}: {error.strerror}") from error
+        raise BackupUnusable(f"{error.filename or 'backup'}: {reason_of(error)}") from error
     except SQLAlchemyError as error:
         raise BackupUnusable(f"catalog: {reason_of(error)}") from error
     for loss in report.lost:

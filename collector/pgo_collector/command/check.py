@@ -12,7 +12,7 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk, check_folder
 from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import read_settings
-from pgo_collector.store.store import database_of
+from pgo_collector.store.store import database_of, storage_of
 
 _FAILS = 1
 
@@ -41,4 +41,4 @@ def _findings() -> Iterator[Finding]:
     yield from check_folder(settings)
     catalog = database_of(settings)
     yield check_disk(settings, stored_bytes(catalog))
-    yield from check_catalog(catalog, settings.directory / "blobs")
+    yield from check_catalog(catalog, storage_of(settings))

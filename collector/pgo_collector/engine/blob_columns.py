@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from pprof_merge import Bytes, Int32s, Int64s, Ints, Limits
 
 from pgo_collector.model.blob_names import blob_name
+from pgo_collector.storage.storage import Storage
 
 # A stored profile may have any size: it was within the limits when it was submitted, or is a merge. The two
 # limits that bound the time of odd layouts stay, or one damaged blob could delay every merge by minutes.
@@ -30,13 +30,13 @@ class BlobSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlobColumns:
-    """n blobs below one folder, each of one of these `series`.
+    """n blobs in one storage, each of one of these `series`.
 
     `series_numbers` (n,) int32 are indexes into `series`, `times` (n,) int64 are in ns since 1970, and
     `digests` (n, 32) uint8 are the SHA-256 of the bare protobufs.
     """
 
-    folder: str
+    storage: Storage
     series: tuple[BlobSeries, ...]
     series_numbers: Int32s
     times: Int64s
@@ -50,15 +50,11 @@ class BlobColumns:
         return self.series[int(self.series_numbers[row])]
 
     def name(self, row: int) -> str:
-        """Return the name of one blob: its path below the folder."""
+        """Return the name of one blob: its text, by which the storage has it."""
         return blob_name(self.series_of(row).folders, int(self.times[row]), bytes(self.digests[row]).hex())
-
-    def path(self, row: int) -> Path:
-        """Return the path of one blob's file."""
-        return Path(self.folder, self.name(row))
 
     def take(self, rows: Ints) -> BlobColumns:
         """Return these rows as columns of their own."""
         return BlobColumns(
-            self.folder, self.series, self.series_numbers[rows], self.times[rows], self.digests[rows]
+            self.storage, self.series, self.series_numbers[rows], self.times[rows], self.digests[rows]
         )

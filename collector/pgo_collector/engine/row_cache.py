@@ -17,6 +17,7 @@ from pprof_merge import Collection, Int64s, Limits, ProfileError, Segment, StepT
 
 from pgo_collector.engine.blob_columns import BlobColumns
 from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.errors import StorageFails
 
 # A segment is written to disk once there are so many new profiles, or they take so many bytes. A crash loses
 # less than that.
@@ -37,23 +38,30 @@ class Rows:
     def load(self, blobs: BlobColumns, rows: Int64s, times: StepTimes | None = None) -> dict[int, str]:
         """Read and decode the blobs in these rows (n,) of `blobs`; add what that took to `times`.
 
-        Returns the reason, by row, for each one that can't be read or isn't what was written.
+        Returns the reason, by row, for each one that can't be read or isn't what was written. Raises
+        StorageFails.
         """
         unreadable: dict[int, str] = {}
+        failures: list[StorageFails] = []
+        numbers = rows.tolist()
 
         def contents() -> Iterator[bytes]:
-            for row in rows.tolist():
-                try:
-                    yield blobs.path(row).read_bytes()
-                except OSError as error:
-                    unreadable[row] = reason(error)
-                    yield b""
+            found = blobs.storage.read_all(map(blobs.name, numbers))
+            try:
+                for row, content in zip(numbers, found, strict=True):
+                    if isinstance(content, OSError):
+                        unreadable[row] = reason(content)
+                    yield b"" if isinstance(content, OSError) else content
+            except StorageFails as error:  # what was read before must still be added
+                failures.append(error)
 
-        for row, taken in zip(rows.tolist(), self.collection.extend(contents(), times), strict=True):
+        for row, taken in zip(numbers, self.collection.extend(contents(), times), strict=False):
             if isinstance(taken, ProfileError):
                 unreadable.setdefault(row, str(taken))
             elif self.collection.digest(taken) != bytes(blobs.digests[row]):
                 unreadable[row] = "the content is not what its name says"
+        for failure in failures:
+            raise failure
         return unreadable
 
     def numbers(self, blobs: BlobColumns) -> Int64s:

@@ -37,6 +37,7 @@ from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_
 from pgo_collector.engine.packing import pack
 from pgo_collector.engine.queries import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
+from pgo_collector.storage.storage import Storage
 
 _ADVICE = "select fewer profiles"
 # Stacks of so few frames are drawn with all their calls; of more, the smallest calls aren't looked at.
@@ -58,15 +59,14 @@ class Kind(NamedTuple):
     measured: tuple[ValueType, ...]
 
 
-def read_kinds(blobs: Sequence[Path]) -> list[Kind | None]:
-    """Return the kinds of stored profiles; None for one that can't be read."""
+def read_kinds(storage: Storage, blobs: Sequence[str]) -> list[Kind | None]:
+    """Return the kinds of stored profiles; None for one that can't be read. Raises StorageFails."""
     kinds: list[Kind | None] = []
-    for path in blobs:
-        try:
-            (known,) = summaries([path.read_bytes()], STORED_LIMITS)
-        except OSError:
+    for content in storage.read_all(blobs):
+        if isinstance(content, OSError):
             kinds.append(None)
             continue
+        (known,) = summaries([content], STORED_LIMITS)
         if isinstance(known, ProfileError):
             kinds.append(None)
         else:

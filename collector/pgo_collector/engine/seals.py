@@ -14,10 +14,8 @@ could pass a profile of its own off as the profiles of others.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import zlib
-from pathlib import Path
 
 # The beginning of a gzip header: deflate, with an "extra" field, without a time, from an unknown system.
 _HEADER = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"
@@ -30,7 +28,7 @@ _MOST_PAYLOAD = 65_000
 # The footer's payload: a magic word, the size of the members before it, and the SHA-256 of their payloads.
 _MAGIC = b"pgoinput"
 _FOOTER = struct.Struct(f"<{len(_MAGIC)}sQ32s")
-_FOOTER_BYTES = _BEFORE.size + _FOOTER.size + len(_NOTHING)
+FOOTER_BYTES = _BEFORE.size + _FOOTER.size + len(_NOTHING)
 
 
 def seal(inputs: bytes) -> bytes:
@@ -44,36 +42,30 @@ def seal(inputs: bytes) -> bytes:
 
 def is_sealed(content: bytes) -> bool:
     """Return whether a file with this content ends as a sealed blob does."""
-    return _footer(content[-_FOOTER_BYTES:]) is not None
+    return _footer(content[-FOOTER_BYTES:]) is not None
 
 
-def seal_size(path: Path) -> int:
-    """Return the size of a file's seal in bytes; 0 if it has none. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-        found = _footer(os.pread(descriptor, _FOOTER_BYTES, max(size - _FOOTER_BYTES, 0)))
-    finally:
-        os.close(descriptor)
-    if found is None or found[0] > size - _FOOTER_BYTES:
-        return 0
-    return found[0] + _FOOTER_BYTES
+def seal_size(tail: bytes) -> int:
+    """Return the size in bytes of the seal at the end of a blob, of which `tail` is the end; 0 without a
+    seal.
 
-
-def read_seal(path: Path) -> bytes | None:
-    """Return the text of .inputs in a blob's seal; None if the blob has no seal or a damaged one.
-
-    Raises OSError.
+    The last FOOTER_BYTES tell it. A damaged footer may tell more than the blob's size.
     """
-    size = seal_size(path)
-    if not size:
+    found = _footer(tail[-FOOTER_BYTES:])
+    return 0 if found is None else found[0] + FOOTER_BYTES
+
+
+def read_seal(tail: bytes) -> bytes | None:
+    """Return the text of .inputs in a blob's seal, given the end of the blob with all of the seal in it.
+
+    Returns None if there is no seal, or a damaged one.
+    """
+    size = seal_size(tail)
+    footer = _footer(tail[-FOOTER_BYTES:])
+    if footer is None or size > len(tail):
         return None
-    with path.open("rb") as file:
-        file.seek(-size, os.SEEK_END)
-        content = file.read()
-    footer = _footer(content[-_FOOTER_BYTES:])
-    packed = _payload(content[:-_FOOTER_BYTES])
-    if footer is None or hashlib.sha256(packed).digest() != footer[1]:
+    packed = _payload(tail[-size:-FOOTER_BYTES])
+    if hashlib.sha256(packed).digest() != footer[1]:
         return None
     return zlib.decompress(packed)
 
@@ -89,7 +81,7 @@ def _footer(tail: bytes) -> tuple[int, bytes] | None:
 
     Returns None if this isn't a footer.
     """
-    if len(tail) != _FOOTER_BYTES:
+    if len(tail) != FOOTER_BYTES:
         return None
     magic, length, digest = _FOOTER.unpack_from(tail, _BEFORE.size)
     if magic != _MAGIC or tail != _member(tail[_BEFORE.size : -len(_NOTHING)]):

@@ -23,6 +23,7 @@ from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
+from pgo_collector.storage.storage import Storage
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.
 _SUFFIX = ".sqlite3"
@@ -177,16 +178,18 @@ class TableFolder(NamedTuple):
 
 
 def learn_start_lines(
-    blobs: Sequence[Path], tables: TableFolder, parts: Sequence[Path]
+    storage: Storage, blobs: Sequence[str], tables: TableFolder, parts: Sequence[Path]
 ) -> list[tuple[Path, Path]]:
     """Add what Go profiles say to the tables of their builds, as `TableFolder.add` does; a task.
 
-    Blobs that can't be read are passed over.
+    Blobs that can't be read are passed over. Raises StorageFails.
     """
     found: dict[str, Starts] = {}
-    for blob in blobs:
-        with suppress(ProfileError, OSError):
-            profile = decode(blob.read_bytes(), STORED_LIMITS)
+    for content in storage.read_all(blobs):
+        if isinstance(content, OSError):
+            continue
+        with suppress(ProfileError):
+            profile = decode(content, STORED_LIMITS)
             for mapping, function in _functions_in_mappings(profile):
                 if build_id := _text(profile, profile.mappings.build_id[mapping]):
                     _add_function(profile, function, found.setdefault(build_id, {}))

@@ -1,7 +1,7 @@
 """Tasks of worker processes: the heavy steps of merges, reports and releases, and the results they return.
 
-Profiles travel between processes as file names. `validation` has the task for submitted bodies, `queries`
-those for tables, timelines and flame graphs.
+Profiles travel between processes as names of files and blobs. `validation` has the task for submitted
+bodies, `queries` those for tables, timelines and flame graphs.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import TYPES
+from pgo_collector.storage.storage import Storage
 from pgo_collector.traces.spans import span
 
 # Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
@@ -111,17 +112,17 @@ class Unreadable:
     reason: str
 
 
-def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
-    """Return the facts of stored blobs, given by path and type, or why one can't be read.
+def inspect_all(storage: Storage, blobs: Sequence[tuple[str, str]]) -> list[Facts | Unreadable]:
+    """Return the facts of stored blobs, given by name and type, or why one can't be read.
 
-    Ask for many at once: asking a worker takes longer than reading one blob.
+    Ask for many at once: asking a worker takes longer than reading one blob. Raises StorageFails.
     """
-    contents = [_content(path) for path, _ in blobs]
+    contents = [*storage.read_all(name for name, _ in blobs)]
     decoded = summaries((content for content in contents if isinstance(content, bytes)), STORED_LIMITS)
     found: list[Facts | Unreadable] = []
     for (_, type_), content in zip(blobs, contents, strict=True):
-        if isinstance(content, Unreadable):
-            found.append(content)
+        if isinstance(content, OSError):
+            found.append(Unreadable(str(content)))
             continue
         known = next(decoded)
         if isinstance(known, ProfileError):
@@ -134,13 +135,6 @@ def inspect_all(blobs: Sequence[tuple[Path, str]]) -> list[Facts | Unreadable]:
         else:
             found.append(Facts.of(known.header, known.digest.hex(), len(content), known.samples))
     return found
-
-
-def _content(path: Path) -> bytes | Unreadable:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        return Unreadable(str(error))
 
 
 @trim_after

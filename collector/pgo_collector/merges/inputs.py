@@ -30,7 +30,7 @@ def chosen_of(store: Store, service: str, type_: str, blobs: Iterable[Blob]) -> 
         times.append(name.identity.time_nanos)
         digests += bytes.fromhex(name.identity.digest)
     stored = BlobColumns(
-        folder=str(store.folder.blobs),
+        storage=store.blobs.storage,
         series=tuple(BlobSeries(each.folders, each.labels, each.dropped) for each in numbers),
         series_numbers=np.array(series, np.int32),
         times=np.array(times, np.int64),

@@ -18,7 +18,7 @@ from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.selection import Coarse
+from pgo_collector.model.selection import EXACT, Coarse
 from pgo_collector.store.store import Store
 
 _log = structlog.get_logger()
@@ -66,6 +66,13 @@ class OpenMerge:
         """Open the file of a merge. Raises OSError."""
         file = path.open("rb")
         return cls(etag, os.fstat(file.fileno()).st_size, left_out, coarse, file)
+
+    @classmethod
+    def of(cls, file: BinaryIO, etag: str) -> Self:
+        """Return a stored profile, in a file that is open at its beginning, as the merge of it alone."""
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        return cls(etag, size, (), EXACT, file)
 
 
 class Locks:

@@ -12,6 +12,7 @@ from pgo_collector.model.series import SERVICE_PATTERN, Series
 from pgo_collector.model.times import DAY_NANOS
 
 BLOB_SUFFIX = ".pb.gz"
+INPUTS_SUFFIX = ".inputs"
 _NAME = re.compile(
     rf"(?P<service>{SERVICE_PATTERN})/(?P<type>[a-z_]+)/(?P<labels>(?:[^/=]+=[^/=]*/)*)\d{{4}}-\d{{2}}-\d{{2}}/"
     r"(?P<time_nanos>-?\d{1,19})-(?P<digest>[0-9a-f]{64})\.pb\.gz"
@@ -72,3 +73,8 @@ def _folders(series: Series) -> str:
 @lru_cache(maxsize=1 << 10)
 def _day(number: int) -> str:
     return f"{_EPOCH + timedelta(days=number):%Y-%m-%d}"
+
+
+def inputs_name(blob: str) -> str:
+    """Return the name of the .inputs of a combined blob, given the blob's."""
+    return blob.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX

@@ -23,14 +23,8 @@ from pydantic import ValidationError
 from pgo_collector.errors import NoSuchRelease, ReleaseDamaged
 from pgo_collector.model.series import Series
 from pgo_collector.releases.release import NUMBER_PATTERN, Choice, Release
-from pgo_collector.store.folder import (
-    DataFolder,
-    make_folder,
-    remove_part,
-    sync_file,
-    sync_folder,
-    warn_foreign,
-)
+from pgo_collector.storage.files import make_folder, sync_file, sync_folder
+from pgo_collector.store.folder import DataFolder, remove_part, warn_foreign
 
 _CHOICE = "choice.json"
 _NAME = re.compile(

@@ -44,7 +44,7 @@ from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store, database_of
+from pgo_collector.store.store import Store, database_of, storage_of
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -81,7 +81,7 @@ async def open_store(
     folder.ensure_temp_folder()
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
         announced = announce if settings.webhook_url else unannounced
-        with Store(folder, database_of(settings), workers, announced) as store:
+        with Store(folder, database_of(settings), storage_of(settings), workers, announced) as store:
             await reconcile(store, progress)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.

@@ -1,4 +1,4 @@
-"""Blobs: the stored bytes of profiles, immutable files on the local disk, written create-only.
+"""Blobs: the stored bytes of profiles, immutable objects of the storage, written create-only.
 
     <service>/<type>/<key>=<value>/…/<YYYY-MM-DD>/<time_nanos>-<sha256 of the bare protobuf>.pb.gz
     <same stem>.inputs      beside a combined blob: the profiles inside it, by time, sha256 and series
@@ -13,85 +13,72 @@ A blob's name and content are durable before `keep` returns. The catalog says wh
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from pgo_collector.engine.seals import read_seal, seal, seal_size
-from pgo_collector.errors import InputsDamaged
-from pgo_collector.model.blob_names import BLOB_SUFFIX, BlobName, Identity
+from pgo_collector.engine.seals import FOOTER_BYTES, read_seal, seal, seal_size
+from pgo_collector.errors import InputsDamaged, StorageFails
+from pgo_collector.model.blob_names import BlobName, Identity, inputs_name
 from pgo_collector.model.series import Series
-from pgo_collector.store.folder import (
-    DataFolder,
-    make_folder,
-    remove_empty,
-    remove_part,
-    sync_file,
-    sync_folder,
-    write_file,
-)
+from pgo_collector.storage.storage import NewBlob, Storage
 
-INPUTS_SUFFIX = ".inputs"
-MISSING = -1
 # Stands for no labels in a line of .inputs; it parses as an empty text does.
 _NO_LABELS = ","
 
 
+class Content(NamedTuple):
+    """The bytes of a blob, `size` of them: `content`, to be written to the file `part`, or in that file."""
+
+    part: Path
+    content: bytes | None
+    size: int
+
+
 class Blobs:
-    """The folder blobs/. Methods block, and raise OSError."""
+    """The blobs in a storage. Methods block, and raise OSError."""
 
-    def __init__(self, folder: DataFolder) -> None:
-        self._root = folder.blobs
-        self._new_part = folder.new_part
-
-    def path(self, name: BlobName) -> Path:
-        """Return the path of a blob's file."""
-        return self._root / str(name)
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
     def size(self, name: BlobName) -> int:
-        """Return a blob's size in bytes; MISSING if there is no such file or it can't be looked at."""
-        try:
-            return self.path(name).stat().st_size
-        except OSError:
-            return MISSING
+        """Return a blob's size in bytes; MISSING if it isn't there."""
+        return self.storage.size(str(name))
 
     def written_nanos(self, name: BlobName) -> int:
-        """Return when a blob's file was written, in ns since 1970."""
-        return self.path(name).stat().st_mtime_ns
+        """Return when a blob was written, in ns since 1970."""
+        return self.storage.written_nanos(str(name))
+
+    def create(self, new: Mapping[BlobName, Content]) -> dict[BlobName, OSError]:
+        """Store blobs that no blob counts, durably; return the errors of those that failed.
+
+        Files that a failed attempt has left under their names are replaced.
+        """
+        texts = {str(name): name for name in new}
+        blobs = [NewBlob(text, inputs_name(text), *new[name]) for text, name in texts.items()]
+        return {texts[text]: error for text, error in self.storage.create(blobs).items()}
 
     def keep(self, part: Path, name: BlobName, inputs: Iterable[BlobName]) -> int:
-        """Seal the file `part` and link it as a combined blob, durably; return the size of .inputs in bytes.
+        """Seal the file `part` and store it as a combined blob, durably; return the size of .inputs in bytes.
 
-        .inputs is written first, so that the blob is never there without it. Raises FileExistsError if the
-        name is taken.
+        .inputs is written first, so that the blob is never there without it.
         """
         text = _text(name, inputs)
         with part.open("ab") as file:
             file.write(seal(text))
-        sync_file(part)
-        make_folder(self.path(name).parent)
+            size = file.tell()
         self._write_inputs(name, text)
-        sync_folder(self.place(part, name))
+        for error in self.storage.create([NewBlob(str(name), "", part, None, size)]).values():
+            with suppress(OSError):
+                self.discard(name)
+            raise error
         return len(text)
-
-    def place(self, part: Path, name: BlobName) -> Path:
-        """Link the file `part` under its name and return the folder, which the caller must sync.
-
-        The content of `part` must be durable; the name is when the folder is synced. A missing folder is made
-        durably; an existing one was made so, or synced when the data folder was opened. Raises
-        FileExistsError if the name is taken.
-        """
-        path = self.path(name)
-        make_folder(path.parent)
-        os.link(part, path)
-        return path.parent
 
     def write_inputs(self, name: BlobName, inputs: Iterable[BlobName]) -> int:
         """Write .inputs and the seal of a blob, durably; return the size of .inputs in bytes.
 
-        Each file is replaced atomically. A line has labels only if its profile is of another series than the
-        blob.
+        Each is replaced atomically. A line has labels only if its profile is of another series than the blob.
         """
         text = _text(name, inputs)
         self._write_inputs(name, text)
@@ -100,45 +87,43 @@ class Blobs:
 
     def is_sealed(self, name: BlobName) -> bool:
         """Return whether a combined blob has a seal."""
-        return seal_size(self.path(name)) > 0
+        size = seal_size(self.storage.read(str(name), FOOTER_BYTES))
+        return 0 < size <= self.size(name)
 
     def seal(self, name: BlobName) -> None:
         """Seal a combined blob with the text of its .inputs. Raises InputsDamaged, and OSError."""
         self._seal(name, self._read_text(name))
 
-    def restore_inputs(self, name: BlobName) -> int:
-        """Write a blob's .inputs from its seal; return the size in bytes, 0 if the blob has no valid seal."""
-        text = read_seal(self.path(name))
-        if text is None or not inputs_are_whole(text):
-            return 0
-        self._write_inputs(name, text)
-        return len(text)
+    def restore_inputs(self, names: Sequence[BlobName]) -> dict[BlobName, int]:
+        """Write the .inputs of blobs from their seals; return the size in bytes of each.
+
+        A blob without a valid seal is left out, and so is one that can't be read, or whose .inputs can't be
+        written. Raises StorageFails.
+        """
+        restored = {}
+        footers = self.storage.read_all(map(str, names), FOOTER_BYTES)
+        for name, footer in zip(names, footers, strict=True):
+            if isinstance(footer, OSError) or not (size := seal_size(footer)):
+                continue
+            try:
+                text = read_seal(self.storage.read(str(name), size))
+                if text is not None and inputs_are_whole(text):
+                    self._write_inputs(name, text)
+                    restored[name] = len(text)
+            except StorageFails:
+                raise
+            except OSError:
+                continue
+        return restored
 
     def _seal(self, name: BlobName, text: bytes) -> None:
-        path, part = self.path(name), self._new_part()
-        size = path.stat().st_size - seal_size(path)
-        try:
-            with path.open("rb") as source, part.open("xb") as file:
-                shutil.copyfileobj(source, file)
-                file.truncate(size)
-                file.seek(size)
-                file.write(seal(text))
-                file.flush()
-                os.fsync(file.fileno())
-            shutil.copystat(path, part)
-            part.replace(path)
-        finally:
-            remove_part(part)
-        sync_folder(path.parent)
+        content = self.storage.read(str(name))
+        size = seal_size(content)
+        bare = content[: len(content) - size] if size <= len(content) else content
+        self.storage.replace(str(name), bare + seal(text))
 
     def _write_inputs(self, name: BlobName, text: bytes) -> None:
-        path, part = self._inputs_path(name), self._new_part()
-        try:
-            write_file(part, text)
-            part.replace(path)
-        finally:
-            remove_part(part)
-        sync_folder(path.parent)
+        self.storage.replace(inputs_name(str(name)), text)
 
     def read_inputs(self, name: BlobName) -> set[BlobName]:
         """Return the profiles inside a combined blob.
@@ -149,36 +134,37 @@ class Blobs:
         try:
             text = self._read_text(name)
         except (InputsDamaged, FileNotFoundError):
-            if not self.restore_inputs(name):
+            if not self.restore_inputs([name]):
                 raise
             text = self._read_text(name)
         return {_input(line, name.series) for line in text.decode().splitlines()[1:]}
 
     def _read_text(self, name: BlobName) -> bytes:
-        path = self._inputs_path(name)
-        content = path.read_bytes()
+        inputs = inputs_name(str(name))
+        content = self.storage.read(inputs)
         if not inputs_are_whole(content):
-            raise InputsDamaged(f"{path} is damaged: its checksum is wrong")
+            raise InputsDamaged(f"{self.storage.where(inputs)} is damaged: its checksum is wrong")
         return content
 
     def discard(self, name: BlobName) -> None:
         """Delete a blob, then its .inputs, if they are there."""
-        path = f"{self._root}/{name}"
-        for each in (path, path.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX):
-            if os.path.lexists(each):  # before a submit it isn't there, and an error costs more than a look
-                Path(each).unlink(missing_ok=True)
+        for error in self.discard_all([name]).values():
+            raise error
+
+    def discard_all(self, names: Iterable[BlobName]) -> dict[BlobName, OSError]:
+        """Do the same as `discard` for many blobs; return the errors of those that couldn't be deleted."""
+        texts = {str(name): name for name in names}
+        failures = self.storage.delete([*texts])
+        beside = {inputs_name(text): text for text in texts if text not in failures}
+        failures |= {beside[inputs]: error for inputs, error in self.storage.delete([*beside]).items()}
+        return {texts[text]: error for text, error in failures.items()}
 
     def remove_folders(self, names: Iterable[BlobName]) -> None:
         """Remove the folders of these blobs that are empty, and the empty folders above them.
 
         Call it with `Store.write`, on its thread.
         """
-        for folder in {self.path(name).parent for name in names}:
-            remove_empty(folder, self._root)
-
-    def _inputs_path(self, name: BlobName) -> Path:
-        path = self.path(name)
-        return path.with_name(path.name.removesuffix(BLOB_SUFFIX) + INPUTS_SUFFIX)
+        self.storage.remove_folders({str(name).rpartition("/")[0] for name in names})
 
 
 def inputs_are_whole(content: bytes) -> bool:

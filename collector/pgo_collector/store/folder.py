@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
-import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -19,95 +17,17 @@ import structlog
 
 from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
-from pgo_collector.traces.spans import span
+from pgo_collector.storage.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
+from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
-_PART_SUFFIX = ".part"
 _MERGED_SUFFIX = ".merge"
 _FORMER_SUFFIXES = (".gz", ".converted")  # of merges that versions before this one kept
 _RESTORING = "restoring"
 _LOCK = "lock"
-_MODE = 0o750
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _log = structlog.get_logger()
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable; fsync of a file makes only its content durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """Make a file's content durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a new file and make its content durable. Raises FileExistsError if it is there."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and the missing ones above it, durably, if it isn't there. Raises OSError.
-
-    A folder whose name can't be made durable is removed again, so that an existing folder is always durable.
-    """
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    with span("store", "make folder"):
-        path.mkdir(_MODE, exist_ok=True)
-        try:
-            sync_folder(path.parent)
-        except OSError:
-            with suppress(OSError):
-                path.rmdir()
-            raise
-
-
-def remove_empty(folder: Path, root: Path) -> None:
-    """Remove a folder if it is empty, then the empty ones above it, up to `root` exclusively.
-
-    Call it on the thread that makes files there, or a folder could vanish before its file is made.
-    """
-    while folder != root:
-        try:
-            folder.rmdir()
-        except FileNotFoundError:
-            pass
-        except OSError:  # it isn't empty, or can't be removed
-            return
-        folder = folder.parent
-
-
-def sync_all(path: Path) -> None:
-    """Make everything on a folder's file system durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if not hasattr(_LIBC, "syncfs"):
-            os.sync()
-        elif _LIBC.syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
 
 
 def remove_part(part: Path) -> None:
@@ -161,7 +81,7 @@ class DataFolder:
         try:
             make_folder(path)
             if stat.S_IMODE(path.stat().st_mode) == 0:  # as pgo-fleet makes it: only root can use it
-                path.chmod(_MODE)
+                path.chmod(FOLDER_MODE)
             self._itself = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
@@ -227,7 +147,7 @@ class DataFolder:
 
     def new_part(self) -> Path:
         """Return an unused path in incoming/."""
-        return self.incoming / f"{secrets.token_hex(16)}{_PART_SUFFIX}"
+        return new_part(self.incoming)
 
     def merged_file(self, fingerprint: str) -> Path:
         """Return the path of the merge with this fingerprint."""
@@ -247,13 +167,13 @@ class DataFolder:
             tempfile.gettempdir()
         except FileNotFoundError:
             shutil.rmtree(self.tmp, ignore_errors=True)
-            self.tmp.mkdir(_MODE)
+            self.tmp.mkdir(FOLDER_MODE)
             tempfile.tempdir = str(self.tmp)
 
     def sweep(self) -> None:
         """Delete the files in incoming/ that a process left when it was killed. Raises OSError."""
         for path in self.incoming.iterdir():
-            if path.suffix == _PART_SUFFIX:
+            if path.suffix == PART_SUFFIX:
                 path.unlink()
             else:
                 warn_foreign(path)
@@ -285,6 +205,11 @@ class DataFolder:
                 yield path
             elif path not in ours and not path.name.startswith(databases):
                 warn_foreign(path)
+
+
+def folder_storage(path: Path) -> FolderStorage:
+    """Return the storage of blobs in the data folder at this path, which may be locked or not."""
+    return FolderStorage(path / "blobs", path / "incoming")
 
 
 def is_being_restored(path: Path) -> bool:

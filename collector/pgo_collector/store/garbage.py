@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -11,8 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.tasks import drop_rows
+from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.selection import Selection
-from pgo_collector.store.store import Store
+from pgo_collector.store.store import Store, reason_of
 
 # Blobs deleted in one call of `Store.write`, which takes some milliseconds.
 _BATCH = 128
@@ -35,19 +36,12 @@ async def delete_retired(store: Store, service: str | None = None, type_: str | 
 
 def _delete(store: Store, retired: Sequence[Blob]) -> None:
     counted = store.counted(blob.name for blob in retired)
-    deleted = []
     for blob in retired:
         if blob.name not in counted:
             _log.error("kept, since the blob that replaced it is missing", blob=str(blob.name))
-            continue
-        try:
-            store.blobs.discard(blob.name)
-        except OSError as error:
-            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
-        else:
-            deleted.append(blob)
-    store.blobs.remove_folders(blob.name for blob in deleted)
-    store.catalog.drop_retired(deleted)
+    replaced = [blob for blob in retired if blob.name in counted]
+    left = _discard(store, replaced)
+    store.catalog.drop_retired([blob for blob in replaced if blob.name not in left])
 
 
 async def collect_garbage(store: Store, service: str, type_: str) -> None:
@@ -78,9 +72,13 @@ def _delete_live(store: Store, blobs: Sequence[Blob]) -> None:
     and a request gets no answer. In the other order, a row would be left without its file.
     """
     store.catalog.drop(blobs)
-    for blob in blobs:
-        try:
-            store.blobs.discard(blob.name)
-        except OSError as error:
-            _log.warning("not deleted, left for the next start", blob=str(blob.name), reason=error.strerror)
-    store.blobs.remove_folders(blob.name for blob in blobs)
+    _discard(store, blobs)
+
+
+def _discard(store: Store, blobs: Sequence[Blob]) -> Collection[BlobName]:
+    """Delete blobs, and the folders that are then empty; return the ones that couldn't be deleted."""
+    failures = store.blobs.discard_all(blob.name for blob in blobs)
+    for name, error in failures.items():
+        _log.warning("not deleted, left for the next start", blob=str(name), reason=reason_of(error))
+    store.blobs.remove_folders(blob.name for blob in blobs if blob.name not in failures)
+    return failures.keys()

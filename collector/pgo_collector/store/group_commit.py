@@ -1,13 +1,12 @@
 """Group commit: validated profiles become blobs that count, many at once.
 
-Each folder is synced once for all blobs that go into it, and one transaction counts them all.
+The storage gets them together, and one transaction counts them all.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +17,8 @@ from pgo_collector.catalog.rows import Blob, add_profiles, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
-from pgo_collector.store.blobs import MISSING, Blobs
-from pgo_collector.store.folder import sync_file, sync_folder, write_file
-from pgo_collector.traces.spans import span
+from pgo_collector.storage.storage import MISSING
+from pgo_collector.store.blobs import Blobs, Content
 
 
 class Submission(NamedTuple):
@@ -109,9 +107,9 @@ class GroupCommit:
                 add_profiles(connection, entries)
                 add_events(connection, events)
         except SQLAlchemyError as error:
-            for name in new.keys() - failures.keys():
-                with suppress(OSError):  # a file that stays isn't counted; the next start counts it
-                    self._blobs.discard(name)
+            self._blobs.discard_all(
+                new.keys() - failures.keys()
+            )  # one that stays is counted at the next start
             self._blobs.remove_folders(new.keys() - failures.keys())
             failures |= {name: failures.get(name, error) for name in names}
         return new
@@ -123,13 +121,13 @@ class GroupCommit:
         counting: Mapping[BlobName, Blob | None],
         failures: dict[BlobName, Exception],
     ) -> dict[BlobName, Submission]:
-        """Write the files of the profiles that aren't counted, and sync; return these profiles.
+        """Write the blobs of the profiles that aren't counted; return these profiles.
 
-        If a file can't be written, its profile is in `failures`, too. A counted profile whose file is missing
+        If a blob can't be written, its profile is in `failures`, too. A counted profile whose blob is missing
         is written again, but isn't returned.
         """
         new: dict[BlobName, Submission] = {}
-        folders: dict[Path, list[BlobName]] = {}
+        contents: dict[BlobName, Content] = {}
         for name, submission in zip(names, submissions, strict=True):
             blob = counting[name]
             # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
@@ -138,23 +136,8 @@ class GroupCommit:
                 continue
             if blob is None:
                 new[name] = submission
-            try:
-                with span("store", "write blob", size=submission.facts.size):
-                    if submission.content is None:
-                        sync_file(submission.part)
-                    else:
-                        write_file(submission.part, submission.content)
-                if blob is None:
-                    self._blobs.discard(name)  # a file that isn't counted may be there
-                folders.setdefault(self._blobs.place(submission.part, name), []).append(name)
-            except OSError as error:
-                failures[name] = error
-        for folder, inside in folders.items():
-            try:
-                with span("store", "fsync folder"):
-                    sync_folder(folder)
-            except OSError as error:
-                failures.update(dict.fromkeys(inside, error))
+            contents[name] = Content(submission.part, submission.content, submission.facts.size)
+        failures.update(self._blobs.create(contents))
         return new
 
     @staticmethod

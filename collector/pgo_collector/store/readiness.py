@@ -27,8 +27,8 @@ _log = structlog.get_logger()
 
 
 class Readiness:
-    """Tries whether the folder can be written, its disk has room, the catalog can be read, and all worker
-    processes and background tasks run.
+    """Tries whether the folder can be written, its disk has room, the storage of blobs can be reached, the
+    catalog can be read, and all worker processes and background tasks run.
     """
 
     def __init__(self, store: Store, background: BackgroundTasks, min_free_megabytes: float) -> None:
@@ -37,6 +37,7 @@ class Readiness:
         self._min_free_megabytes = min_free_megabytes
         self._parts = {
             "store": _Part(self._write),
+            "storage": _Part(self._reach),
             "disk": _Part(self._measure),
             "catalog": _Part(self._read),
             "workers": _Part(store.workers.ping),
@@ -74,6 +75,9 @@ class Readiness:
                 os.fsync(file.fileno())
         finally:
             remove_part(part)
+
+    async def _reach(self) -> None:
+        await asyncio.to_thread(self._store.blobs.storage.ping)
 
     async def _measure(self) -> None:
         usage = await asyncio.to_thread(shutil.disk_usage, self._store.folder.path)

@@ -1,7 +1,7 @@
-"""Reconciling the catalog with the blobs on disk: the differences at a start, everything after a loss.
+"""Reconciling the catalog with the stored blobs: the differences at a start, everything after a loss.
 
 A process may be killed after it has written a blob and before the row, in a submit or a combine, and before
-it has deleted the blobs that a combine retired. After this, every profile on disk is counted once.
+it has deleted the blobs that a combine retired. After this, every stored profile is counted once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailab
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Facts
 from pgo_collector.store.disk_diff import Differences, find_differences
-from pgo_collector.store.folder import remove_empty
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.store import Store
 
@@ -69,19 +68,19 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
 
 
 def _compare(store: Store, progress: Progress) -> Differences:
-    """Delete unfinished files; return how the disk and the catalog differ."""
+    """Delete unfinished files; return how the storage and the catalog differ."""
+    storage = store.blobs.storage
     progress.begin("checking the catalog")
     store.catalog.database.check()
     store.folder.sweep()
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:
-        found = find_differences(store.folder.blobs, rows, progress.advance)
-    for path in found.foreign:
-        _log.warning("not ours, ignored", file=str(path))
-    for path in found.orphans:
-        path.unlink()
-    for folder in found.empty:
-        remove_empty(folder, store.folder.blobs)
+        found = find_differences(storage.lister(), rows, progress.advance)
+    for name in found.foreign:
+        _log.warning("not ours, ignored", file=storage.where(name))
+    for error in storage.delete(found.orphans).values():
+        raise error
+    storage.remove_folders(found.empty)
     _find_combined(store, found, progress)
     _find_inconsistent(store, found, progress)
     return found
@@ -95,32 +94,28 @@ def _find_combined(store: Store, found: Differences, progress: Progress) -> None
     """
     progress.begin("looking for seals", len(found.profiles))
     singles = []
-    for name in found.profiles:
-        size = _restore_inputs(store, name)
-        if size:
-            found.combined[name] = size
-            found.unknown.add(name)
-        else:
-            singles.append(name)
-        progress.advance()
+    for start in range(0, len(found.profiles), _TRANSACTION):
+        some = found.profiles[start : start + _TRANSACTION]
+        restored = _restore_inputs(store, some)
+        found.combined |= restored
+        found.unknown |= restored.keys()
+        singles += [name for name in some if name not in restored]
+        progress.advance(len(some))
     found.profiles = singles
+    found.combined |= (restored := _restore_inputs(store, [*found.without_inputs]))
     for name, id_ in found.without_inputs.items():
-        size = _restore_inputs(store, name)
-        if not size:
+        if name not in restored:
             size = store.blobs.write_inputs(name, store.catalog.profiles_counted_by([id_]).get(id_, [name]))
             _log.warning("the .inputs of a combined profile are made anew from the catalog", blob=str(name))
-        found.combined[name] = size
+            found.combined[name] = size
 
 
-def _restore_inputs(store: Store, name: BlobName) -> int:
-    """Restore a blob's .inputs from its seal; return the size in bytes, 0 if there is no readable seal."""
-    try:
-        size = store.blobs.restore_inputs(name)
-    except OSError:
-        return 0
-    if size:
+def _restore_inputs(store: Store, names: Sequence[BlobName]) -> dict[BlobName, int]:
+    """Restore the .inputs of blobs from their seals; return the size in bytes of each, by blob."""
+    restored = store.blobs.restore_inputs(names)
+    for name in restored:
         _log.warning("the .inputs of a combined profile are made anew from its seal", blob=str(name))
-    return size
+    return restored
 
 
 def _find_inconsistent(store: Store, found: Differences, progress: Progress) -> None:
@@ -218,8 +213,8 @@ def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
     """Return the profiles that no blob counts; delete the files of those that a blob on disk counts."""
     ids = store.catalog.counting_ids(names)
     counted = store.counted(ids)
-    for name in counted:
-        store.blobs.discard(name)
+    for error in store.blobs.discard_all(counted).values():
+        raise error
     store.blobs.remove_folders(counted)
     for name in ids.keys() - counted:
         _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
@@ -260,9 +255,9 @@ async def _read(store: Store, name: BlobName) -> Facts | None:
 
 async def _read_batch(store: Store, names: Sequence[BlobName]) -> list[Facts | None]:
     """Do the same as `_read` for several blobs."""
-    paths = [(store.blobs.path(name), name.series.type) for name in names]
+    texts = [(str(name), name.series.type) for name in names]
     try:
-        found = await store.workers.run(inspect_all, paths)
+        found = await store.workers.run(inspect_all, store.blobs.storage, texts)
     except (WorkerUnavailable, TaskOutOfMemory) as error:
         if len(names) > 1:  # one of them may be the cause, so the others are read without it
             return [await _read(store, name) for name in names]

@@ -20,8 +20,9 @@ from pgo_collector.engine.start_lines import (
     add_symbols,
     learn_start_lines,
 )
+from pgo_collector.model.blob_names import BlobName
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import make_folder, sync_file, sync_folder
+from pgo_collector.storage.files import make_folder, sync_file, sync_folder
 from pgo_collector.store.store import Store
 
 # What is added counts for profiles that are taken so much later, when it is surely written.
@@ -40,7 +41,7 @@ class StartLineTables:
         )
         self._lock = asyncio.Lock()
 
-    async def learn(self, service: str, blobs: Sequence[Path]) -> list[str]:
+    async def learn(self, service: str, blobs: Sequence[BlobName]) -> list[str]:
         """Add what stored Go profiles of a service say; return the names of the tables that have grown.
 
         Raises OSError, and what `Workers.run` raises.
@@ -48,7 +49,11 @@ class StartLineTables:
         async with self._lock, AsyncExitStack() as stack:
             parts = [await stack.enter_async_context(self.store.part()) for _ in blobs]
             written = await self.store.workers.run(
-                learn_start_lines, blobs, self._tables(service, time.time_ns() + _DELAY_NANOS), parts
+                learn_start_lines,
+                self.store.blobs.storage,
+                [*map(str, blobs)],
+                self._tables(service, time.time_ns() + _DELAY_NANOS),
+                parts,
             )
             return await self._place(written)
 

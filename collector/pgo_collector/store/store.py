@@ -16,12 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import REINDEX, SQLite, is_damage
-from pgo_collector.errors import CatalogFails, CollectorError, NotStored
+from pgo_collector.errors import CatalogFails, CollectorError, NotStored, StorageFails
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, unannounced
 from pgo_collector.settings import Settings
-from pgo_collector.store.blobs import MISSING, Blobs
-from pgo_collector.store.folder import CATALOG, DataFolder, remove_part
+from pgo_collector.storage.storage import MISSING, Storage
+from pgo_collector.store.blobs import Blobs
+from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
 from pgo_collector.traces.spans import Place, at, place, shared, span
 from pgo_collector.workers.batcher import settle
@@ -45,13 +46,19 @@ class _Waiting(NamedTuple):
 
 
 class Store:
-    """A locked data folder, its blobs, its catalog, and the workers that read them; a context manager.
+    """A locked data folder, its catalog, the blobs in a storage, and the workers that read them; a context
+    manager.
 
     Everything that changes which blobs count runs on one thread, one step after another: see `write`.
     """
 
     def __init__(
-        self, folder: DataFolder, database: Database, workers: Workers, announce: Announce = unannounced
+        self,
+        folder: DataFolder,
+        database: Database,
+        storage: Storage,
+        workers: Workers,
+        announce: Announce = unannounced,
     ) -> None:
         """Open the catalog's database; `announce` makes the events of stored profiles.
 
@@ -60,7 +67,7 @@ class Store:
         self.folder = folder
         self.workers = workers
         self.announce = announce
-        self.blobs = Blobs(folder)
+        self.blobs = Blobs(storage)
         database.open()
         self.catalog = Catalog(database)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
@@ -122,7 +129,7 @@ class Store:
         """Store a validated profile durably and count it, unless it is counted already.
 
         Profiles that are added at the same time share syncs and a transaction. When this returns, the file
-        `part` is gone. Raises NotStored or CatalogFails.
+        `part` is gone. Raises NotStored, CatalogFails or StorageFails.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(submission, future, place(), time.monotonic_ns()))
@@ -151,11 +158,16 @@ class Store:
         loop.call_soon_threadsafe(settle, futures, results)
 
     def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
-        """Return the profiles that are counted by a blob whose file is on disk."""
+        """Return the profiles that are counted by a blob that is there."""
         ids = self.catalog.counting_ids(names)
         counting = self.catalog.with_ids(set(ids.values()))
         there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
         return {name for name, id_ in ids.items() if id_ in there}
+
+
+def storage_of(settings: Settings) -> Storage:
+    """Return the storage of blobs: a folder in the data folder."""
+    return folder_storage(settings.directory)
 
 
 def database_of(settings: Settings) -> Database:
@@ -163,8 +175,10 @@ def database_of(settings: Settings) -> Database:
     return SQLite(settings.directory / CATALOG)
 
 
-def not_stored(what: str, error: Exception) -> NotStored | CatalogFails:
+def not_stored(what: str, error: Exception) -> NotStored | CatalogFails | StorageFails:
     """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
+    if isinstance(error, StorageFails):
+        return type(error)(f"the {what} could not be stored: {error}")
     if is_damage(error):
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgo_collector.http.keys import Key, KeyFile
-from pgo_collector.store.folder import sync_folder
+from pgo_collector.storage.files import sync_folder
 
 _TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 

@@ -69,7 +69,6 @@ class Joining:
         blobs = [blob for blob in live if blob.id > last]
         if not blobs:
             return
-        paths = [self._store.blobs.path(blob.name) for blob in blobs]
-        for build in await self._tables.learn(service, paths):
+        for build in await self._tables.learn(service, [blob.name for blob in blobs]):
             _log.info("start lines learned", service=service, build=build)
         self._read[service] = max(blob.id for blob in blobs)

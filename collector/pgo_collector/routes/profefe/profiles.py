@@ -20,7 +20,7 @@ from pgo_collector.http.openapi import METHODS
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
-from pgo_collector.model.selection import EXACT, Selection
+from pgo_collector.model.selection import Selection
 from pgo_collector.routes.profefe.envelope import (
     FILENAME,
     Envelope,
@@ -133,10 +133,10 @@ def _list_profiles(merges: Merges, selections: Sequence[Selection], newest: int 
 
 
 def _open_profile(store: Store, name: BlobName) -> OpenMerge:
-    """Return the open file of a stored profile. Raises NoSuchProfile."""
+    """Return a stored profile as an open file. Raises NoSuchProfile or StorageFails."""
     _find_blobs(store, [name])
     try:
-        return OpenMerge.at(store.blobs.path(name), name.identity.digest, (), EXACT)
+        return OpenMerge.of(store.blobs.storage.open(str(name)), name.identity.digest)
     except FileNotFoundError:
         _find_blobs(store, [name])  # it may have been combined just now
         raise NoSuchProfile("the profile's file is missing") from None

@@ -122,9 +122,8 @@ class Profiles:
         chosen = [*islice(first, _MOST_READ)]
         selections = [_selection(last[key], key.name, series.span) for key in chosen]
         blobs = await asyncio.to_thread(series.index.newest, selections)
-        folder = self._store.folder.blobs
-        paths = [folder / str(blob.name) for blob in blobs]
-        kinds = await self._store.workers.run(read_kinds, paths)
+        names = [str(blob.name) for blob in blobs]
+        kinds = await self._store.workers.run(read_kinds, self._store.blobs.storage, names)
         found = {}
         for blob, kind in zip(blobs, kinds, strict=True):
             if kind is not None:

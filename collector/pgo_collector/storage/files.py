@@ -1,0 +1,96 @@
+"""Durable files and folders: what is written here is there after a power cut."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from pgo_collector.traces.spans import span
+
+PART_SUFFIX = ".part"
+FOLDER_MODE = 0o750
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def new_part(folder: Path) -> Path:
+    """Return an unused path in a folder, for a file that is being written."""
+    return folder / f"{secrets.token_hex(16)}{PART_SUFFIX}"
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable; fsync of a file makes only its content durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a new file and make its content durable. Raises FileExistsError if it is there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and the missing ones above it, durably, if it isn't there. Raises OSError.
+
+    A folder whose name can't be made durable is removed again, so that an existing folder is always durable.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    with span("store", "make folder"):
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            with suppress(OSError):
+                path.rmdir()
+            raise
+
+
+def remove_empty(folder: Path, root: Path) -> None:
+    """Remove a folder if it is empty, then the empty ones above it, up to `root` exclusively.
+
+    Call it on the thread that makes files there, or a folder could vanish before its file is made.
+    """
+    while folder != root:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:  # it isn't empty, or can't be removed
+            return
+        folder = folder.parent
+
+
+def sync_all(path: Path) -> None:
+    """Make everything on a folder's file system durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not hasattr(_LIBC, "syncfs"):
+            os.sync()
+        elif _LIBC.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)

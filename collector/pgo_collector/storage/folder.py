@@ -1,0 +1,159 @@
+"""A folder on the local disk as the storage of blobs: each is a file, written create-only and synced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pgo_collector.storage.files import (
+    make_folder,
+    new_part,
+    remove_empty,
+    sync_file,
+    sync_folder,
+    write_file,
+)
+from pgo_collector.storage.storage import MISSING, Listed, Lister, NewBlob, Stored
+from pgo_collector.traces.spans import span
+
+
+class FolderStorage(NamedTuple):
+    """The files below `root`. They are written in the folder `incoming`, on the same file system."""
+
+    root: Path
+    incoming: Path
+    longest_wait: float = 0.0
+
+    def where(self, name: str = "") -> str:
+        """Return a file's path."""
+        return str(self.root / name)
+
+    def verify(self) -> None:
+        """Do nothing: who opens the data folder finds out."""
+
+    def ping(self) -> None:
+        """Look at the folder. Raises OSError."""
+        self.root.stat()
+
+    def size(self, name: str) -> int:
+        """Return a file's size; MISSING, too, if it can't be looked at."""
+        try:
+            return os.stat(f"{self.root}/{name}").st_size  # noqa: PTH116 - a path object takes longer
+        except OSError:
+            return MISSING
+
+    def written_nanos(self, name: str) -> int:
+        """Return a file's mtime."""
+        return (self.root / name).stat().st_mtime_ns
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file."""
+        return (self.root / name).open("rb")
+
+    def read(self, name: str, last: int | None = None) -> bytes:
+        """Read a file, or its end."""
+        with open(f"{self.root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - as in `size`
+            if last is not None:
+                file.seek(max(file.seek(0, os.SEEK_END) - last, 0))
+            return file.readall()
+
+    def read_all(self, names: Iterable[str], last: int | None = None) -> Iterator[bytes | OSError]:
+        """Read files one after another."""
+        for name in names:
+            try:
+                yield self.read(name, last)
+            except OSError as error:
+                yield error
+
+    def create(self, blobs: Sequence[NewBlob]) -> dict[str, OSError]:
+        """Link the parts under their names. Each folder is synced once, for all blobs that go into it.
+
+        A missing folder is made durably; an existing one was made so, or synced when the data folder was
+        opened.
+        """
+        failures: dict[str, OSError] = {}
+        folders: dict[Path, list[str]] = {}
+        for blob in blobs:
+            path = self.root / blob.name
+            try:
+                with span("store", "write blob", size=blob.size):
+                    if blob.content is None:
+                        sync_file(blob.part)
+                    else:
+                        write_file(blob.part, blob.content)
+                for name in filter(None, (blob.name, blob.beside)):
+                    self._delete(name)
+                make_folder(path.parent)
+                os.link(blob.part, path)
+                folders.setdefault(path.parent, []).append(blob.name)
+            except OSError as error:
+                failures[blob.name] = error
+        for folder, inside in folders.items():
+            try:
+                with span("store", "fsync folder"):
+                    sync_folder(folder)
+            except OSError as error:
+                failures.update(dict.fromkeys(inside, error))
+        return failures
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a part, and rename it."""
+        path, part = self.root / name, new_part(self.incoming)
+        make_folder(path.parent)
+        try:
+            write_file(part, content)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def delete(self, names: Sequence[str]) -> dict[str, OSError]:
+        """Delete files. The folders aren't synced: what comes back after a crash isn't counted."""
+        failures: dict[str, OSError] = {}
+        for name in names:
+            try:
+                self._delete(name)
+            except OSError as error:
+                failures[name] = error
+        return failures
+
+    def _delete(self, name: str) -> None:
+        path = f"{self.root}/{name}"
+        if os.path.lexists(path):  # before a submit it isn't there, and an error costs more than a look
+            Path(path).unlink(missing_ok=True)
+
+    def remove_folders(self, folders: Iterable[str]) -> None:
+        """Remove empty folders."""
+        for folder in folders:
+            remove_empty(self.root / folder, self.root)
+
+    def lister(self) -> Lister:
+        """Return a function that lists one folder. It looks at a file only for its size."""
+        return self._listed
+
+    def _listed(self, folder: str) -> Listed | None:
+        path = f"{self.root}/{folder}"
+        folders, files = [], set()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.name)
+                    else:
+                        files.add(entry.name)
+        except OSError:
+            return None
+        return Listed(folders, files, lambda name: os.stat(f"{path}/{name}").st_size)  # noqa: PTH116
+
+    def objects(self) -> Iterator[Stored]:
+        """Yield all files; one that is deleted meanwhile is left out."""
+        for folder, _, files in os.walk(self.root):
+            below = os.path.relpath(folder, self.root)
+            for name in files:
+                try:
+                    found = os.stat(f"{folder}/{name}")  # noqa: PTH116
+                except FileNotFoundError:
+                    continue
+                yield Stored(name if below == "." else f"{below}/{name}", found.st_size, found.st_mtime_ns)
