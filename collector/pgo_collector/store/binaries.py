@@ -23,7 +23,7 @@ from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice
 from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
-from pgo_collector.store.folder import make_folder, remove_empty, sync_file, sync_folder
+from pgo_collector.storage.files import make_folder, remove_empty, sync_file, sync_folder
 from pgo_collector.store.store import Store, not_stored
 
 # The format of which merges are made with the help of a program.
