@@ -111,6 +111,22 @@ def test_many_steps_share_columns(server: Server) -> None:
     assert "at most 1,000 are allowed" in refused.text
 
 
+def test_a_full_heat_map_is_no_larger_page(server: Server) -> None:
+    """Cells of many latencies and hours share columns, and so do those with long links."""
+    every = [delayed("main;f", 1 << bit) for bit in range(10, 36)]
+    for hour in range(100):
+        content = tracked(every, time_nanos=MIDNIGHT + hour * HOUR + 1)
+        query = {"service": "waits", "type": "offcpu", "labels": "instance=db"}
+        assert server.submit(content, query=query).status_code == 204
+    visitor = Visitor(server)
+    plain = visitor.page(PATH, type="offcpu", step="hour")
+    long = visitor.page(PATH, type="offcpu", step="hour", labels=f"version!={'v' * 900}")
+    assert len(cells(plain)) > len(cells(long)) > 100
+    for page in (plain, long):
+        assert len(page.answer.content) < 420_000
+        assert sum(int(each[-1]) for each in heat_rows(page).values()) == 2600
+
+
 def test_two_windows_are_side_by_side(site: Visitor) -> None:
     page = site.page(PATH, type="offcpu")
     (half,) = (

@@ -1,4 +1,8 @@
-"""Drawings of heat maps: rows of latencies, the longest first, with a cell for each time, and a bar."""
+"""Drawings of heat maps: rows of latencies, the longest first, with a cell for each time, and a bar.
+
+They are drawn by hand, as a table whose cells are links: docs/ui.md has the libraries that were tried, under
+"How they are drawn".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 
 from pgo_collector.http.openapi import BASE
 from pgo_collector.model.selection import Selection
@@ -19,7 +24,12 @@ from pgo_collector.ui.plots import moment
 ROW_HEIGHT = 22  # pixels; a cell is one pixel lower
 # More steps than this share columns: a page has at most so many cells a row.
 _MAX_COLUMNS = 120
+# The bytes that all cells may take on the page: each has a link with the page's selection.
+_CELLS_BYTES = 350_000
+_CELL_BYTES = 230
 _COLOURS = 8
+# A latency in ns, for the length of a link.
+_LONG = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ class _Column:
 
 def drawing_of(heat: HeatMap, histogram: Histogram, selection: Selection, links: Links) -> Drawing:
     """Return the drawing of a heat map and of the histogram of the same selection."""
-    columns = _columns(heat, selection)
+    columns = _columns(heat, selection, links)
     most = max((count_ for column in columns for count_ in column.counts.values()), default=0)
     highest = max((bucket.count for bucket in histogram.buckets), default=1)
     times = [moment(format_time(column.begin)) for column in columns]
@@ -116,9 +126,20 @@ def drawing_of(heat: HeatMap, histogram: Histogram, selection: Selection, links:
     )
 
 
-def _columns(heat: HeatMap, selection: Selection) -> list[_Column]:
-    """Return the columns of a heat map, within the selection's time."""
+def _columns(heat: HeatMap, selection: Selection, links: Links) -> list[_Column]:
+    """Return the columns of a heat map, no more of them than the page has room for."""
     together = math.ceil(len(heat.points) / _MAX_COLUMNS)
+    while True:
+        columns = _columns_of(heat, selection, together)
+        link = _link(columns[0], _LONG, 2 * _LONG, links)
+        room = _CELLS_BYTES // (_CELL_BYTES + len(escape(link)))
+        if len(columns) == 1 or sum(len(column.counts) for column in columns) <= room:
+            return columns
+        together *= 2
+
+
+def _columns_of(heat: HeatMap, selection: Selection, together: int) -> list[_Column]:
+    """Return the columns of so many steps each, within the selection's time."""
     width = STEPS[heat.step] * together
     columns = []
     for at in range(0, len(heat.points), together):
@@ -145,15 +166,17 @@ def _cells(columns: Sequence[_Column], begin: int, end: int, most: int, links: L
             width=f"{width:.5g}",
             colour=f"heat{_shade(found, most)}",
             title=f"{_waits(found)} of {nanos(begin)} to {nanos(end)}\n{_moments(column)}",
-            link=links.to(
-                "",
-                **_range(begin, end),
-                **{"last": None, "from": format_time(column.begin), "to": format_time(column.end)},
-            ),
+            link=_link(column, begin, end, links),
         )
         for at, column in enumerate(columns)
         if (found := column.counts.get(begin, 0))
     ]
+
+
+def _link(column: _Column, begin: int, end: int, links: Links) -> str:
+    """Return the link to the flame graph of a cell."""
+    times = {"last": None, "from": format_time(column.begin), "to": format_time(column.end)}
+    return links.to("", **_range(begin, end), **times)
 
 
 def _range(begin: int, end: int) -> dict[str, str]:
