@@ -43,6 +43,12 @@ class Target(BaseHTTPRequestHandler):
             self.send_header("Location", "/profile")
             self.end_headers()
             return
+        if self.path == "/hostile":
+            self.send_response(500)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(HOSTILE[0].encode() + b"x" * 10_000)
+            return
         if self.path == "/slow":
             type(self).gate.wait(60)
         content = {
@@ -185,6 +191,7 @@ def test_a_profile_is_taken_now(tmp_path: Path) -> None:
         ("/nothing", 400, ""),
         ("/large", 502, "larger than"),
         ("/slow", 502, "PGOF_CAPTURE_SECONDS"),
+        ("/hostile", 502, "answered with 500: &lt;script&gt;alert(1)"),
     ],
 )
 def test_what_a_target_does_wrong_is_said(tmp_path: Path, path: str, status: int, why: str) -> None:
@@ -198,6 +205,7 @@ def test_what_a_target_does_wrong_is_said(tmp_path: Path, path: str, status: int
         answer = Visitor(server).post("/ui/services/shop/live", {"instance": host})
         assert answer.status_code == status, answer.text
         assert why in answer.text
+        assert len(answer.text) < 50_000
         assert handler.asked == [path]
         assert len(server.ask("/v1/profiles", service="shop").json()["profiles"]) == 1
         assert not server.events("unexpected error")
@@ -257,6 +265,29 @@ def test_captures_are_bounded_block_nobody_and_end_with_the_server(tmp_path: Pat
         (cut,) = answers
         assert (cut.status_code, "the server stops" in cut.text) == (502, True)
         assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "content", "named"),
+    [
+        ("PGOF_CAPTURE_CA_FILE", None, "PGOF_CAPTURE_CA_FILE"),
+        ("PGOF_CAPTURE_CA_FILE", "no certificate", "PGOF_CAPTURE_CA_FILE"),
+        ("PGOF_CAPTURE_KEYS_FILE", None, "No such file"),
+        ("PGOF_CAPTURE_KEYS_FILE", "\nthe-secret", "line 2"),
+        ("PGOF_CAPTURE_KEYS_FILE", "a:1 gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n", "not ASCII"),
+    ],
+)
+def test_files_for_targets_that_cannot_be_used_stop_the_start(
+    stopped: Server, setting: str, content: str | None, named: str
+) -> None:
+    file = stopped.home / "file"
+    if content is not None:
+        file.write_text(content)
+    stopped.environment |= {"PGOF_CAPTURE_TARGETS": "shop=https://127.0.0.1/p", setting: str(file)}
+    finished = stopped.run("serve")
+    assert finished.returncode == 2
+    assert named in finished.stderr
+    assert "the-secret" not in finished.stderr
 
 
 def test_without_targets_nothing_can_be_taken(server: Server) -> None:
