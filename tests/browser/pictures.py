@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.browser.chromium import Person, Theme, chromium
-from tests.browser.site import fill, fill_with_postgres
+from tests.browser.site import fill, fill_with_postgres, fill_with_services
 from tests.server import Server
 
 FOLDER = Path(__file__).parents[2] / "docs" / "ui"
@@ -16,7 +16,6 @@ WIDTHS = {"desktop": 1180, "phone": 390}
 # Theme, width, height in pixels, scroll position in pixels, and path.
 Pictures = dict[str, tuple[Theme, str, int, int, str]]
 PICTURES: Pictures = {
-    "services": ("light", "desktop", 400, 100_000, "/ui/"),
     "flame": ("light", "desktop", 1150, 0, f"{SERVICE}?labels=version%3D1.5.0"),
     "labels": ("light", "desktop", 700, 0, f"{SERVICE}/top?choose=instance&labels=instance%3Dweb-1%7Cweb-2"),
     "search": ("dark", "desktop", 600, 470, "/ui/services/compiler?search=regalloc"),
@@ -27,11 +26,17 @@ PICTURES: Pictures = {
         700,
         f"{SERVICE}/diff?labels=version%3D1.5.0&base_labels=version%3D1.4.2",
     ),
-    "function": ("light", "desktop", 900, 0, f"{SERVICE}/function?function=runtime.mallocgc"),
-    "series": ("light", "desktop", 720, 0, f"{SERVICE}/series?function=runtime.mallocgc"),
-    "latency": ("light", "desktop", 960, 0, "/ui/services/db/latency?type=offcpu"),
-    "build": ("light", "desktop", 680, 0, f"{SERVICE}/build"),
+    "function": ("light", "desktop", 900, 560, f"{SERVICE}/function?function=compress/flate.NewWriter"),
+    "memory": ("dark", "desktop", 860, 0, "/ui/services/cached?type=heap&sample_type=alloc_space"),
+    "series": ("light", "desktop", 640, 580, f"{SERVICE}/series?function=runtime.mallocgc"),
+    "latency": ("light", "desktop", 860, 520, "/ui/services/db/latency?type=offcpu"),
+    "build": ("light", "desktop", 760, 520, f"{SERVICE}/build"),
     "phone": ("dark", "phone", 760, 760, SERVICE),
+}
+# Without the compiler's profile, whose one day is higher than all others.
+FLEET: Pictures = {
+    "fleet": ("light", "desktop", 860, 0, "/ui/"),
+    "services": ("light", "desktop", 400, 100_000, "/ui/"),
 }
 POSTGRES: Pictures = {
     "postgres": ("light", "desktop", 640, 420, "/ui/services/postgres?labels=protocol%3Dsimple"),
@@ -48,6 +53,7 @@ POSTGRES: Pictures = {
 def main() -> None:
     """Take all pictures."""
     FOLDER.mkdir(exist_ok=True)
+    take(FLEET, fill_with_services)
     take(PICTURES, fill)
     take(POSTGRES, fill_with_postgres)
 

@@ -46,7 +46,14 @@ DEPLOYMENTS = [
 
 
 def fill(server: Server) -> None:
-    """Submit the deployments' profiles, and the profile of Go's compiler, which is a merge of many."""
+    """Submit the services' profiles, and the profile of Go's compiler, which is a merge of many."""
+    fill_with_services(server)
+    merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
+    submit(server, taken_at(merged, time.time_ns() - _HOUR), "compiler", "version=go1.27")
+
+
+def fill_with_services(server: Server) -> None:
+    """Submit the deployments' profiles, and those of a database and of a cache."""
     now = time.time_ns()
     for deployment in DEPLOYMENTS:
         paths = sorted(PROFILES.glob(deployment.files))
@@ -59,8 +66,6 @@ def fill(server: Server) -> None:
     fill_with_waits(server, now)
     fill_with_memory(server, now)
     put_traces(server)
-    merged = (go_root() / "src/cmd/compile/default.pgo").read_bytes()
-    submit(server, taken_at(merged, now - _HOUR), "compiler", "version=go1.27")
 
 
 def fill_with_memory(server: Server, now: int) -> None:

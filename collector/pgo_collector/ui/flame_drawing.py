@@ -1,4 +1,7 @@
-"""Drawings of flame graphs: boxes in rows. `drawing.html` makes SVG of them, and `svg_file` a file."""
+"""Drawings of flame graphs: boxes in rows. `drawing.html` makes SVG of them, and `svg_file` a file.
+
+They are drawn by hand: what draws flame graphs elsewhere needs scripts (docs/ui.md, "How they are drawn").
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The plot of the fleet: a bar a day, in which the services are stacked, in a box that is stretched to fit.
 
-It is drawn here since a library for charts would need scripts, or styles in the page, and the policy forbids
-both.
+It is drawn by hand: docs/ui.md has the libraries that were tried, under "How they are drawn".
 """
 
 from __future__ import annotations

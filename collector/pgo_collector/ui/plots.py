@@ -1,4 +1,7 @@
-"""Plots: shares over time as SVG paths in a box of 1,000 by 100, which is stretched to fit the page."""
+"""Plots: shares over time as SVG paths in a box of 1,000 by 100, which is stretched to fit the page.
+
+They are drawn by hand: docs/ui.md has the libraries that were tried, under "How they are drawn".
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A flame graph as an SVG file, which needs no style sheet: its colours are attributes, in sRGB.
 
-Browsers draw the file into a PNG. It is made by hand, as the drawing of the page is, since libraries that
-draw flame graphs do so with scripts or inline styles, which the pages' Content-Security-Policy forbids.
+Browsers draw the file into a PNG. It is made by hand, of the same boxes as the drawing of the page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The timeline of a selection: a bar for each step, in a box that is stretched to fit the page.
 
-It is drawn here since a library for charts would need scripts, or styles in the page, and the policy forbids
-both.
+It is drawn by hand: docs/ui.md has the libraries that were tried, under "How they are drawn". None has marks
+and steps that a script can brush.
 """
 
 from __future__ import annotations
