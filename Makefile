@@ -10,6 +10,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # Many tests wait for processes more than they compute.
 WORKERS ?= $(shell expr 3 \* $$(nproc))
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
+# What a storage elsewhere could change.
+STORED := $(addprefix tests/collector/test_,$(addsuffix .py,bucket submit merge combine upkeep profefe inventory weights start \
+	joining symbols))
 # The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
 	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
@@ -126,6 +129,10 @@ exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go ve
 	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
 
+.PHONY: s3
+s3: setup ## Run the tests of what is stored with the blobs in a bucket of a Ceph
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --storage=s3 --junitxml=.dev/s3.xml $(STORED) $(ARGS)
+
 .PHONY: images
 images: setup ## Build the images one after another, and run them
 	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image $(ARGS)
@@ -135,7 +142,7 @@ again: setup ## Run the tests that failed last once more, one after another
 	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
 
 .PHONY: test-all
-test-all: test exhaustive images ## Run all tests
+test-all: test exhaustive s3 images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest

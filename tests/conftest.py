@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.interop.ceph_cluster import MISSING, Gateway, running_ceph
 from tests.server import Server
 from tests.zygote import Zygote
 
@@ -37,10 +38,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "draws the operations on disk at which servers are killed; by default another one each time"
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
+    help_ = "where collectors have their blobs; tests of what only a folder has are left out with s3"
+    parser.addoption("--storage", choices=["folder", "s3"], default="folder", help=help_)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"--kill-seed={config.getoption('kill_seed')}"
+    return f"--kill-seed={config.getoption('kill_seed')} --storage={config.getoption('storage')}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    of_another = "bucket" if config.getoption("storage") == "folder" else "folder"
+    left_out = [item for item in items if item.get_closest_marker(of_another)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,3 +60,21 @@ def zygote() -> Iterator[Zygote]:
     Server.launcher = zygote
     yield zygote
     zygote.close()
+
+
+@pytest.fixture(scope="session")
+def gateway() -> Iterator[Gateway]:
+    """The S3 gateway of a Ceph."""
+    if MISSING:
+        pytest.skip(MISSING)
+    with running_ceph() as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _storages(request: pytest.FixtureRequest) -> None:
+    """Have collectors keep their blobs in a bucket, if the option says so."""
+    if request.config.getoption("storage") == "s3":
+        from tests.bucket_storages import Prefixes  # noqa: PLC0415 - it needs an extra
+
+        Server.storages = Prefixes(request.getfixturevalue("gateway"))

@@ -19,6 +19,8 @@ from typing import IO, Any, Protocol, Self
 
 import httpx
 
+from tests.storages import Folders, Storages
+
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
 _PATIENCE_SECONDS = 120.0
 
@@ -72,9 +74,11 @@ class Server:
 
     `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
     overrides them. `launcher` starts it; pytest's own one forks it from a process that has it loaded.
+    `storages` knows where its blobs are.
     """
 
     launcher: Launcher = Installed()
+    storages: Storages = Folders()
     submit_key = "key-for-submits"
     merge_key = "key-for-merges"
 
@@ -128,6 +132,11 @@ class Server:
         assert self._client is not None, "the server isn't running"
         return self._client
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        return {**self.storages.settings(Path(self.environment["PGOF_DIRECTORY"])), **self.environment}
+
     def start(self) -> None:
         """Start the server and wait until it serves."""
         self.listen()
@@ -174,7 +183,7 @@ class Server:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command with the same settings to its end."""
-        return self.launcher.run(arguments, self.environment)
+        return self.launcher.run(arguments, self.variables)
 
     def reindex(self) -> None:
         """Rebuild the catalog; the server must not be running."""
@@ -229,8 +238,8 @@ class Server:
         return descendants(self.process.pid)
 
     def blobs(self, suffix: str = ".pb.gz") -> list[Path]:
-        """Return the files below blobs/ whose names end like this, sorted."""
-        return sorted((self.data / "blobs").rglob(f"*{suffix}"))
+        """Return the stored blobs, or objects whose names end like this, sorted."""
+        return [*self.storages.blobs(self.data, suffix)]
 
     def events(self, event: str) -> list[LogLine]:
         """Return the log lines of one event that the process has written so far."""
@@ -250,7 +259,7 @@ class Server:
             time.sleep(0.01)
 
     def _spawn(self, *arguments: str) -> Process:
-        return self.launcher.start(arguments, self.environment)
+        return self.launcher.start(arguments, self.variables)
 
     def _read_log(self, process: Process) -> None:
         assert process.stderr is not None

@@ -10,6 +10,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── ParameterUnknown    400
     │   ├── ParameterInvalid    400
     │   │   └── LabelsInvalid
+    │   │       └── NameTooLong  an OSError, too
     │   ├── PushInvalid         400
     │   ├── UnknownFormat       400
     │   ├── SymbolsUnreadable   400
@@ -153,6 +154,10 @@ class PushRefused(CollectorError):
 
 class LabelsInvalid(ParameterInvalid):
     """The text isn't labels, or has too many of them."""
+
+
+class NameTooLong(LabelsInvalid, OSError):
+    """The labels make a name that is too long for the object store."""
 
 
 class UnknownFormat(Refusal):

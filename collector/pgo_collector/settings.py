@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,6 +21,8 @@ from pgo_collector.resources import memory_bytes
 from pgo_collector.traces.spans import PARTS
 
 PREFIX = "PGOF_"
+# A prefix has no empty parts, and none that are dots.
+_STORAGE = re.compile(r"(?:s3|gs|az)://[a-z0-9][a-z0-9._-]{1,62}(?:/(?!\.{1,2}(?:/|$))[\w.=-]+)*/?", re.ASCII)
 # The catalog and zlib take no number of more than 63 bits.
 _MOST = 1 << 62
 # The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
@@ -62,6 +65,12 @@ def parts_of(text: str) -> frozenset[str]:
 def _check_parts(text: str) -> str:
     parts_of(text)
     return text
+
+
+def _check_storage(url: str) -> str:
+    if url and not _STORAGE.fullmatch(url):
+        raise ValueError("must be s3://bucket/prefix, gs://bucket/prefix or az://container/prefix")
+    return url
 
 
 def _check_source_links(text: str) -> str:
@@ -113,6 +122,31 @@ class Settings(BaseSettings):
     directory: Path = Field(
         default=Path("./profiles"),
         description="The data folder. It is created if missing. Only one server at a time can use it.",
+    )
+    storage: Annotated[str, AfterValidator(_check_storage)] = Field(
+        default="",
+        description=(
+            "Where the blobs are: s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. By default"
+            " they are in the data folder. Only one server at a time can use a prefix."
+        ),
+    )
+    storage_seconds: float = Field(
+        default=10,
+        ge=0.1,
+        le=300,
+        description=(
+            "The longest that a request to the object store of PGOF_STORAGE may take, in seconds. It is tried"
+            " up to three times meanwhile; then what needs it is answered with 503."
+        ),
+    )
+    storage_requests: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description=(
+            "The number of requests to the object store of PGOF_STORAGE that each process has running at"
+            " most. So many blobs are in its memory at a time."
+        ),
     )
     submit_auth_keys_file: Path = Field(
         default=Path("/secret/submit_keys"),

@@ -162,6 +162,7 @@ def test_a_merge_sent_in_before_the_combine_is_a_profile_of_its_own(server: Serv
     assert tally(server.combine().content) == {"a": 2, "b": 2}
 
 
+@pytest.mark.folder
 def test_an_input_that_cannot_be_deleted_counts_no_more(server: Server) -> None:
     submit_all(server, "a", "b")
     server.combine()

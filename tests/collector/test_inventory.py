@@ -32,6 +32,7 @@ def listed(server: Server, **query: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.folder
 def test_services(server: Server) -> None:
     assert server.ask("/v1/services").json() == {"services": [], "next": None}
     for region in ("eu", "us"):
@@ -66,6 +67,7 @@ def test_services(server: Server) -> None:
     ]
 
 
+@pytest.mark.folder
 def test_combined_profiles_are_said_to_be_so(server: Server) -> None:
     for day in range(3):
         store(server, profile_of(f"{day}", time_nanos=EPOCH + day * DAY + 7), labels="version=1")

@@ -31,6 +31,7 @@ def drop_catalog(server: Server) -> None:
         path.unlink()
 
 
+@pytest.mark.folder
 def test_the_data_folder_is_made_private(server: Server) -> None:
     assert stat.S_IMODE(server.data.stat().st_mode) == 0o750
     assert stat.S_IMODE((server.data / "blobs").stat().st_mode) == 0o750
@@ -119,6 +120,7 @@ def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> Non
     assert server.merge().content == before
 
 
+@pytest.mark.folder
 def test_foreign_files_stay_and_are_logged(server: Server) -> None:
     submit_all(server, "a")
     (folder,) = {path.parent for path in server.blobs()}
@@ -147,6 +149,7 @@ def test_foreign_files_stay_and_are_logged(server: Server) -> None:
     assert {path.read_text() for path in strangers} == {"hello"}
 
 
+@pytest.mark.folder
 def test_blobs_that_were_put_there_are_counted(server: Server) -> None:
     """On days that the series has and hasn't, and of new series, also in the folders of another one."""
     sent = {
@@ -246,6 +249,7 @@ class Combine:
         self.server.stop()
 
 
+@pytest.mark.folder
 def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> None:
     """Every state that a kill can leave, with the catalog of that moment and without one."""
     combine = Combine(server)
@@ -264,6 +268,7 @@ def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> Non
     assert len(server.blobs()) == 1
 
 
+@pytest.mark.folder
 def test_a_combined_profile_that_contains_another_counts(server: Server) -> None:
     submit_all(server, "a", "b")
     server.combine()
@@ -284,6 +289,7 @@ def test_a_combined_profile_that_contains_another_counts(server: Server) -> None
     assert len(server.blobs()) == 1
 
 
+@pytest.mark.folder
 def test_overlapping_combined_profiles_are_left_alone(server: Server) -> None:
     """No crash leaves this state, but mixing two backups does."""
     submit_all(server, "a", "b")
@@ -317,6 +323,7 @@ def test_a_blob_of_another_kind_is_left_out_and_named(server: Server) -> None:
     assert blob.name in answer.headers["PGO-Left-Out"]
 
 
+@pytest.mark.folder
 @pytest.mark.parametrize("inputs_there", [True, False])
 def test_a_damaged_combined_profile_gives_way_to_its_inputs(server: Server, *, inputs_there: bool) -> None:
     combine = Combine(server)
@@ -338,6 +345,7 @@ def test_a_damaged_combined_profile_gives_way_to_its_inputs(server: Server, *, i
         assert blob.exists()
 
 
+@pytest.mark.folder
 def test_retired_profiles_stay_while_what_replaced_them_is_missing(server: Server) -> None:
     combine = Combine(server)
     shutil.copytree(combine.before / "blobs", server.data / "blobs", dirs_exist_ok=True)
@@ -353,6 +361,7 @@ def test_retired_profiles_stay_while_what_replaced_them_is_missing(server: Serve
     assert server.merge().content == combine.merged
 
 
+@pytest.mark.folder
 def test_an_inputs_file_that_is_cut_short_is_not_trusted(server: Server) -> None:
     combine = Combine(server)
     (inputs,) = server.blobs(".inputs")
@@ -385,6 +394,7 @@ def test_inputs_come_back_from_the_blob_itself(server: Server, inputs: str, cata
         assert path.read_bytes() == before
 
 
+@pytest.mark.folder
 def test_inputs_come_back_from_the_catalog_where_an_earlier_version_combined(server: Server) -> None:
     combine = Combine(server)
     (path,) = server.blobs(".inputs")
@@ -482,6 +492,7 @@ def damage(catalog: Path, *, last: bool = False) -> None:
         file.write(b"\xa5" * (size - begin))
 
 
+@pytest.mark.folder
 def test_a_folder_of_the_previous_version_is_opened_as_it_is(stopped: Server) -> None:
     """Its catalog isn't rebuilt, and its combined profile is sealed."""
     with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
@@ -520,6 +531,7 @@ def test_the_folder_stays_locked_without_its_lock_file(server: Server) -> None:
     assert finished.returncode == 2
 
 
+@pytest.mark.folder
 def test_nothing_is_written_into_a_folder_that_replaced_the_opened_one(server: Server) -> None:
     submit_all(server, "a")
     moved = server.data.rename(server.home / "moved")

@@ -88,6 +88,7 @@ def test_equal_stacks_of_another_time_are_another_profile(shared: Server) -> Non
     assert counted(shared, "another time") == {"another time": 2}
 
 
+@pytest.mark.folder
 def test_a_blob_is_named_by_series_time_and_content(server: Server) -> None:
     profile = taken_at(profile_of("a"), 86_400 * 1_000_000_000 + 5)
     server.submit(profile)

@@ -172,12 +172,14 @@ def test_many_dropped_labels_make_no_endless_path(server: Server, store: Callabl
         store(f"{number}", 5, number, labels=f"{number:0200}=x")
     kept(server, rollup_days="3", rollup_labels="version")
     assert merged(server) == {f"{number}": 1 for number in range(12)}
-    assert len(server.blobs()) == 2
+    count = len(server.blobs())
+    assert count in {2, 3}  # a bucket takes shorter names
     assert not server.events("upkeep failed, tried again later")
     kept(server)
-    assert len(server.blobs()) == 2
+    assert len(server.blobs()) == count
 
 
+@pytest.mark.folder
 def test_profiles_go_when_they_are_too_old(server: Server, store: Callable[..., None]) -> None:
     for days in (1, 5, 9):
         store(f"{days}", days)
@@ -201,6 +203,7 @@ def test_profiles_go_when_they_are_too_old(server: Server, store: Callable[..., 
     assert len(list((server.data / "blobs").rglob("*/cpu/*"))) == len(server.blobs()) == 2
 
 
+@pytest.mark.folder
 def test_the_oldest_profiles_go_while_all_are_too_large(server: Server, store: Callable[..., None]) -> None:
     for days in range(6):
         store(f"{days}", days)

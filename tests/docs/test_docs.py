@@ -69,7 +69,9 @@ def app(tmp_path: Path) -> FastAPI:
     keys = KeyFile(file)
     with (
         DataFolder(tmp_path / "data") as folder,
-        Store(folder, SQLite(folder.catalog), folder_storage(folder.path), Workers(1, BOUNDS, folder.rows)) as store,
+        Store(
+            folder, SQLite(folder.catalog), folder_storage(folder.path), Workers(1, BOUNDS, folder.rows)
+        ) as store,
     ):
         app = create_app(
             Settings(),

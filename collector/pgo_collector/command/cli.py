@@ -1,5 +1,5 @@
-"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `expired`, `trace`,
-`reindex`.
+"""The command line: `pgo-collector serve`, `keys new`, `check`, `backup`, `restore`, `copy`, `expired`,
+`trace`, `reindex`.
 
 Every worker process imports this module, since it started the program. So each command imports what it needs
 where it runs.
@@ -13,7 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from pgo_collector.errors import CannotStart, CatalogUnreadable
+from pgo_collector.errors import CannotStart, CatalogUnreadable, StorageFails
 from pgo_collector.http.keys import Key, append_line, digest_of, new_key
 from pgo_collector.logs import set_up_logs
 from pgo_collector.settings import PREFIX, Settings, read_settings
@@ -62,6 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("restore", help="create a data folder from the last complete backup")
     command.add_argument("target", type=Path, metavar="TARGET", help="the folder of backups")
     command.set_defaults(run=_restore)
+    command = commands.add_parser(
+        "copy", help="copy the blobs between a data folder and a bucket; safe while the server of FROM runs"
+    )
+    command.add_argument("source", metavar="FROM", help="a data folder, or the URL of a bucket and prefix")
+    command.add_argument("target", metavar="TO", help="the other one; no server may use it")
+    command.add_argument("--delete", action="store_true", help="delete from TO what isn't in FROM")
+    command.set_defaults(run=_copy)
     command = commands.add_parser(
         "expired", help="list what the next run of retention would delete, without deleting it"
     )
@@ -125,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     try:
         return parsed.run(parsed) or 0
-    except CannotStart as error:
+    except (CannotStart, StorageFails) as error:
         print(f"pgo-collector: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -156,6 +163,12 @@ def _restore(arguments: argparse.Namespace) -> int:
     from pgo_collector.command.backup import restore_from  # noqa: PLC0415 (see above)
 
     return restore_from(arguments.target)
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    from pgo_collector.command.copy import copy  # noqa: PLC0415 (see above)
+
+    return copy(arguments.source, arguments.target, delete=arguments.delete)
 
 
 def _trace(function: str, arguments: argparse.Namespace) -> None:

@@ -72,16 +72,20 @@ async def open_store(
     settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
 ) -> AsyncIterator[Store]:
     """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk."""
+    storage = storage_of(settings)
     bounds = Bounds(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
         task_bytes=settings.worker_megabytes << 20,
         task_seconds=settings.task_seconds,
         pattern_seconds=settings.pattern_seconds,
+        waits_seconds=storage.longest_wait,
     )
     folder.ensure_temp_folder()
     async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
+        # Not before: the fork server must not begin with the threads of a client of an object store.
+        await asyncio.to_thread(storage.verify)
         announced = announce if settings.webhook_url else unannounced
-        with Store(folder, database_of(settings), storage_of(settings), workers, announced) as store:
+        with Store(folder, database_of(settings), storage, workers, announced) as store:
             await reconcile(store, progress)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.

@@ -18,6 +18,9 @@ from pgo_collector.storage.files import (
 from pgo_collector.storage.storage import MISSING, Listed, Lister, NewBlob, Stored
 from pgo_collector.traces.spans import span
 
+# Bytes of a path, as Linux takes it.
+_LONGEST_PATH = 4095
+
 
 class FolderStorage(NamedTuple):
     """The files below `root`. They are written in the folder `incoming`, on the same file system."""
@@ -25,6 +28,7 @@ class FolderStorage(NamedTuple):
     root: Path
     incoming: Path
     longest_wait: float = 0.0
+    longest_name: int = _LONGEST_PATH
 
     def where(self, name: str = "") -> str:
         """Return a file's path."""
@@ -79,24 +83,32 @@ class FolderStorage(NamedTuple):
             path = self.root / blob.name
             try:
                 with span("store", "write blob", size=blob.size):
-                    if blob.content is None:
-                        sync_file(blob.part)
-                    else:
-                        write_file(blob.part, blob.content)
+                    part = self._written(blob)
                 for name in filter(None, (blob.name, blob.beside)):
                     self._delete(name)
-                make_folder(path.parent)
-                os.link(blob.part, path)
-                folders.setdefault(path.parent, []).append(blob.name)
+                make_folder(folder := path.parent)
+                os.link(part, path)
+                if blob.part is None:
+                    part.unlink()
+                folders.setdefault(folder, []).append(blob.name)
             except OSError as error:
                 failures[blob.name] = error
-        for folder, inside in folders.items():
+        for each, inside in folders.items():
             try:
                 with span("store", "fsync folder"):
-                    sync_folder(folder)
+                    sync_folder(each)
             except OSError as error:
                 failures.update(dict.fromkeys(inside, error))
         return failures
+
+    def _written(self, blob: NewBlob) -> Path:
+        """Return a durable file with the bytes of a blob."""
+        if blob.content is None and blob.part is not None:
+            sync_file(blob.part)
+            return blob.part
+        part = blob.part or new_part(self.incoming)
+        write_file(part, blob.content or b"")
+        return part
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a part, and rename it."""

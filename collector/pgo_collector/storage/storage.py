@@ -15,15 +15,16 @@ MISSING = -1
 
 
 class NewBlob(NamedTuple):
-    """A blob to store: its bytes, `size` of them, are `content`, to be written to the file `part`, or in
-    that file.
+    """A blob to store: its bytes, `size` of them, are `content`, or in the file `part`.
+
+    With both, the storage may write `content` to that file, and leave it.
 
     `beside` is the name of an object that must not be there with it; "" for none.
     """
 
     name: str
     beside: str
-    part: Path
+    part: Path | None
     content: bytes | None
     size: int
 
@@ -58,6 +59,10 @@ class Storage(Protocol):
     @property
     def longest_wait(self) -> float:
         """How long a call may wait for something other than this machine's disk, in seconds."""
+
+    @property
+    def longest_name(self) -> int:
+        """The bytes that a name may have at most."""
 
     def where(self, name: str = "") -> str:
         """Return where an object is, or all of them, for messages."""

@@ -16,7 +16,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import REINDEX, SQLite, is_damage
-from pgo_collector.errors import CatalogFails, CollectorError, NotStored, StorageFails
+from pgo_collector.errors import (
+    CatalogFails,
+    CollectorError,
+    NameTooLong,
+    NotStored,
+    Refusal,
+    StorageFails,
+    StorageUnusable,
+)
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Announce, unannounced
 from pgo_collector.settings import Settings
@@ -129,7 +137,7 @@ class Store:
         """Store a validated profile durably and count it, unless it is counted already.
 
         Profiles that are added at the same time share syncs and a transaction. When this returns, the file
-        `part` is gone. Raises NotStored, CatalogFails or StorageFails.
+        `part` is gone. Raises NotStored, CatalogFails, StorageFails or NameTooLong.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(submission, future, place(), time.monotonic_ns()))
@@ -166,8 +174,21 @@ class Store:
 
 
 def storage_of(settings: Settings) -> Storage:
-    """Return the storage of blobs: a folder in the data folder."""
-    return folder_storage(settings.directory)
+    """Return the storage of blobs: a folder in the data folder, or a bucket. Raises StorageUnusable."""
+    if not settings.storage:
+        return folder_storage(settings.directory)
+    return storage_at(settings.storage, settings)
+
+
+def storage_at(place: str, settings: Settings) -> Storage:
+    """Return the storage at a URL of a bucket. Raises StorageUnusable."""
+    try:
+        from pgo_collector.storage.bucket import Bucket, open_bucket  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise StorageUnusable(
+            f"PGOF_STORAGE needs a package that isn't installed, {error.name}: pip install pgo-collector[s3]"
+        ) from error
+    return open_bucket(Bucket(place, settings.storage_seconds, settings.storage_requests))
 
 
 def database_of(settings: Settings) -> Database:
@@ -175,9 +196,9 @@ def database_of(settings: Settings) -> Database:
     return SQLite(settings.directory / CATALOG)
 
 
-def not_stored(what: str, error: Exception) -> NotStored | CatalogFails | StorageFails:
+def not_stored(what: str, error: Exception) -> Refusal:
     """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
-    if isinstance(error, StorageFails):
+    if isinstance(error, StorageFails | NameTooLong):
         return type(error)(f"the {what} could not be stored: {error}")
     if is_damage(error):
         return catalog_fails(error)

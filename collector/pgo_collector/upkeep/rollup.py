@@ -19,6 +19,8 @@ from pgo_collector.model.series import LONGEST_SERIES, Series
 from pgo_collector.store.garbage import collect_garbage
 from pgo_collector.store.store import Store
 
+# Bytes of a blob's name after the folders of its series: the day, the time, the digest, and the suffix.
+_FILE_BYTES = 11 + 21 + 65 + 8
 _log = structlog.get_logger()
 
 
@@ -27,7 +29,7 @@ async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Co
 
     Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
     """
-    groups = await asyncio.to_thread(_crowded, store.catalog, before_nanos, kept_labels)
+    groups = await asyncio.to_thread(_crowded, store, before_nanos, kept_labels)
     for (service, type_), of_owner in groupby(groups, key=lambda days: days[0].series[:2]):
         for days in of_owner:
             async with locks.of(service, type_):
@@ -39,12 +41,13 @@ async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Co
         _log.info("rolled up", service=service, type=type_)
 
 
-def _crowded(catalog: Catalog, before_nanos: int, kept_labels: Collection[str]) -> list[list[Day]]:
+def _crowded(store: Store, before_nanos: int, kept_labels: Collection[str]) -> list[list[Day]]:
     """Return groups of days to combine, sorted by service and type.
 
     A group is one day of all series that become one series. It has more than one live blob in all.
     """
-    counts = dict(catalog.days(before_nanos))
+    counts = dict(store.catalog.days(before_nanos))
+    longest = min(LONGEST_SERIES, store.blobs.storage.longest_name - _FILE_BYTES)
 
     def target(day: Day) -> tuple[Series, int]:
         return day.series.rolled_up(kept_labels)._replace(dropped=()), day.number
@@ -52,18 +55,18 @@ def _crowded(catalog: Catalog, before_nanos: int, kept_labels: Collection[str]) 
     return [
         days
         for _, of_target in groupby(sorted(counts, key=target), key=target)
-        for days in _split_by_path_length([*of_target], kept_labels)
+        for days in _split_by_path_length([*of_target], kept_labels, longest)
         if sum(counts[day] for day in days) > 1
     ]
 
 
-def _split_by_path_length(days: list[Day], kept_labels: Collection[str]) -> Iterator[list[Day]]:
-    """Yield the days in groups, each of which becomes a series whose path isn't too long."""
+def _split_by_path_length(days: list[Day], kept_labels: Collection[str], longest: int) -> Iterator[list[Day]]:
+    """Yield the days in groups, each of which becomes a series whose path isn't longer than `longest`."""
     together: list[Day] = []
     joined = days[0].series.rolled_up(kept_labels)
     for day in days:
         series = day.series.rolled_up(kept_labels)
-        if len(joined.merged_with(series).folders) > LONGEST_SERIES and together:
+        if len(joined.merged_with(series).folders) > longest and together:
             yield together
             together, joined = [], series
         together.append(day)

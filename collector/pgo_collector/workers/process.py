@@ -38,12 +38,14 @@ class Bounds(NamedTuple):
     """The bounds of one worker process: memory for rows and for a task, in bytes, and seconds for a task.
 
     `pattern_seconds` is the CPU time for the patterns of names in a task.
+    `waits_seconds` is how long a task may wait for the storage of blobs before it counts as hanging.
     """
 
     rows_bytes: int
     task_bytes: int
     task_seconds: float
     pattern_seconds: float
+    waits_seconds: float = 0.0
 
 
 class Process:
@@ -51,8 +53,11 @@ class Process:
     process, no threads.
     """
 
-    def __init__(self, process: multiprocessing.process.BaseProcess, channel: Channel) -> None:
+    def __init__(
+        self, process: multiprocessing.process.BaseProcess, channel: Channel, waits_seconds: float
+    ) -> None:
         self._process = process
+        self._waits_seconds = waits_seconds
         self.channel = channel
 
     @classmethod
@@ -76,11 +81,11 @@ class Process:
                 ours.close()
                 raise
         _, channel = await asyncio.get_running_loop().create_unix_connection(Channel, sock=ours)
-        return cls(process, channel)
+        return cls(process, channel, bounds.waits_seconds)
 
     async def watch(self) -> Watch:
         """Return a watch over it, to be asked regularly while it has a task."""
-        return await Watch.over(self._process.pid or 0)
+        return await Watch.over(self._process.pid or 0, self._waits_seconds)
 
     def kill(self) -> None:
         """Kill it at once, whatever it does."""
@@ -111,15 +116,16 @@ class Watch:
     isn't taken for one of the watched process.
     """
 
-    def __init__(self, pid: int, status: ProcessStatus | None) -> None:
+    def __init__(self, pid: int, status: ProcessStatus | None, waits_seconds: float) -> None:
         self._pid = pid
+        self._idle_seconds = _IDLE_SECONDS + waits_seconds
         self._last = status
         self._stopped = self._idle = 0.0
 
     @classmethod
-    async def over(cls, pid: int) -> Self:
-        """Begin to watch a process."""
-        return cls(pid, await asyncio.to_thread(process_status, pid))
+    async def over(cls, pid: int, waits_seconds: float = 0.0) -> Self:
+        """Begin to watch a process, which may wait so long for something other than a disk."""
+        return cls(pid, await asyncio.to_thread(process_status, pid), waits_seconds)
 
     async def hangs(self, seconds: float) -> bool:
         """Look at the process, `seconds` after the last look; return whether it hangs."""
@@ -130,7 +136,7 @@ class Watch:
             return False
         self._stopped = self._stopped + seconds if now.is_stopped else 0.0
         self._idle = self._idle + seconds if now.is_waiting else 0.0
-        return self._stopped >= _STOPPED_SECONDS or self._idle >= _IDLE_SECONDS
+        return self._stopped >= _STOPPED_SECONDS or self._idle >= self._idle_seconds
 
 
 async def _start(process: multiprocessing.process.BaseProcess) -> None:

@@ -1,0 +1,109 @@
+"""Copying all blobs from one storage to another, a folder or a bucket, while a server runs on the first.
+
+Blobs are copied after their .inputs, as `Blobs.keep` writes them. Those that come or go meanwhile are the
+next copy's: it copies only what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pgo_collector.backups.copying import checked_blob, checked_inputs
+from pgo_collector.errors import CopyDamaged, StorageFails
+from pgo_collector.model.blob_names import BLOB_SUFFIX, INPUTS_SUFFIX, BlobName
+from pgo_collector.storage.storage import NewBlob, Storage, Stored
+
+# Objects that are read and written together.
+_BATCH = 64
+
+
+@dataclass(slots=True)
+class Copied:
+    """The result of a copy: objects and bytes that were copied, objects of the target that the source lacks,
+    of which `deleted` were deleted, and in `lost` a message for each object that could not be copied.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    surplus: int = 0
+    deleted: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+def copy_blobs(source: Storage, target: Storage, *, delete: bool) -> Copied:
+    """Copy what the target lacks, or has in another size; with `delete`, delete what the source lacks.
+
+    Raises StorageFails and OSError.
+    """
+    there = {of.name: of.size for of in _ours(target)}
+    report = Copied()
+    names = set()
+    batch: list[Stored] = []
+    for of in sorted(_ours(source), key=_inputs_first):
+        names.add(of.name)
+        if there.get(of.name) != of.size:
+            batch.append(of)
+        if len(batch) == _BATCH:
+            _copy(source, target, batch, report)
+            batch = []
+    _copy(source, target, batch, report)
+    surplus = sorted(there.keys() - names)
+    report.surplus = len(surplus)
+    if delete:
+        failures = target.delete(surplus)
+        report.deleted = len(surplus) - len(failures)
+        report.lost += [f"{target.where(name)}: {error}" for name, error in failures.items()]
+        target.remove_folders({name.rpartition("/")[0] for name in surplus})
+    return report
+
+
+def _ours(storage: Storage) -> Iterator[Stored]:
+    """Yield the blobs and .inputs, by their names; what others have put there is left out."""
+    return (of for of in storage.objects() if _blob(of.name) is not None)
+
+
+def _blob(name: str) -> BlobName | None:
+    """Return the blob with this name, or beside which the .inputs with this name is; None if it is
+    neither.
+    """
+    is_inputs = name.endswith(INPUTS_SUFFIX)
+    return BlobName.parse(name.removesuffix(INPUTS_SUFFIX) + BLOB_SUFFIX if is_inputs else name)
+
+
+def _inputs_first(of: Stored) -> bool:
+    return not of.name.endswith(INPUTS_SUFFIX)
+
+
+def _copy(source: Storage, target: Storage, batch: Sequence[Stored], report: Copied) -> None:
+    """Copy objects after a check; one that has gone meanwhile is left out."""
+    new = []
+    for of, content in zip(batch, source.read_all(of.name for of in batch), strict=True):
+        if isinstance(content, FileNotFoundError):
+            continue
+        try:
+            if isinstance(content, OSError):
+                raise content
+            _check(source, of.name, content)
+            new.append(NewBlob(of.name, "", None, content, len(content)))
+        except StorageFails:
+            raise
+        except (OSError, CopyDamaged) as error:
+            report.lost.append(str(error))
+    failures = target.create(new)
+    for error in failures.values():
+        if isinstance(error, StorageFails):
+            raise error
+    report.lost += [f"{target.where(name)}: {error}" for name, error in failures.items()]
+    copied = [blob.size for blob in new if blob.name not in failures]
+    report.objects += len(copied)
+    report.bytes += sum(copied)
+
+
+def _check(source: Storage, name: str, content: bytes) -> None:
+    """Raise CopyDamaged if this isn't what the name says."""
+    blob = _blob(name)
+    if name.endswith(INPUTS_SUFFIX):
+        checked_inputs(content, source.where(name))
+    elif blob is not None:
+        checked_blob(content, source.where(name), blob.identity.digest)

@@ -1,0 +1,65 @@
+"""The blobs of collectors under test in a bucket of a Ceph; see `tests.storages`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, cast
+
+import obstore
+from obstore.store import ObjectStore, from_url
+
+from tests.interop.ceph_cluster import Gateway
+
+
+class Prefixes:
+    """A prefix for each data folder, in one bucket."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._bucket = gateway.new_bucket()
+        os.environ |= gateway.environment
+        ObjectPath.store = from_url(
+            f"s3://{self._bucket}", client_options={"allow_http": True, "timeout": timedelta(seconds=60)}
+        )
+
+    def settings(self, data: Path) -> Mapping[str, str]:
+        return {"PGOF_STORAGE": f"s3://{self._bucket}/{_prefix(data)}", **self._gateway.environment}
+
+    def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
+        pages = obstore.list(ObjectPath.store, _prefix(data))
+        found = [ObjectPath(meta["path"]) for page in pages for meta in page if meta["path"].endswith(suffix)]
+        return cast("list[Path]", sorted(found))
+
+
+class ObjectPath(PurePosixPath):
+    """An object of the bucket with those methods of a path that tests call."""
+
+    store: ClassVar[ObjectStore]
+
+    def read_bytes(self) -> bytes:
+        return bytes(obstore.get(self.store, str(self)).bytes())
+
+    def write_bytes(self, content: bytes) -> int:
+        obstore.put(self.store, str(self), content)
+        return len(content)
+
+    def stat(self) -> os.stat_result:  # type: ignore[override]
+        return os.stat_result([0] * 6 + [len(self.read_bytes()), 0, 0, 0])
+
+    def exists(self) -> bool:
+        try:
+            obstore.head(self.store, str(self))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def unlink(self) -> None:
+        obstore.delete(self.store, str(self))
+
+
+def _prefix(data: Path) -> str:
+    return hashlib.sha256(str(data).encode()).hexdigest()[:32]

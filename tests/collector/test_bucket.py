@@ -1,0 +1,407 @@
+"""Blobs in a bucket: the same behaviour as in a folder, and what happens when the object store fails.
+
+All tests here need a Ceph, which takes seconds to start and only `make s3` starts.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pgo_collector.errors import StorageGone, StorageSlow, StorageUnusable
+from pgo_collector.storage.bucket import Bucket, BucketStorage, open_bucket
+from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.storage.storage import MISSING, NewBlob, Storage
+
+from tests.faults.stacks import EPOCH, profile_of, tally
+from tests.interop.ceph_cluster import Gateway
+from tests.server import Server
+
+pytestmark = pytest.mark.bucket
+
+NAME = "svc/cpu/region=a%2Fb/2026-11-25/1-00.pb.gz"
+OTHER = "svc/cpu/region=a%2Fb/2026-11-26/2-00.pb.gz"
+
+
+@pytest.fixture
+def url(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prefix in a bucket of its own, which this process can use."""
+    for name, value in gateway.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{gateway.new_bucket()}/pre/fix"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "folder":
+        (tmp_path / "blobs").mkdir()
+        (tmp_path / "incoming").mkdir()
+        return FolderStorage(tmp_path / "blobs", tmp_path / "incoming")
+    return open_bucket(Bucket(request.getfixturevalue("url"), 30, 4))
+
+
+def new(tmp_path: Path, name: str, content: bytes, beside: str = "") -> NewBlob:
+    return NewBlob(name, beside, tmp_path / f"{time.monotonic_ns()}.part", content, len(content))
+
+
+def test_both_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
+    storage.verify()
+    storage.ping()
+    assert storage.size(NAME) == MISSING
+    with pytest.raises(FileNotFoundError):
+        storage.read(NAME)
+    assert storage.create([new(tmp_path, NAME, b"one"), new(tmp_path, OTHER, b"two")]) == {}
+    in_file = tmp_path / "in_file.part"
+    in_file.write_bytes(b"three")
+    assert storage.create([NewBlob("svc/cpu/2026-11-25/3-00.pb.gz", "", in_file, None, 5)]) == {}
+    before = time.time_ns()
+    storage.replace("svc/cpu/2026-11-25/3-00.inputs", b"inputs")
+    other = pickle.loads(pickle.dumps(storage))  # noqa: S301 - as for a worker
+    *found, missing = other.read_all([NAME, OTHER, "svc/cpu/2026-11-25/3-00.pb.gz", "svc/none"])
+    assert found == [b"one", b"two", b"three"]
+    assert isinstance(missing, FileNotFoundError)
+    assert [*storage.read_all([NAME, OTHER], 2)] == [b"ne", b"wo"]
+    assert storage.read(NAME, 1000) == b"one"
+    with storage.open(NAME) as file:
+        assert file.read() == b"one"
+    assert abs(storage.written_nanos("svc/cpu/2026-11-25/3-00.inputs") - before) < 600 * 10**9
+    assert {of.name: of.size for of in storage.objects()} == {
+        NAME: 3,
+        OTHER: 3,
+        "svc/cpu/2026-11-25/3-00.pb.gz": 5,
+        "svc/cpu/2026-11-25/3-00.inputs": 6,
+    }
+    listed = storage.lister()
+    folders = {}
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        of = listed(folder)
+        assert of is not None
+        folders[folder] = {name: of.size(name) for name in of.files}
+        waiting += [f"{folder}/{name}" if folder else name for name in of.folders]
+    assert folders == {
+        "": {},
+        "svc": {},
+        "svc/cpu": {},
+        "svc/cpu/region=a%2Fb": {},
+        "svc/cpu/region=a%2Fb/2026-11-25": {"1-00.pb.gz": 3},
+        "svc/cpu/region=a%2Fb/2026-11-26": {"2-00.pb.gz": 3},
+        "svc/cpu/2026-11-25": {"3-00.pb.gz": 5, "3-00.inputs": 6},
+    }
+    assert listed("svc/cpu/2026-11-27") is None
+    assert storage.delete([NAME, "svc/none", OTHER]) == {}
+    storage.remove_folders(["svc/cpu/region=a%2Fb/2026-11-25"])
+    assert storage.size(NAME) == storage.size(OTHER) == MISSING
+
+
+def test_a_failed_attempt_is_replaced(storage: Storage, tmp_path: Path) -> None:
+    storage.replace(NAME, b"left by a failed attempt")
+    storage.replace("svc/beside.inputs", b"inputs")
+    assert storage.create([new(tmp_path, NAME, b"content", "svc/beside.inputs")]) == {}
+    assert storage.read(NAME) == b"content"
+    assert storage.size("svc/beside.inputs") == MISSING
+
+
+def test_a_name_that_is_too_long_fails_alone(storage: Storage, tmp_path: Path) -> None:
+    long = f"svc/cpu/{'/'.join(['k=' + 'x' * 300] * 9)}/2026-11-25/1-00.pb.gz"
+    failures = storage.create([new(tmp_path, long, b"one"), new(tmp_path, NAME, b"two")])
+    assert [*failures] == [long]
+    assert storage.read(NAME) == b"two"
+
+
+def test_of_concurrent_writers_one_wins(url: str) -> None:
+    storage = open_bucket(Bucket(url, 30, 8))
+    assert isinstance(storage, BucketStorage)
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(10):
+            barrier = threading.Barrier(8)
+            won: list[int] = []
+
+            def put(number: int, barrier: threading.Barrier, won: list[int], turn: int) -> None:
+                barrier.wait()
+                with suppress(Exception):
+                    storage._put(f"turn{turn}", b"%d" % number, "create")  # noqa: SLF001 - what it stands on
+                    won.append(number)
+
+            [*pool.map(lambda number: put(number, barrier, won, turn), range(8))]  # noqa: B023 - waited for
+            assert [storage.read(f"turn{turn}")] == [b"%d" % number for number in won]
+
+
+class Middle:
+    """A proxy before the gateway, which can lose answers or answer with an error itself."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.lost = 0
+        self.errors = 0
+        self.seen: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            while request := _message(client):
+                self.seen.append(request.partition(b"\r\n")[0])
+                if self.errors and request.startswith(b"PUT"):
+                    self.errors -= 1
+                    client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                with socket.create_connection(("127.0.0.1", self._port)) as server:
+                    server.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                    answer = b""
+                    while part := server.recv(1 << 16):
+                        answer += part
+                if self.lost and request.startswith(b"PUT"):
+                    self.lost -= 1
+                    return
+                client.sendall(answer)
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _message(client: socket.socket) -> bytes:
+    """Return a request with its body; nothing if the client has gone."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        if not (part := client.recv(1 << 16)):
+            return b""
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    (length,) = [
+        int(line.split(b":")[1])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length:")
+    ] or [0]
+    while len(body) < length:
+        body += client.recv(1 << 16)
+    return head + b"\r\n\r\n" + body
+
+
+@pytest.fixture
+def middle(gateway: Gateway, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Middle]:
+    del url  # which sets the environment that this changes
+    middle = Middle(gateway.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", middle.url)
+    yield middle
+    middle.close()
+
+
+def test_a_put_whose_answer_is_lost_is_made_once_more_and_found_done(
+    url: str, middle: Middle, tmp_path: Path
+) -> None:
+    storage = open_bucket(Bucket(url, 29, 4))
+    middle.lost = 1
+    assert storage.create([new(tmp_path, NAME, b"content")]) == {}
+    puts = [line for line in middle.seen if line.startswith(b"PUT")]
+    assert len(puts) == 2
+    assert storage.read(NAME) == b"content"
+
+
+def test_errors_of_the_store_are_retried_and_then_told(url: str, middle: Middle, tmp_path: Path) -> None:
+    storage = open_bucket(Bucket(url, 28, 4))
+    middle.errors = 2
+    assert storage.create([new(tmp_path, NAME, b"content")]) == {}
+    middle.errors = 1000
+    failures = storage.create([new(tmp_path, OTHER, b"content")])
+    assert isinstance(failures[OTHER], StorageGone)
+    assert "500" in str(failures[OTHER])
+    assert len(middle.seen) < 20
+    middle.errors = 0
+    assert storage.create([new(tmp_path, OTHER, b"content")]) == {}
+
+
+def test_a_missing_bucket_and_wrong_keys_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = open_bucket(Bucket("s3://no-such-bucket/x", 30, 4))
+    for ask in (nowhere.ping, lambda: nowhere.read(NAME), lambda: [*nowhere.read_all([NAME])]):
+        with pytest.raises(StorageGone, match="no bucket s3://no-such-bucket/x"):
+            ask()
+    with pytest.raises(StorageUnusable, match="no-such-bucket"):
+        nowhere.verify()
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(StorageUnusable, match="403"):
+        open_bucket(Bucket(url, 27, 4)).verify()
+
+
+@contextmanager
+def paused(gateway: Gateway) -> Iterator[None]:
+    gateway.send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        gateway.send(signal.SIGCONT)
+
+
+def test_a_store_that_hangs_is_slow_and_one_that_is_gone_is_gone(url: str, gateway: Gateway) -> None:
+    storage = open_bucket(Bucket(url, 1, 4))
+    storage.replace(NAME, b"content")
+    with paused(gateway), pytest.raises(StorageSlow, match="PGOF_STORAGE_SECONDS"):
+        storage.read(NAME)
+    gateway.send(signal.SIGKILL)
+    try:
+        with pytest.raises(StorageGone):
+            storage.read(NAME)
+    finally:
+        gateway.start()
+    assert open_bucket(Bucket(url, 30, 4)).read(NAME) == b"content"
+
+
+def test_a_bucket_alone_rebuilds_the_catalog_and_the_same_merges(server: Server) -> None:
+    for name in ("a", "b", "c"):
+        assert server.submit(profile_of(name)).status_code == 204
+        assert server.submit(profile_of(name), query={"labels": "region=eu/1"}).status_code == 204
+    before = server.merge().content
+    assert tally(before) == {"a": 2, "b": 2, "c": 2}
+    combined = server.combine().content
+    assert combined == before
+    assert server.submit(profile_of("d")).status_code == 204
+    after = server.merge().content
+    assert not [*(server.data / "blobs").rglob("*.pb.gz")]
+    server.stop()
+    shutil.rmtree(server.data)
+    server.reindex()
+    server.start()
+    assert server.merge().content == after
+    server.restart()
+    assert server.merge().content == after
+
+
+def test_a_merge_is_the_same_bytes_as_of_a_folder(server: Server, tmp_path: Path) -> None:
+    with Server(tmp_path / "folder", {"PGOF_STORAGE": ""}) as folder:
+        for one in (server, folder):
+            for number in range(40):
+                profile = profile_of(f"f{number % 7}", time_nanos=EPOCH + number)
+                assert one.submit(profile).status_code == 204
+        assert server.merge().content == folder.merge().content
+        assert server.combine().content == folder.combine().content
+
+
+def test_while_the_store_is_gone_requests_say_so_and_nothing_is_lost(
+    server: Server, gateway: Gateway
+) -> None:
+    """Takes over 20 s on a busy machine: a gateway is started twice."""
+    assert server.submit(profile_of("a")).status_code == 204
+    gateway.send(signal.SIGKILL)
+    try:
+        refused = server.submit(profile_of("b"))
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "10")
+        assert "object store fails" in refused.json()["detail"]
+        merge = server.merge()  # the worker has no row of it, or has: it must not be answered without it
+        assert merge.status_code == 503 or tally(merge.content) == {"a": 1}
+        ready = server.client.get("/readyz")
+        assert ready.status_code == 503
+        assert "object store fails" in ready.json()["fails"]["storage"]
+    finally:
+        gateway.start()
+    assert server.submit(profile_of("b")).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+    deadline = time.monotonic() + 60  # what it found is kept for a second
+    while (ready := server.client.get("/readyz")).status_code != 200:
+        assert time.monotonic() < deadline, ready.text
+        time.sleep(0.1)
+
+
+def test_a_killed_collector_loses_and_doubles_nothing(server: Server) -> None:
+    """Kills the server several times while clients submit; takes over 20 s on a busy machine."""
+    acknowledged: list[str] = []
+    sent = iter(range(10_000))
+
+    def submit() -> None:
+        while not stop.is_set():
+            name = f"f{next(sent)}"
+            with suppress(Exception):
+                if server.submit(profile_of(name)).status_code == 204:
+                    acknowledged.append(name)
+
+    for _ in range(3):
+        stop = threading.Event()
+        clients = [threading.Thread(target=submit) for _ in range(4)]
+        for client in clients:
+            client.start()
+        enough = len(acknowledged) + 15
+        deadline = time.monotonic() + 120
+        while len(acknowledged) < enough and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(server.process.pid, signal.SIGKILL)
+        stop.set()
+        for client in clients:
+            client.join()
+        server.kill()
+        server.start()
+    counts = tally(server.merge().content)
+    assert acknowledged
+    assert set(acknowledged) <= counts.keys()
+    assert set(counts.values()) == {1}
+
+
+def test_objects_of_others_are_left_alone(server: Server, gateway: Gateway) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    place = server.variables["PGOF_STORAGE"].removeprefix("s3:/")
+    server.stop()
+    for name in ("notes.txt", "default/cpu/notes", "default/cpu/2026-11-25/x.pb.gz", "folder/"):
+        gateway.request("PUT", f"{place}/{name}", b"not ours").raise_for_status()
+    server.start()
+    assert tally(server.merge().content) == {"a": 1}
+    assert {line["file"].rpartition("/")[2] for line in server.events("not ours, ignored")} >= {
+        "notes.txt",
+        "notes",
+        "x.pb.gz",
+    }
+    gateway.request("PUT", f"{place}/default/cpu/k=v//odd", b"not ours").raise_for_status()
+    server.stop()
+    failed = server.run("serve")
+    assert failed.returncode == 2
+    assert "invalid path" in failed.stderr
+
+
+def test_backup_and_check_read_the_bucket(server: Server, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert server.submit(profile_of(name)).status_code == 204
+    server.combine()
+    assert server.submit(profile_of("c")).status_code == 204
+    merge = server.merge().content
+    done = server.run("backup", str(tmp_path / "backup"))
+    assert done.returncode == 0, done.stderr
+    checked = server.run("check")
+    assert checked.returncode == 0, checked.stdout
+    restored = Server(tmp_path / "restored", {"PGOF_STORAGE": ""})
+    done = restored.run("restore", str(tmp_path / "backup"))
+    assert done.returncode == 0, done.stderr
+    with restored:
+        assert restored.merge().content == merge
+
+
+def test_a_start_without_a_store_says_why(server: Server) -> None:
+    server.stop()
+    server.environment["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+    server.environment["PGOF_STORAGE_SECONDS"] = "1"
+    failed = server.run("serve")
+    assert failed.returncode == 2
+    assert "object store fails" in failed.stderr
+
+
+def test_labels_that_a_bucket_cannot_name_are_refused(server: Server) -> None:
+    labels = ",".join(f"k{number}={'x' * 200}" for number in range(6))
+    refused = server.submit(profile_of("a"), query={"labels": labels})
+    assert refused.status_code == 400
+    assert "send fewer or shorter labels" in refused.json()["detail"]
+    assert server.submit(profile_of("a"), query={"labels": "k=short"}).status_code == 204

@@ -1,0 +1,84 @@
+"""`pgo-collector copy`: blobs move between data folders and buckets, and merges stay the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stacks import profile_of, tally
+from tests.interop.ceph_cluster import Gateway
+from tests.server import Server
+
+
+def filled(server: Server) -> None:
+    """Store two combined profiles and two others."""
+    for name in ("a", "b"):
+        assert server.submit(profile_of(name)).status_code == 204
+        assert server.submit(profile_of(name), query={"labels": "region=eu/1"}).status_code == 204
+    assert server.combine().status_code == 200
+    assert server.submit(profile_of("c")).status_code == 204
+
+
+def copied(server: Server, *arguments: str) -> str:
+    done = server.run("copy", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.bucket)])
+def other(request: pytest.FixtureRequest, stopped: Server, tmp_path: Path) -> str:
+    """A place to copy to, and settings with which the server's commands can reach it."""
+    if request.param == "folder":
+        return str(tmp_path / "other")
+    gateway: Gateway = request.getfixturevalue("gateway")
+    stopped.environment |= gateway.environment
+    return f"s3://{gateway.new_bucket()}/pre"
+
+
+def test_blobs_move_away_and_back(stopped: Server, tmp_path: Path, other: str) -> None:
+    server = stopped
+    server.environment["PGOF_STORAGE"] = ""
+    server.start()
+    filled(server)
+    place = str(server.data)
+    assert "copied: 5 objects" in copied(server, place, other)  # two of them .inputs
+    assert "copied: 0 objects" in copied(server, place, other)
+    assert server.submit(profile_of("d")).status_code == 204
+    assert "copied: 1 objects" in copied(server, place, other)
+    assert server.combine().status_code == 200  # which replaces some that were copied
+    merge = server.merge().content
+    assert tally(merge) == {"a": 2, "b": 2, "c": 1, "d": 1}
+    server.stop()
+    assert "0 left" not in copied(server, place, other)
+    assert "0 left" in copied(server, "--delete", place, other)
+    back = Server(tmp_path / "back", server.environment | {"PGOF_DIRECTORY": str(tmp_path / "back" / "data")})
+    assert "copied: 4 objects" in copied(back, other, str(back.data))
+    with back:
+        assert back.merge().content == merge
+
+
+def test_a_damaged_blob_is_named_and_left_out(server: Server, tmp_path: Path) -> None:
+    server.stop()
+    server.environment["PGOF_STORAGE"] = ""
+    server.start()
+    filled(server)
+    blob = next(path for path in (server.data / "blobs").rglob("*.pb.gz") if "region" not in str(path))
+    blob.write_bytes(profile_of("another"))
+    (server.data / "blobs" / "notes.txt").write_text("not ours")
+    done = server.run("copy", str(server.data), str(tmp_path / "other"))
+    assert done.returncode == 1
+    assert f"{blob} isn't what its name says" in done.stderr
+    assert not (tmp_path / "other" / "blobs" / "notes.txt").exists()
+
+
+def test_a_folder_in_use_and_one_that_is_none_are_refused(server: Server, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "source", ignore_errors=True)
+    (tmp_path / "source" / "blobs").mkdir(parents=True)
+    in_use = server.run("copy", str(tmp_path / "source"), str(server.data))
+    assert in_use.returncode == 2
+    assert "another pgo-collector uses it" in in_use.stderr
+    none = server.run("copy", str(tmp_path / "nothing"), str(tmp_path / "other"))
+    assert none.returncode == 2
+    assert "isn't a data folder" in none.stderr

@@ -1,0 +1,28 @@
+"""Where the blobs of collectors under test are: in their data folders, or elsewhere (`bucket_storages`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class Storages(Protocol):
+    """Knows the storage that belongs to a data folder."""
+
+    def settings(self, data: Path) -> Mapping[str, str]:
+        """Return the settings with which a collector uses it."""
+
+    def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
+        """Return the objects in it whose names end like this, sorted."""
+
+
+class Folders:
+    """The folder blobs/ of each data folder."""
+
+    def settings(self, data: Path) -> Mapping[str, str]:
+        del data
+        return {}
+
+    def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
+        return sorted((data / "blobs").rglob(f"*{suffix}"))
