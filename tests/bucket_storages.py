@@ -47,7 +47,7 @@ class ObjectPath(PurePosixPath):
         obstore.put(self.store, str(self), content)
         return len(content)
 
-    def stat(self) -> os.stat_result:  # type: ignore[override]
+    def stat(self) -> os.stat_result:
         return os.stat_result([0] * 6 + [len(self.read_bytes()), 0, 0, 0])
 
     def exists(self) -> bool:

@@ -320,6 +320,24 @@ def test_while_the_store_is_gone_requests_say_so_and_nothing_is_lost(
         time.sleep(0.1)
 
 
+def test_while_the_store_hangs_requests_say_so_in_time(stopped: Server, gateway: Gateway) -> None:
+    stopped.environment["PGOF_STORAGE_SECONDS"] = "1"
+    stopped.start()
+    server = stopped
+    assert server.submit(profile_of("a")).status_code == 204
+    with paused(gateway):
+        refused = server.submit(profile_of("b"))
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "10")
+        assert "object store is slow" in refused.json()["detail"]
+        merge = server.merge()
+        assert merge.status_code == 503
+        assert "object store is slow" in merge.json()["detail"]
+        assert server.client.get("/readyz").status_code == 503
+    assert server.submit(profile_of("b")).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+    assert not server.events("a worker process hangs, starting a new one")
+
+
 def test_a_killed_collector_loses_and_doubles_nothing(server: Server) -> None:
     """Kills the server several times while clients submit; takes over 20 s on a busy machine."""
     acknowledged: list[str] = []

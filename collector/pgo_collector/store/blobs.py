@@ -13,7 +13,7 @@ A blob's name and content are durable before `keep` returns. The catalog says wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -85,10 +85,14 @@ class Blobs:
         self._seal(name, text)
         return len(text)
 
-    def is_sealed(self, name: BlobName) -> bool:
-        """Return whether a combined blob has a seal."""
-        size = seal_size(self.storage.read(str(name), FOOTER_BYTES))
-        return 0 < size <= self.size(name)
+    def are_sealed(self, sizes: Mapping[BlobName, int]) -> Iterator[bool | None]:
+        """Yield for each combined blob, given with its size, whether it has a seal; None if it can't be read.
+
+        Raises StorageFails.
+        """
+        footers = self.storage.read_all(map(str, sizes), FOOTER_BYTES)
+        for size, footer in zip(sizes.values(), footers, strict=True):
+            yield None if isinstance(footer, OSError) else 0 < seal_size(footer) <= size
 
     def seal(self, name: BlobName) -> None:
         """Seal a combined blob with the text of its .inputs. Raises InputsDamaged, and OSError."""

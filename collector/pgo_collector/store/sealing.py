@@ -41,20 +41,17 @@ class Sealing:
 
 
 def _unsealed(store: Store) -> list[Blob]:
-    return [blob for blob in store.catalog.combined() if _lacks_seal(store, blob)]
-
-
-def _lacks_seal(store: Store, blob: Blob) -> bool:
-    try:
-        return not store.blobs.is_sealed(blob.name)
-    except OSError:  # it is missing, which reconcile has logged
-        return False
+    """Return the combined blobs without a seal. A missing one isn't among them: reconcile has logged it."""
+    combined = store.catalog.combined()
+    sealed = store.blobs.are_sealed({blob.name: blob.size for blob in combined})
+    return [blob for blob, is_sealed in zip(combined, sealed, strict=True) if is_sealed is False]
 
 
 def _seal(store: Store, blobs: Sequence[Blob]) -> None:
     """Seal the blobs that still count. Raises OSError."""
     for blob in store.catalog.with_ids(blob.id for blob in blobs):
-        if not blob.live or not _lacks_seal(store, blob):
+        (is_sealed,) = store.blobs.are_sealed({blob.name: blob.size})
+        if not blob.live or is_sealed is not False:
             continue
         try:
             store.blobs.seal(blob.name)
