@@ -64,6 +64,7 @@ A refusal carries the HTTP status that the client gets:
     ├── InputsDamaged           the list of the profiles inside a combined blob is damaged
     ├── MergeDamaged            the file of a merge is damaged
     ├── CopyDamaged             a file to copy is damaged
+    ├── EngineDiffers           a worker of a cluster has another version of the merge engine
     └── CannotStart             ends the process with the message and without a traceback
         ├── SettingsInvalid
         ├── KeysUnreadable
@@ -75,6 +76,7 @@ A refusal carries the HTTP status that the client gets:
         ├── BackupUnusable
         ├── TracesUnreadable
         ├── TracingUnavailable
+        ├── DaskUnavailable
         ├── GrpcUnavailable
         ├── WorkersUnusable
         └── AddressUnusable
@@ -499,6 +501,10 @@ class CopyDamaged(CollectorError):
     """A file of a data folder or a backup isn't what was written."""
 
 
+class EngineDiffers(CollectorError):
+    """A worker of a Dask cluster has another version of the merge engine than the collector."""
+
+
 class CannotStart(CollectorError):
     """Something that the process needs is missing or unusable."""
 
@@ -541,6 +547,10 @@ class TracesUnreadable(CannotStart):
 
 class TracingUnavailable(CannotStart):
     """PGOF_TRACE_OTLP_URL is set, and the packages that send traces aren't installed."""
+
+
+class DaskUnavailable(CannotStart):
+    """PGOF_BULK names a Dask scheduler, and Dask isn't installed."""
 
 
 class GrpcUnavailable(CannotStart):

@@ -27,6 +27,8 @@ _STORAGE = re.compile(r"(?:s3|gs|az)://[a-z0-9][a-z0-9._-]{1,62}(?:/(?!\.{1,2}(?
 _MOST = 1 << 62
 # The memory of the server and two workers with nothing stored, in MiB: see docs/capacity.md.
 _IDLE_MEGABYTES = 160
+# The value of PGOF_BULK without a cluster.
+_OWN_WORKERS = "workers"
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -50,6 +52,24 @@ def _check_address(address: str) -> str:
 
 def _check_optional_address(address: str) -> str:
     return address and _check_address(address)
+
+
+# The scheme of a Dask scheduler in these settings, and in Dask's own addresses.
+_DASK_SCHEMES = {"dask": "tcp", "dask+tls": "tls"}
+
+
+def dask_address(text: str) -> str:
+    """Return Dask's address of the scheduler at `dask://host:port`. Raises ValueError."""
+    scheme, _, address = text.partition("://")
+    if scheme not in _DASK_SCHEMES:
+        raise ValueError("must be dask://host:port or dask+tls://host:port")
+    return f"{_DASK_SCHEMES[scheme]}://{_check_address(address)}"
+
+
+def _check_bulk(text: str) -> str:
+    if text != _OWN_WORKERS:
+        dask_address(text)
+    return text
 
 
 def parts_of(text: str) -> frozenset[str]:
@@ -575,6 +595,20 @@ class Settings(BaseSettings):
             " worker that takes longer is replaced, and the request is refused."
         ),
     )
+    bulk: Annotated[str, AfterValidator(_check_bulk)] = Field(
+        default=_OWN_WORKERS,
+        description=(
+            "What reads very many profiles at once: workers, which are those of this server; or the Dask"
+            " cluster of the scheduler at dask://host:port, or dask+tls://host:port with Dask's own settings"
+            " for TLS. Needs the extra `dask` of the package."
+        ),
+    )
+    bulk_blobs: int = Field(
+        default=5000,
+        gt=0,
+        le=_MOST,
+        description="From how many unread profiles on the cluster reads them.",
+    )
     min_free_megabytes: float = Field(
         default=64,
         ge=0,
@@ -815,6 +849,11 @@ class Settings(BaseSettings):
             "The lowest level to log: debug, info, warning or error. Each request is logged at info."
         ),
     )
+
+    @property
+    def dask_address(self) -> str | None:
+        """Dask's address of the scheduler, None if there is no cluster."""
+        return None if self.bulk == _OWN_WORKERS else dask_address(self.bulk)
 
     @property
     def has_traces(self) -> bool:

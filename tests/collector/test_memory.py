@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pgo_collector.bulk.bulk import OwnWorkers
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.engine.blob_columns import BlobColumns, BlobSeries
 from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs
@@ -85,7 +86,13 @@ def most_at_a_start(home: Path, count: int) -> int:
     """Return the most bytes that comparing the catalog with blobs/ takes, with ten blobs a day."""
     with (
         DataFolder(home) as folder,
-        Store(folder, SQLite(folder.catalog), folder_storage(home), Workers(1, BOUNDS, folder.rows)) as store,
+        Store(
+            folder,
+            SQLite(folder.catalog),
+            folder_storage(home),
+            workers := Workers(1, BOUNDS, folder.rows),
+            OwnWorkers(workers),
+        ) as store,
     ):
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))

@@ -68,6 +68,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "binary_bytes": 44,
         "binary_seconds": 45.0,
         "binaries_kept": 46,
+        "bulk": "dask+tls://cluster:8786",
+        "bulk_blobs": 47,
         "binaries_megabytes": 47.0,
         "binary_days": 48.0,
         "grpc_address": ":4317",

@@ -18,6 +18,7 @@ from pgo_agent import Collector, ContinuousProfiler, DiskSpool, StackSampler
 from pgo_agent.serve import CaptureLock, CaptureRoutes, LatencyRoutes
 from pgo_agent.serve import create_app as create_agent_app
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.bulk.bulk import OwnWorkers
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.making import Locks
@@ -70,7 +71,11 @@ def app(tmp_path: Path) -> FastAPI:
     with (
         DataFolder(tmp_path / "data") as folder,
         Store(
-            folder, SQLite(folder.catalog), folder_storage(folder.path), Workers(1, BOUNDS, folder.rows)
+            folder,
+            SQLite(folder.catalog),
+            folder_storage(folder.path),
+            workers := Workers(1, BOUNDS, folder.rows),
+            OwnWorkers(workers),
         ) as store,
     ):
         app = create_app(

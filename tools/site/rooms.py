@@ -22,6 +22,7 @@ FLOORS: Mapping[str, Floors] = {
         {"storage": "the bytes of blobs: a folder or a bucket"},
         {"catalog": "which blobs count", "engine": "what workers do", "settings": "one table"},
         {"workers": "processes, their pool, the submit batcher"},
+        {"bulk": "own workers or a Dask cluster"},
         {"store": "data folder, group commit, garbage"},
         {"merges": "made, kept, combined", "hooks": "webhooks", "backups": "copies"},
         {"http": "in and out", "releases": "builds", "upkeep": "roll-ups"},

@@ -74,9 +74,32 @@ def build_parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_list_expired)
     _add_trace_commands(commands)
+    _add_dask_commands(commands)
     command = commands.add_parser("reindex", help="rebuild the catalog from the blobs; stop the server first")
     command.set_defaults(run=_reindex)
     return parser
+
+
+def _add_dask_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("dask", help="run a part of a Dask cluster, for PGOF_BULK")
+    kinds = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = kinds.add_parser("scheduler", help="run the scheduler that collectors and workers connect to")
+    command.add_argument(
+        "--bind", default="127.0.0.1:8786", help="the address to listen on; by default %(default)s"
+    )
+    command.add_argument(
+        "--dashboard", default="127.0.0.1:8787", help="the address of the dashboard; by default %(default)s"
+    )
+    command.set_defaults(run=_dask_scheduler)
+    command = kinds.add_parser("worker", help="run a worker, which reads profiles one range after another")
+    command.add_argument("scheduler", help="the scheduler, as in PGOF_BULK")
+    command.add_argument(
+        "--host", default="127.0.0.1", help="the address that others reach it by; by default %(default)s"
+    )
+    command.add_argument(
+        "--megabytes", type=int, default=512, help="the most memory that it may take, in MiB; by default 512"
+    )
+    command.set_defaults(run=_dask_worker)
 
 
 def _add_trace_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -175,6 +198,18 @@ def _trace(function: str, arguments: argparse.Namespace) -> None:
     from pgo_collector.command import trace  # noqa: PLC0415 (see above)
 
     getattr(trace, function)(arguments)
+
+
+def _dask_scheduler(arguments: argparse.Namespace) -> None:
+    from pgo_collector.bulk.processes import run_scheduler  # noqa: PLC0415 (see above)
+
+    run_scheduler(arguments.bind, arguments.dashboard)
+
+
+def _dask_worker(arguments: argparse.Namespace) -> None:
+    from pgo_collector.bulk.processes import run_worker  # noqa: PLC0415 (see above)
+
+    run_worker(arguments.scheduler, arguments.host, arguments.megabytes)
 
 
 def _reindex(_: argparse.Namespace) -> None:

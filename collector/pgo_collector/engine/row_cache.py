@@ -64,6 +64,10 @@ class Rows:
             raise failure
         return unreadable
 
+    def has_any_of(self, segment: Segment) -> bool:
+        """Return whether a profile of a segment is here."""
+        return bool((self.collection.find(segment.traces.digests) >= 0).any())
+
     def numbers(self, blobs: BlobColumns) -> Int64s:
         """Return the number in the collection of each blob's profile (n,); -1 for one that isn't here."""
         return self.collection.find(blobs.digests)
@@ -239,6 +243,14 @@ class RowCache:
             unreadable |= rows.load(blobs, part, times)
             self._save_segment(owner)
         return unreadable
+
+    def absorb(self, owner: str, segment: Segment) -> None:
+        """Add the profiles of another process's segment to an owner's rows, unless some are here by now."""
+        rows = self.rows(owner)
+        if not rows.has_any_of(segment):
+            other = Collection(self._limits)
+            other.grow(segment)
+            rows.collection.absorb(other)
 
     def delete(self, owner: str) -> None:
         """Delete an owner's rows from memory and disk. Raises OSError."""

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from pprof_merge import (
     Budget,
+    Int64s,
     KeptApart,
     OutputTooLarge,
     Profile,
     ProfileError,
     ReportOptions,
+    Segment,
     StepTimes,
     SymbolsInvalid,
     UnfitForFormat,
@@ -37,8 +39,9 @@ from pprof_merge import (
 
 from pgo_collector.engine.binaries import written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
-from pgo_collector.engine.merge_inputs import ROW_CACHE, ChosenBlobs, read_merge_inputs
+from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
+from pgo_collector.engine.packing import unpack
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
 from pgo_collector.model.facts import Facts, LeftOut
@@ -171,6 +174,23 @@ def read_rows(chosen: ChosenBlobs) -> None:
     ROW_CACHE.enforce_budget(chosen.owner)
     if len(chosen.blobs) >= _WORTH_TRIMMING:
         trim_heap()
+
+
+def missing_rows(chosen: ChosenBlobs) -> Int64s:
+    """Return the rows of blobs (n,) that this worker hasn't read."""
+    return ROW_CACHE.rows(chosen.owner).missing(chosen.blobs)
+
+
+def absorb_rows(owner: str, part: Path) -> None:
+    """Add rows that another process packed into the file `part`, unless some are here by now.
+
+    Anything else in the file is ignored: the blobs are then read here. Raises OSError.
+    """
+    unpacked = unpack(memoryview(part.read_bytes()))
+    match unpacked and unpacked.content:
+        case [engine, Segment() as segment] if engine == ENGINE:
+            ROW_CACHE.absorb(owner, segment)
+            ROW_CACHE.enforce_budget(owner)
 
 
 def save_rows() -> None:

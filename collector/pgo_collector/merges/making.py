@@ -33,6 +33,7 @@ async def make_merge(
     WorkerUnavailable or OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
+    await store.bulk.load(chosen)
     merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, rendition, part, budget)
     ms = round((time.perf_counter() - start) * 1000, 1)
     format_ = rendition.format.name

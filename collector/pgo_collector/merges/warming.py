@@ -43,6 +43,7 @@ class Warming:
     async def _warm(self, service: str, type_: str) -> None:
         start = time.perf_counter()
         chosen = await asyncio.to_thread(choose_live, self._store, Selection(service, type_))
+        await self._store.bulk.load(chosen)
         for begin in range(0, len(chosen.blobs), _BATCH):
             batch = chosen.blobs.take(np.arange(begin, min(begin + _BATCH, len(chosen.blobs))))
             await self._store.workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))

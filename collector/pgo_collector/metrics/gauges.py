@@ -67,6 +67,11 @@ class Gauges(Collector):
             "Stored profiles that the workers read ahead after a start, as far as known.",
             warming.total,
         )
+        bulk = self._store.bulk.progress
+        yield _gauge(
+            "bulk_profiles", "Stored profiles that a cluster is to read for this server.", bulk.total
+        )
+        yield _gauge("bulk_profiles_read", "How many of these the cluster has read.", bulk.read)
         yield _gauge("warmed_profiles", "How many of the warming profiles have been read.", warming.read)
         yield _gauge(
             "upkeep_done_timestamp_seconds",

@@ -113,6 +113,7 @@ class Fleet:
                 further = await asyncio.to_thread(arguments, selection, blobs)
                 arguments_of_task = chosen, *further, self.budget
                 try:
+                    await self._store.bulk.load(chosen)
                     result = await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
                 except (AnswerTooLarge, TaskOutOfMemory):
                     if if_too_large is None:

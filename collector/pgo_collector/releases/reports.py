@@ -47,6 +47,7 @@ class Reports:
             apart = await asyncio.to_thread(self._kept_apart, selection)
             subjects = ReportSubjects(symbols, released, apart)
             chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
+            await self.store.bulk.load(chosen)
             made = await self.store.workers.run_for(
                 chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
             )

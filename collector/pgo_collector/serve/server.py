@@ -19,6 +19,7 @@ from pprof_merge import ENGINE, share_heap, trim_heap
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
+from pgo_collector.bulk.bulk import open_bulk
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.connection import Connection, State
@@ -81,11 +82,15 @@ async def open_store(
         waits_seconds=storage.longest_wait,
     )
     folder.ensure_temp_folder()
-    async with Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers:
+    async with (
+        Workers(settings.workers, bounds, folder.rows, metrics.observe_task) as workers,
+        open_bulk(settings, workers, folder.new_part) as bulk,
+    ):
         # Not before: the fork server must not begin with the threads of a client of an object store.
         await asyncio.to_thread(storage.verify)
         announced = announce if settings.webhook_url else unannounced
-        with Store(folder, database_of(settings), storage, workers, announced) as store:
+        store = Store(folder, database_of(settings), storage, workers, bulk, announce=announced)
+        with store:
             await reconcile(store, progress)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from pgo_collector.engine.tasks import Unreadable, inspect_all
+from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Facts
@@ -229,7 +229,7 @@ async def _read_all(
     found: dict[BlobName, Facts | None] = {}
 
     async def read(batch: Sequence[BlobName]) -> None:
-        found.update(zip(batch, await _read_batch(store, batch), strict=True))
+        found.update(zip(batch, await _read_batch(store, batch, len(names)), strict=True))
         progress.advance(len(batch))
 
     await asyncio.gather(*(read(batch) for batch in batches))
@@ -249,15 +249,15 @@ async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs:
 
 async def _read(store: Store, name: BlobName) -> Facts | None:
     """Return the facts of a blob; None if it can't be read or isn't what its name says."""
-    (facts,) = await _read_batch(store, [name])
+    (facts,) = await _read_batch(store, [name], among=1)
     return facts
 
 
-async def _read_batch(store: Store, names: Sequence[BlobName]) -> list[Facts | None]:
-    """Do the same as `_read` for several blobs."""
+async def _read_batch(store: Store, names: Sequence[BlobName], among: int) -> list[Facts | None]:
+    """Do the same as `_read` for several blobs, which are some `among` so many."""
     texts = [(str(name), name.series.type) for name in names]
     try:
-        found = await store.workers.run(inspect_all, store.blobs.storage, texts)
+        found = await store.bulk.inspect(store.blobs.storage, texts, among)
     except (WorkerUnavailable, TaskOutOfMemory) as error:
         if len(names) > 1:  # one of them may be the cause, so the others are read without it
             return [await _read(store, name) for name in names]

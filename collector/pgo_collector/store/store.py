@@ -13,6 +13,7 @@ from typing import NamedTuple, ParamSpec, Self, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.bulk.bulk import Bulk
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import REINDEX, SQLite, is_damage
@@ -66,6 +67,8 @@ class Store:
         database: Database,
         storage: Storage,
         workers: Workers,
+        bulk: Bulk,
+        *,
         announce: Announce = unannounced,
     ) -> None:
         """Open the catalog's database; `announce` makes the events of stored profiles.
@@ -74,6 +77,7 @@ class Store:
         """
         self.folder = folder
         self.workers = workers
+        self.bulk = bulk
         self.announce = announce
         self.blobs = Blobs(storage)
         database.open()
@@ -176,7 +180,7 @@ class Store:
 def storage_of(settings: Settings) -> Storage:
     """Return the storage of blobs: a folder in the data folder, or a bucket. Raises StorageUnusable."""
     if not settings.storage:
-        return folder_storage(settings.directory)
+        return folder_storage(settings.directory.absolute())
     return storage_at(settings.storage, settings)
 
 

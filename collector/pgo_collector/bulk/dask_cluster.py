@@ -1,0 +1,199 @@
+"""Bulk work on a Dask cluster: contiguous ranges of the blobs, each read by one of the cluster's workers.
+
+A range goes out as names and comes back as rows, which the worker of the service adds to its own. So the
+merge is the same, byte for byte, wherever the blobs were read. A worker that dies costs its range, which Dask
+gives to another. If the scheduler is gone, or a range fails, the own workers read what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import structlog
+from distributed import Client
+
+from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
+from pgo_collector.bulk.parts import ReadPart, inspect_part, read_part
+from pgo_collector.engine.blob_columns import BlobColumns
+from pgo_collector.engine.merge_inputs import ENGINE, ChosenBlobs
+from pgo_collector.engine.tasks import Unreadable, absorb_rows, missing_rows
+from pgo_collector.errors import CollectorError
+from pgo_collector.model.facts import Facts
+from pgo_collector.settings import Settings
+from pgo_collector.storage.storage import Storage
+from pgo_collector.workers.pool import Workers
+
+# Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is
+# lost with a worker, and waits in its memory.
+_MOST_BLOBS = 1000
+# Ranges of each thread of the cluster at a time, so that none waits for the next one.
+_RANGES_AHEAD = 2
+# How often a range that raised an error is tried again. Dask itself tries again when a worker dies.
+_RETRIES = 2
+_CONNECT_SECONDS = 5.0
+# How long the cluster isn't asked again after it failed.
+_PAUSE_SECONDS = 60.0
+# Characters of an error in the log, and unreadable blobs of a range that are logged.
+_LONGEST_REASON = 300
+_MOST_REASONS = 3
+_log = structlog.get_logger()
+
+
+class ClusterFails(CollectorError):
+    """The scheduler can't be reached, or a range failed."""
+
+
+class DaskCluster:
+    """A `Bulk` on the cluster at `settings.dask_address`; a context manager.
+
+    It connects when there is work, and again some time after a failure.
+    """
+
+    def __init__(
+        self, settings: Settings, workers: Workers, own: OwnWorkers, new_part: Callable[[], Path]
+    ) -> None:
+        self.progress = BulkProgress()
+        self._address = settings.dask_address
+        self._least = settings.bulk_blobs
+        self._seconds = settings.task_seconds
+        self._workers = workers
+        self._own = own
+        self._new_part = new_part
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._failed_at = float("-inf")
+        self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._disconnect()
+
+    async def load(self, chosen: ChosenBlobs) -> None:
+        """Have the cluster read the blobs, if at least `PGOF_BULK_BLOBS` are unread."""
+        if len(chosen.blobs) < self._least:
+            return
+        async with self._loading.setdefault(chosen.owner, asyncio.Lock()):
+            rows = await self._workers.run_for(chosen.owner, missing_rows, chosen)
+            if len(rows) >= self._least and self._may_be_asked:
+                with self.progress.of(len(rows)) as advance:
+                    try:
+                        await self._load(chosen.owner, chosen.blobs.take(rows), advance)
+                    except ClusterFails as error:
+                        await self._note(error)
+
+    async def inspect(
+        self, storage: Storage, blobs: Sequence[tuple[str, str]], among: int
+    ) -> list[Facts | Unreadable]:
+        """Inspect the blobs on the cluster, if they are among at least `PGOF_BULK_BLOBS`."""
+        if among >= self._least and self._may_be_asked:
+            try:
+                found: list[Facts | Unreadable] = await self._run(
+                    await self._connected(), inspect_part, storage, blobs
+                )
+            except ClusterFails as error:
+                await self._note(error)
+            else:
+                return found
+        return await self._own.inspect(storage, blobs, among)
+
+    @property
+    def _may_be_asked(self) -> bool:
+        return time.monotonic() - self._failed_at >= _PAUSE_SECONDS
+
+    async def _note(self, error: ClusterFails) -> None:
+        """Log why the cluster fails; leave it alone for a while."""
+        _log.warning("the cluster fails, own workers read the blobs", reason=str(error))
+        self._failed_at = time.monotonic()
+        await self._disconnect()
+
+    async def _load(self, owner: str, blobs: BlobColumns, advance: Callable[[int], int]) -> None:
+        """Have all blobs read, range by range, in any order. Raises ClusterFails and WorkerUnavailable."""
+        client = await self._connected()
+        lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads())).values()))
+        size = min(_MOST_BLOBS, -(-len(blobs) // lanes))
+        begins = deque(range(0, len(blobs), size))
+        _log.info("bulk read begins", owner=owner, blobs=len(blobs), blobs_in_range=size, at_a_time=lanes)
+
+        async def read_ranges() -> None:
+            while begins:
+                begin = begins.popleft()
+                rows = np.arange(begin, min(begin + size, len(blobs)))
+                part: ReadPart = await self._run(client, read_part, blobs.take(rows))
+                await self._absorb(owner, part)
+                read = advance(part.read + len(part.unreadable))
+                _log.info("bulk read goes on", owner=owner, read=read, blobs=len(blobs))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(lanes, len(begins))):
+                    group.create_task(read_ranges())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _absorb(self, owner: str, part: ReadPart) -> None:
+        """Add a range's rows to those of their owner. Unreadable blobs are left to the owner's worker."""
+        for blob, why in [*part.unreadable.items()][:_MOST_REASONS]:
+            _log.warning("the cluster can't read a blob", blob=blob, reason=why)
+        path = self._new_part()
+        try:
+            await asyncio.to_thread(path.write_bytes, part.packed)
+            await self._workers.run_for(owner, absorb_rows, owner, path)
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _run(self, client: Client, task: Callable[..., object], *arguments: object) -> Any:
+        """Return a task's result; cancel it on the cluster if nobody waits any more. Raises ClusterFails."""
+        try:
+            future = client.submit(task, ENGINE, *arguments, pure=False, retries=_RETRIES)
+        except Exception as error:  # the client's connection may just have been lost
+            raise _failure(error) from error
+        try:
+            return await self._answer(future.result())
+        finally:
+            if not future.done():
+                await future.cancel(force=True)
+            future.release()
+
+    async def _answer(self, asked: Any) -> Any:
+        """Await the answer to a call of Dask's. Raises ClusterFails, also if it takes too long."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asked
+        except TimeoutError:
+            raise ClusterFails(f"no answer within {self._seconds:g} seconds (PGOF_TASK_SECONDS)") from None
+        except Exception as error:  # a task's error, or one of Dask, of tornado or of the network
+            raise _failure(error) from error
+
+    async def _connected(self) -> Client:
+        """Return a client that is connected. Raises ClusterFails."""
+        async with self._connecting:
+            if self._client is None:
+                client = Client(
+                    self._address,
+                    asynchronous=True,
+                    timeout=_CONNECT_SECONDS,
+                    set_as_default=False,
+                    name="pgo-collector",
+                )
+                self._client = await self._answer(client)
+            return self._client
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(ClusterFails):
+                await self._answer(client.close(timeout=_CONNECT_SECONDS))
+
+
+def _failure(error: Exception) -> ClusterFails:
+    return ClusterFails(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])

@@ -1,0 +1,57 @@
+"""Tasks of a cluster's workers: blobs in, by name; their rows or facts out, as bytes.
+
+They run in processes that have this package installed and can read the blobs, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pprof_merge import Collection, trim_heap
+
+from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
+from pgo_collector.engine.merge_inputs import ENGINE
+from pgo_collector.engine.packing import pack
+from pgo_collector.engine.row_cache import Rows
+from pgo_collector.engine.tasks import Unreadable, inspect_all
+from pgo_collector.errors import EngineDiffers
+from pgo_collector.model.facts import Facts
+from pgo_collector.storage.storage import Storage
+
+
+class ReadPart(NamedTuple):
+    """The rows of blobs as `absorb_rows` takes them, how many there are, and why the others aren't there."""
+
+    packed: bytes
+    read: int
+    unreadable: dict[str, str]
+
+
+def read_part(engine: str, blobs: BlobColumns) -> ReadPart:
+    """Read and number the blobs. Raises EngineDiffers."""
+    _check_engine(engine)
+    rows = Rows(STORED_LIMITS)
+    unreadable = rows.load(blobs, np.arange(len(blobs)))
+    segment = rows.collection.since(Collection().mark)
+    part = ReadPart(
+        b"".join(pack((engine, segment))),
+        len(blobs) - len(unreadable),
+        {blobs.name(row): why for row, why in unreadable.items()},
+    )
+    trim_heap()
+    return part
+
+
+def inspect_part(engine: str, storage: Storage, blobs: Sequence[tuple[str, str]]) -> list[Facts | Unreadable]:
+    """Return what `inspect_all` does. Raises EngineDiffers."""
+    _check_engine(engine)
+    return inspect_all(storage, blobs)
+
+
+def _check_engine(engine: str) -> None:
+    if engine != ENGINE:
+        raise EngineDiffers(
+            f"this worker has pprof-merge {ENGINE}, and the collector {engine}; install the same version"
+        )

@@ -1,0 +1,56 @@
+"""The processes of a Dask cluster: Dask's own commands, with this package loaded and on loopback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import NoReturn
+
+from pgo_collector.errors import DaskUnavailable, SettingsInvalid
+from pgo_collector.settings import dask_address, split_address
+
+
+def run_scheduler(address: str, dashboard: str) -> NoReturn:
+    """Become a scheduler. Anyone who can connect to it can run code on its workers.
+
+    Raises DaskUnavailable and SettingsInvalid.
+    """
+    host, port = _split("--bind", address)
+    _split("--dashboard", dashboard)
+    _become("dask_scheduler", "--host", host, "--port", str(port), "--dashboard-address", dashboard)
+
+
+def run_worker(scheduler: str, host: str, megabytes: int) -> NoReturn:
+    """Become a worker with one thread. Raises DaskUnavailable and SettingsInvalid."""
+    try:
+        address = dask_address(scheduler)
+    except ValueError as error:
+        raise SettingsInvalid(f"{scheduler}: {error}") from None
+    _become(
+        "dask_worker",
+        address,
+        "--host",
+        host,
+        "--nthreads",
+        "1",
+        "--memory-limit",
+        f"{megabytes}MiB",
+        "--no-dashboard",
+        "--preload",
+        "pgo_collector.bulk.parts",
+    )
+
+
+def _split(option: str, address: str) -> tuple[str, int]:
+    try:
+        return split_address(address)
+    except ValueError as error:
+        raise SettingsInvalid(f"{option} {address}: {error}") from None
+
+
+def _become(command: str, *arguments: str) -> NoReturn:
+    if find_spec("distributed") is None:
+        raise DaskUnavailable("Dask isn't installed; install pgo-collector[dask]")
+    program = [sys.executable, "-m", f"distributed.cli.{command}", *arguments]
+    os.execv(sys.executable, program)  # noqa: S606 - no shell is needed

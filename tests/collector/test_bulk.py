@@ -1,0 +1,164 @@
+"""Bulk reads on a Dask cluster: the same bytes as without one, whatever of the cluster dies."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client
+
+from tests.collector.dask_processes import DaskCluster
+from tests.collector.edits import taken_at
+from tests.server import Server
+
+_COUNT = 240
+_NANOS = 1_700_000_000_000_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskCluster]:
+    with DaskCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def filled(stopped: Server, go_profiles: list[bytes]) -> Server:
+    """A stopped collector with profiles that no worker has read, as after a kill without rows."""
+    stopped.start()
+    for number in range(_COUNT):
+        profile = taken_at(go_profiles[number % len(go_profiles)], _NANOS + number)
+        assert stopped.submit(profile, query={"service": f"s{number % 2}"}).status_code == 204
+    lose_rows(stopped)
+    return stopped
+
+
+def use(server: Server, cluster: DaskCluster, **environment: str) -> None:
+    server.environment |= {"PGOF_BULK": cluster.address, "PGOF_BULK_BLOBS": "50", **environment}
+
+
+def lose_rows(server: Server) -> None:
+    server.kill()
+    for file in (server.data / "rows").iterdir():
+        file.unlink()
+
+
+def answers_alone(server: Server) -> list[bytes]:
+    """Return the answers without a cluster; nothing is read afterwards."""
+    server.start()
+    alone = answers(server)
+    lose_rows(server)
+    return alone
+
+
+def answers(server: Server) -> list[bytes]:
+    """Return the merges of both services, and the table over both."""
+    merges = [server.merge(query={"service": f"s{number}"}).content for number in range(2)]
+    return [*merges, server.ask("/v1/top", service="*").content]
+
+
+def test_the_answers_are_the_same_as_without_a_cluster(filled: Server, cluster: DaskCluster) -> None:
+    alone = answers_alone(filled)
+    use(filled, cluster, PGOF_METRICS_OPEN="true")
+    filled.start()
+    assert answers(filled) == alone
+    read = {line["owner"]: line["read"] for line in filled.events("bulk read goes on")}
+    assert read == {"s0/cpu": _COUNT // 2, "s1/cpu": _COUNT // 2}
+    assert "pgo_collector_bulk_profiles 0.0" in filled.client.get("/metrics").text
+    assert filled.stop() == 0
+    filled.start()
+    assert answers(filled) == alone
+    assert not filled.events("bulk read begins")  # the rows that the cluster read are on disk
+    assert filled.stop() == 0
+    filled.reindex()
+    filled.start()
+    assert answers(filled) == alone
+
+
+def test_few_unread_profiles_are_read_here(filled: Server, cluster: DaskCluster) -> None:
+    use(filled, cluster, PGOF_BULK_BLOBS=str(_COUNT))
+    filled.start()
+    answers(filled)
+    assert not filled.events("bulk read begins")
+
+
+def test_an_unreadable_blob_is_left_out_as_without_a_cluster(filled: Server, cluster: DaskCluster) -> None:
+    damaged = filled.blobs()[7]
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    use(filled, cluster)
+    filled.start()
+    merges = [filled.merge(query={"service": f"s{number}"}) for number in range(2)]
+    assert [merge.status_code for merge in merges] == [200, 200]
+    (left,) = {line["blob"] for line in filled.events("left out of the merge")}
+    assert damaged.name in left
+
+
+def test_a_scheduler_that_is_not_there_costs_nothing_but_time(filled: Server) -> None:
+    alone = answers_alone(filled)
+    filled.environment |= {"PGOF_BULK": "dask://127.0.0.1:9", "PGOF_BULK_BLOBS": "50"}
+    filled.start()
+    assert answers(filled) == alone
+    assert filled.events("the cluster fails, own workers read the blobs")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_a_scheduler_that_goes_costs_nothing_but_time(filled: Server, name: str) -> None:
+    alone = answers_alone(filled)
+    with DaskCluster() as cluster:
+        for worker in cluster.workers:  # so that the work is not done before
+            worker.signal(signal.SIGSTOP)
+        use(filled, cluster, PGOF_TASK_SECONDS="10")
+        filled.start()
+        filled.wait_for_log("bulk read begins")
+        cluster.scheduler.signal(signal.Signals[name])
+        assert answers(filled) == alone
+    assert filled.events("the cluster fails, own workers read the blobs")
+
+
+@pytest.mark.exhaustive
+def test_a_worker_that_dies_costs_its_range(filled: Server) -> None:
+    alone = answers_alone(filled)
+    with DaskCluster() as cluster:
+        for worker in cluster.workers:
+            worker.signal(signal.SIGSTOP)
+        use(filled, cluster)
+        filled.start()
+        filled.wait_for_log("bulk read begins")
+        cluster.workers[0].signal(signal.SIGKILL)
+        cluster.workers[1].signal(signal.SIGCONT)
+        assert answers(filled) == alone
+    assert not filled.events("the cluster fails, own workers read the blobs")
+
+
+@pytest.mark.exhaustive
+def test_a_server_that_stops_cancels_its_ranges(filled: Server) -> None:
+    with DaskCluster() as cluster:
+        for worker in cluster.workers:
+            worker.signal(signal.SIGSTOP)
+        use(filled, cluster)
+        filled.start()
+        filled.wait_for_log("bulk read begins")
+        assert filled.stop() == 0
+        for worker in cluster.workers:
+            worker.signal(signal.SIGCONT)
+        with Client(cluster.address.replace("dask", "tcp"), set_as_default=False) as client:
+            deadline = time.monotonic() + 60
+            while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("cluster", "must be dask://host:port or dask+tls://host:port"),
+        ("tcp://127.0.0.1:8786", "must be dask://host:port or dask+tls://host:port"),
+        ("dask://127.0.0.1", "must be host:port"),
+    ],
+)
+def test_other_values_are_refused(stopped: Server, value: str, said: str) -> None:
+    stopped.environment["PGOF_BULK"] = value
+    ended = stopped.run("serve")
+    assert (ended.returncode, "PGOF_BULK" in ended.stderr, said in ended.stderr) == (2, True, True)
