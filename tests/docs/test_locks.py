@@ -44,7 +44,7 @@ def test_what_is_installed_is_what_is_tested(file: str) -> None:
 def test_serving_needs_the_collectors_packages_and_what_installs_it_editable() -> None:
     needed = locked("deploy/requirements.txt") | locked("deploy/requirements-build.txt")
     serve = locked("requirements-serve.txt")
-    # The extras, `binary`, `grpc`, `s3` and `tracing`, are in the image, and not in what `make serve` installs.
+    # The extras are in the image, and not in what `make serve` installs.
     more = {pin.partition("==")[0] for pin in needed.keys() - serve.keys()}
     of_binary = {"capstone", "highspy", "pyelftools"}
     of_traces = "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"
