@@ -27,6 +27,8 @@ OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
 	ddtrace-4.16.0 dd-trace
+# What a catalog elsewhere could change.
+SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
 LOWEST_TESTS := tests/merge/test_tables.py tests/merge/test_timeline.py tests/merge/test_exported_members.py \
@@ -133,6 +135,10 @@ exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go ve
 s3: setup ## Run the tests of what is stored with the blobs in a bucket of a Ceph
 	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --storage=s3 --junitxml=.dev/s3.xml $(STORED) $(ARGS)
 
+.PHONY: postgresql
+postgresql: setup ## Run the tests of the collector with its catalog in PostgreSQL
+	$(PYTEST) --dist=worksteal --catalog=postgresql --junitxml=.dev/postgresql.xml $(SHARED) $(ARGS)
+
 .PHONY: images
 images: setup ## Build the images one after another, and run them
 	$(BIN)/python -m pytest -m exhaustive --junitxml=.dev/images.xml tests/image $(ARGS)
@@ -142,7 +148,7 @@ again: setup ## Run the tests that failed last once more, one after another
 	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
 
 .PHONY: test-all
-test-all: test exhaustive s3 images ## Run all tests
+test-all: test exhaustive s3 postgresql images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest

@@ -7,11 +7,15 @@ import secrets
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.interop.ceph_cluster import MISSING, Gateway, running_ceph
+from tests.catalogs import Schemas
+from tests.interop import ceph_cluster, postgres_cluster
+from tests.interop.ceph_cluster import Gateway, running_ceph
+from tests.interop.postgres_cluster import running_postgres
 from tests.server import Server
 from tests.zygote import Zygote
 
@@ -40,15 +44,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
     help_ = "where collectors have their blobs; tests of what only a folder has are left out with s3"
     parser.addoption("--storage", choices=["folder", "s3"], default="folder", help=help_)
+    help_ = "where collectors have their catalogs; tests of what only a file has are left out with postgresql"
+    parser.addoption("--catalog", choices=["sqlite", "postgresql"], default="sqlite", help=help_)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"--kill-seed={config.getoption('kill_seed')} --storage={config.getoption('storage')}"
+    options = ("kill_seed", "storage", "catalog")
+    return " ".join(f"--{name.replace('_', '-')}={config.getoption(name)}" for name in options)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    of_another = "bucket" if config.getoption("storage") == "folder" else "folder"
-    left_out = [item for item in items if item.get_closest_marker(of_another)]
+    of_others = ["bucket" if config.getoption("storage") == "folder" else "folder"]
+    if config.getoption("catalog") != "sqlite":
+        of_others.append("sqlite")
+    left_out = [item for item in items if any(map(item.get_closest_marker, of_others))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
@@ -65,8 +74,8 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[Gateway]:
     """The S3 gateway of a Ceph."""
-    if MISSING:
-        pytest.skip(MISSING)
+    if ceph_cluster.MISSING:
+        pytest.skip(ceph_cluster.MISSING)
     with running_ceph() as gateway:
         yield gateway
 
@@ -78,3 +87,14 @@ def _storages(request: pytest.FixtureRequest) -> None:
         from tests.bucket_storages import Prefixes  # noqa: PLC0415 - it needs an extra
 
         Server.storages = Prefixes(request.getfixturevalue("gateway"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have collectors use catalogs in a PostgreSQL, if the option says so."""
+    with ExitStack() as stack:
+        if request.config.getoption("catalog") == "postgresql":
+            if postgres_cluster.MISSING:
+                pytest.skip(postgres_cluster.MISSING)
+            Server.catalogs = Schemas(stack.enter_context(running_postgres(scale=0)).port)
+        yield

@@ -12,13 +12,15 @@ import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from select import select
 from typing import IO, Any, Protocol, Self
 
 import httpx
+import sqlalchemy as sa
 
+from tests.catalogs import Catalogs, Files
 from tests.storages import Folders, Storages
 
 COMMAND = str(Path(sys.executable).with_name("pgo-collector"))
@@ -74,11 +76,12 @@ class Server:
 
     `home` holds the keys files and, in `data`, the data folder; `environment` adds to the settings, or
     overrides them. `launcher` starts it; pytest's own one forks it from a process that has it loaded.
-    `storages` knows where its blobs are.
+    `storages` knows where its blobs are, and `catalogs` where its catalog is.
     """
 
     launcher: Launcher = Installed()
     storages: Storages = Folders()
+    catalogs: Catalogs = Files()
     submit_key = "key-for-submits"
     merge_key = "key-for-merges"
 
@@ -135,7 +138,16 @@ class Server:
     @property
     def variables(self) -> dict[str, str]:
         """The environment of its commands."""
-        return {**self.storages.settings(Path(self.environment["PGOF_DIRECTORY"])), **self.environment}
+        folder = Path(self.environment["PGOF_DIRECTORY"])
+        return {**self.storages.settings(folder), **self.catalogs.settings(folder), **self.environment}
+
+    def catalog(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction on the catalog, for what no collector does."""
+        return self.catalogs.changing(self.data)
+
+    def drop_catalog(self) -> None:
+        """Delete the catalog and nothing else; the server must not be running."""
+        self.catalogs.drop(self.data)
 
     def start(self) -> None:
         """Start the server and wait until it serves."""

@@ -50,6 +50,8 @@ A refusal carries the HTTP status that the client gets:
     │   ├── CapturesBusy        503
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
+    │   │   ├── CatalogGone
+    │   │   └── CatalogSlow
     │   ├── TracesFail          503
     │   ├── StorageFails        503, and an OSError, too
     │   │   ├── StorageGone
@@ -73,6 +75,7 @@ A refusal carries the HTTP status that the client gets:
         ├── FolderUnusable
         ├── StorageUnusable
         ├── CatalogUnreadable
+        ├── CatalogUnavailable
         ├── BackupUnusable
         ├── TracesUnreadable
         ├── TracingUnavailable
@@ -404,6 +407,18 @@ class CatalogFails(Refusal):
     _headers: ClassVar = {"Retry-After": "30"}
 
 
+class CatalogGone(CatalogFails):
+    """The catalog's database can't be reached, or the connection to it is lost."""
+
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class CatalogSlow(CatalogFails):
+    """The catalog's database has no free connection, or takes too long."""
+
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
 class TracesFail(Refusal):
     """The trace store is damaged, or another program's or version's."""
 
@@ -534,7 +549,11 @@ class StorageUnusable(CannotStart):
 
 
 class CatalogUnreadable(CannotStart):
-    """The catalog's file is damaged or not a catalog; `reindex` rebuilds it."""
+    """The catalog's file is damaged or not a catalog, or its database can't be used."""
+
+
+class CatalogUnavailable(CannotStart):
+    """PGOF_CATALOG is set, and the package that speaks to the database isn't installed."""
 
 
 class BackupUnusable(CannotStart):

@@ -72,6 +72,12 @@ def _check_bulk(text: str) -> str:
     return text
 
 
+def _check_catalog(url: str) -> str:
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must be empty, or a URL of PostgreSQL: postgresql://user@host/database")
+    return url
+
+
 def parts_of(text: str) -> frozenset[str]:
     """Return the parts that a comma-separated text names; all for `*`. Raises ValueError."""
     names = frozenset(filter(None, (name.strip() for name in text.split(","))))
@@ -166,6 +172,42 @@ class Settings(BaseSettings):
         description=(
             "The number of requests to the object store of PGOF_STORAGE that each process has running at"
             " most. So many blobs are in its memory at a time."
+        ),
+    )
+    catalog: Annotated[str, AfterValidator(_check_catalog)] = Field(
+        default="",
+        repr=False,
+        description=(
+            "The database of the catalog: empty for SQLite in the data folder, or a URL of PostgreSQL, such"
+            " as postgresql://user@host/database. Needs the extra `postgresql` of the package. Only one"
+            " server at a time can use it."
+        ),
+    )
+    catalog_connections: int = Field(
+        default=8,
+        gt=0,
+        le=1000,
+        description=(
+            "How many connections to PostgreSQL may read the catalog at once; one more writes it. Beyond the"
+            " number, a request waits for one to be free."
+        ),
+    )
+    catalog_connect_seconds: float = Field(
+        default=5,
+        ge=1,
+        le=3600,
+        description=(
+            "How long to wait for a connection to PostgreSQL, for a new one or for one to be free, in"
+            " seconds. Beyond it, the answer is 503."
+        ),
+    )
+    catalog_statement_seconds: float = Field(
+        default=60,
+        ge=1,
+        le=86_400,
+        description=(
+            "How long one statement in PostgreSQL may take, in seconds. Beyond it, it is cancelled, and the"
+            " answer is 503."
         ),
     )
     submit_auth_keys_file: Path = Field(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from threading import Event
 
 from tests.faults.stacks import EPOCH, SECOND, profile_of
@@ -36,8 +34,8 @@ def profiles_in(received: list[Received]) -> list[str]:
 
 def waiting(server: Server) -> int:
     """Return how many events are in the outbox."""
-    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog:
-        return int(catalog.execute("SELECT count(*) FROM outbox").fetchone()[0])
+    with server.catalog() as catalog:
+        return int(catalog.exec_driver_sql("SELECT count(*) FROM outbox").scalar_one())
 
 
 def wait_until_none_wait(server: Server) -> None:

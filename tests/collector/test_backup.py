@@ -22,6 +22,9 @@ from tests.faults.mounts import read_only
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import COMMAND, Server, bearer
 
+# A backup has a catalog in a file, and only that.
+pytestmark = pytest.mark.sqlite
+
 SERVICES = ("shop", "pay")
 
 

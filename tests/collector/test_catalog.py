@@ -18,6 +18,8 @@ from sqlalchemy import event
 
 from tests.faults.stacks import DAY, EPOCH
 
+pytestmark = pytest.mark.sqlite
+
 DAYS = 100
 PODS = 20
 

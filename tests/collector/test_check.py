@@ -21,6 +21,9 @@ from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of
 from tests.server import COMMAND, Server
 
+# They look into the file, or copy it.
+pytestmark = pytest.mark.sqlite
+
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {

@@ -12,11 +12,14 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
 from pgo_collector.model.series import Series
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import database_of
+
+from tests.server import Server
 
 Change = Callable[[Catalog, BlobName, Facts], None]
 
@@ -77,7 +80,7 @@ _QUESTIONS = st.tuples(_SELECTIONS, st.lists(st.integers(0, 3), max_size=4))
 def test_a_cached_state_is_what_would_be_read(
     steps: list[tuple[Change, Series, int] | tuple[Selection, list[int]]],
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder, "catalog")) as catalog:
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as catalog:
         digests = (f"{number:064x}" for number in count())
         for step in steps:
             match step:
@@ -86,16 +89,26 @@ def test_a_cached_state_is_what_would_be_read(
                     change(catalog, name, Facts(time_nanos, 1, name.identity.digest, 1, 1))
                 case Selection() as selection, list(delays):
                     later = _later(selection, delays)
-                    with opened(Path(folder, "catalog")) as other:
+                    with another(Path(folder)) as other:
                         # The last one first: its state says nothing about the others.
                         anew = [_state(other, asked) for asked in reversed(later)]
                     assert [_state(catalog, asked) for asked in later] == anew[::-1]
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Catalog]:
-    database = SQLite(file)
-    database.open()
+def opened(data: Path) -> Iterator[Catalog]:
+    """A new catalog, deleted at the end."""
+    with another(data) as catalog:
+        catalog.database.open()
+        yield catalog
+    Server.catalogs.drop(data)
+
+
+@contextmanager
+def another(data: Path) -> Iterator[Catalog]:
+    """The catalog as another process reads it."""
+    url = Server.catalogs.settings(data).get("PGOF_CATALOG", "")
+    database = database_of(Settings(directory=data, catalog=url))
     yield Catalog(database)
     database.close()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from contextlib import closing
 from threading import Event
 
 from tests.collector.hooks import (
@@ -76,8 +74,7 @@ def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> 
         server = started(hooked, receiver)
     send(server, "a", "b")
     server.stop()
-    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog:
-        catalog.execute("PRAGMA user_version=1")
+    server.catalogs.set_version(server.data, 1)
     with Receiver(port=receiver.port) as back:
         server.start()
         assert server.events("the catalog is another version's, made anew from the blobs")
@@ -91,9 +88,9 @@ def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server
     hooked.start()
     send(hooked, "a", "b")
     hooked.stop()
-    with closing(sqlite3.connect(hooked.data / "catalog.sqlite3")) as catalog:
-        catalog.execute("DROP TABLE outbox")
-        catalog.execute("DROP TABLE made")
+    with hooked.catalog() as catalog:
+        catalog.exec_driver_sql("DROP TABLE outbox")
+        catalog.exec_driver_sql("DROP TABLE made")
     with Receiver() as receiver:
         server = started(hooked, receiver)
         assert not server.events("the catalog is another version's, made anew from the blobs")
@@ -112,10 +109,9 @@ def test_a_profile_that_was_not_counted_before_a_kill_gets_its_event_at_the_star
             receiver.wait_for(number)
         wait_until_none_wait(server)
         server.kill()
-        with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
-            ((blob,),) = catalog.execute("SELECT max(id) FROM blobs")
-            catalog.execute("DELETE FROM profiles WHERE blob_id = ?", [blob])
-            catalog.execute("DELETE FROM blobs WHERE id = ?", [blob])
+        with server.catalog() as catalog:
+            catalog.exec_driver_sql("DELETE FROM profiles WHERE blob_id = (SELECT max(id) FROM blobs)")
+            catalog.exec_driver_sql("DELETE FROM blobs WHERE id = (SELECT max(id) FROM blobs)")
         server.start()
         assert server.events("profiles taken in")
         receiver.wait_for(3)

@@ -3,9 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import sqlite3
 import subprocess
-from contextlib import closing
 
 import httpx
 
@@ -62,8 +60,8 @@ def test_no_key_is_ever_logged(server: Server) -> None:
 def test_an_unexpected_error_is_a_problem_for_the_client_and_a_trace_in_the_log(server: Server) -> None:
     server.submit(profile_of("a"))
     assert server.merge().status_code == 200
-    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
-        catalog.execute("UPDATE merges SET left_out = 'no JSON'")
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("UPDATE merges SET left_out = 'no JSON'")
     answer = server.merge()
     assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
     assert "Traceback" not in answer.text

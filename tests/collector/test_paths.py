@@ -62,6 +62,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
     assert not list((server.data / "incoming").iterdir())
 
 
+@pytest.mark.sqlite
 def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -> None:
     """One profile is of an earlier version, with a longer path than clients may use now."""
     server.stop()
@@ -91,6 +92,7 @@ def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -
     assert tally(server.merge().content) == {"a": 1, "b": 1, "long": 1}
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("damage", ["a folder", "a loop", "gone"])
 def test_a_backup_goes_on_past_what_it_cannot_read(server: Server, damage: str) -> None:
     for name in "abc":

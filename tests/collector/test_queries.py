@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.series import Series
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import database_of
 from pprof_merge import decode, encode, merge
 
 from tests.collector.conftest import PROFILES
@@ -247,7 +248,8 @@ def test_a_query_has_a_bounded_number_of_services(server: Server) -> None:
     """The services are only in the catalog, since a thousand submits would take long."""
     names = [BlobName(Series(f"s{number}", CPU), Identity(number, "ab" * 32)) for number in range(1001)]
     server.stop()
-    database = SQLite(server.data / "catalog.sqlite3")
+    url = server.variables.get("PGOF_CATALOG", "")
+    database = database_of(Settings(directory=server.data, catalog=url))
     Catalog(database).add(*((name, Facts(name.identity.time_nanos, 1, "ab" * 32, 1, 1)) for name in names))
     database.close()
     server.start()

@@ -32,6 +32,10 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
     values = {
         "bind_address": ":9",
         "directory": Path("/data"),
+        "catalog": "postgresql://db",
+        "catalog_connections": 41,
+        "catalog_connect_seconds": 42.0,
+        "catalog_statement_seconds": 43.0,
         "submit_auth_keys_file": Path("/s"),
         "merge_auth_keys_file": Path("/m"),
         "default_service": "shop",

@@ -27,7 +27,8 @@ def submit_all(server: Server, *names: str) -> None:
 
 
 def drop_catalog(server: Server) -> None:
-    for path in (*server.data.glob("catalog.sqlite3*"), *(server.data / "rows").glob("*")):
+    server.drop_catalog()
+    for path in (server.data / "rows").glob("*"):
         path.unlink()
 
 
@@ -105,6 +106,7 @@ def test_reindex_says_how_many_blobs_are_live(server: Server) -> None:
     assert server.run("reindex").stdout == "3 blobs are live\n"
 
 
+@pytest.mark.sqlite
 def test_a_damaged_catalog_is_named_and_mended_by_reindex(server: Server) -> None:
     submit_all(server, "a", "b")
     before = server.merge().content
@@ -250,6 +252,7 @@ class Combine:
 
 
 @pytest.mark.folder
+@pytest.mark.sqlite
 def test_a_kill_at_any_point_of_a_combine_counts_all_once(server: Server) -> None:
     """Every state that a kill can leave, with the catalog of that moment and without one."""
     combine = Combine(server)
@@ -433,14 +436,14 @@ def test_rows_of_profiles_that_are_lost_come_back(server: Server) -> None:
     submit_all(server, "d", "e")
     before = server.merge().content
     server.stop()
-    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
-        catalog.execute("DELETE FROM profiles")
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("DELETE FROM profiles")
     server.start()
     assert server.events("a stored profile isn't counted as it should be, taken in anew")
     submit_all(server, "a", "b", "c", "d", "e")
     assert server.merge().content == before
-    with closing(sqlite3.connect(server.data / "catalog.sqlite3")) as catalog, catalog:
-        catalog.execute("DELETE FROM profiles")
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("DELETE FROM profiles")
     submit_all(server, "a", "b", "d")
     server.restart()
     assert server.merge().content == before
@@ -450,6 +453,7 @@ def test_rows_of_profiles_that_are_lost_come_back(server: Server) -> None:
     assert not server.events("a stored profile isn't counted as it should be, taken in anew")
 
 
+@pytest.mark.sqlite
 def test_a_damaged_page_of_the_catalog_is_found_at_the_start(server: Server) -> None:
     for number in range(60):
         assert server.submit(profile_of(f"stack {number}")).status_code == 204
@@ -465,6 +469,7 @@ def test_a_damaged_page_of_the_catalog_is_found_at_the_start(server: Server) -> 
     assert server.merge().content == before
 
 
+@pytest.mark.sqlite
 def test_a_catalog_that_is_damaged_while_it_is_served_names_the_way_out(server: Server) -> None:
     for number in range(60):
         assert server.submit(profile_of(f"stack {number}")).status_code == 204
@@ -493,6 +498,7 @@ def damage(catalog: Path, *, last: bool = False) -> None:
 
 
 @pytest.mark.folder
+@pytest.mark.sqlite
 def test_a_folder_of_the_previous_version_is_opened_as_it_is(stopped: Server) -> None:
     """Its catalog isn't rebuilt, and its combined profile is sealed."""
     with tarfile.open(DATA_FOLDERS / "catalog-4.tar.gz") as archive:
@@ -532,6 +538,7 @@ def test_the_folder_stays_locked_without_its_lock_file(server: Server) -> None:
 
 
 @pytest.mark.folder
+@pytest.mark.sqlite
 def test_nothing_is_written_into_a_folder_that_replaced_the_opened_one(server: Server) -> None:
     submit_all(server, "a")
     moved = server.data.rename(server.home / "moved")

@@ -67,6 +67,7 @@ def test_a_start_can_be_stopped(slow: Server) -> None:
     assert slow.process.wait(60) == 0
 
 
+@pytest.mark.sqlite
 def test_a_start_that_fails_says_why_and_ends(stopped: Server) -> None:
     stopped.data.mkdir()
     (stopped.data / "catalog.sqlite3").write_bytes(b"no database " * 1000)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from pgo_collector.workers.batcher import SubmitBatcher
 from pprof_merge.analysis.rules import Rules
 
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
+from tests.server import Server
 
 SERIES = Series("default", CPU)
 SELECTION = Selection.of(SERIES)
@@ -49,7 +49,8 @@ def blob_file(store: Store, name: BlobName) -> Path:
 @asynccontextmanager
 async def opened(directory: Path) -> AsyncIterator[Store]:
     with DataFolder(directory) as folder:
-        async with open_store(Settings(directory=directory, workers=2), folder) as store:
+        url = Server.catalogs.settings(directory).get("PGOF_CATALOG", "")
+        async with open_store(Settings(directory=directory, workers=2, catalog=url), folder) as store:
             yield store
 
 
@@ -163,12 +164,12 @@ def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
-            with closing(sqlite3.connect(store.folder.catalog)) as catalog, catalog:
-                catalog.execute("ALTER TABLE profiles RENAME TO elsewhere")
+            with store.catalog.writing() as connection:
+                connection.exec_driver_sql("ALTER TABLE profiles RENAME TO elsewhere")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [type(result) for result in results] == [NotStored, NotStored]
-            with closing(sqlite3.connect(store.folder.catalog)) as catalog, catalog:
-                catalog.execute("ALTER TABLE elsewhere RENAME TO profiles")
+            with store.catalog.writing() as connection:
+                connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO profiles")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
             assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1}

@@ -245,6 +245,7 @@ def test_a_gzip_bomb_costs_no_more_memory_than_the_limit(server: Server) -> None
     assert tally(server.merge().content) == {"a": 1}
 
 
+@pytest.mark.sqlite
 def test_a_full_disk_is_500_and_keeps_nothing_half(server: Server) -> None:
     """A limit on the size of files stands for the full disk: first for the body, then for the catalog."""
     server.submit(profile_of("a"))

@@ -68,6 +68,7 @@ def test_ebpf_profiles_get_start_lines_from_symbols(tmp_path: Path) -> None:
         assert report["joined"] == {"profiles": 2, "share": 1.0, "start_lines": 1.0, "sources": sources}
 
 
+@pytest.mark.sqlite
 def test_a_backup_and_a_restore_hold_the_symbols(tmp_path: Path) -> None:
     with Server(tmp_path / "own") as server, Server(tmp_path / "other") as other:
         assert upload(server, symbols(BUILD, f=10, g=20))["status"] == 200

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 ALL: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
+    "catalog": {"secret": "pgo-catalog"},
     "storage": {"className": "fast"},
     "ingress": {
         "enabled": True,
@@ -157,6 +158,13 @@ def test_two_releases_keep_to_themselves() -> None:
 def test_the_ingress_leads_to_what_people_and_programs_ask_for() -> None:
     (rule,) = only(rendered(ALL), "Ingress")["spec"]["rules"]
     assert {path["path"] for path in rule["http"]["paths"]} == {"/api/0", "/ui", "/v1", "/healthz"}
+
+
+def test_the_url_of_the_catalog_comes_from_its_secret() -> None:
+    for values, expected in ({}, []), ({"catalog": {"secret": "pgo-catalog"}}, [("pgo-catalog", "url")]):
+        (container,) = pod_of(only(rendered(values), "StatefulSet", "collector"))["containers"]
+        found = [of["valueFrom"]["secretKeyRef"] for of in container["env"] if of["name"] == "PGOF_CATALOG"]
+        assert [(of["name"], of["key"]) for of in found] == expected
 
 
 def test_the_service_monitor_asks_the_service() -> None:

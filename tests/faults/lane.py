@@ -96,8 +96,7 @@ class Lane:
 
     def drop_catalog(self) -> None:
         """Delete the catalog and nothing else."""
-        for path in self.data.glob("catalog.sqlite3*"):
-            path.unlink()
+        self.server.drop_catalog()
 
     def content(self) -> str:
         """Return a digest of all stored files but the catalog: those from which it can be rebuilt."""

@@ -90,6 +90,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.server.kill()
         self.server.environment = self.settings
+        self.lane.drop_catalog()
         shutil.rmtree(self.lane.data)
 
     @initialize(places=st.lists(PLACES, min_size=6, max_size=15))

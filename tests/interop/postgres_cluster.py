@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -70,18 +71,53 @@ def only_postgres() -> Iterator[None]:
         yield
 
 
+class Installation:
+    """The files of a cluster of its own, in a folder, and the port that it is to have."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._name = name
+
+    @contextmanager
+    def running(self) -> Iterator[Cluster]:
+        """Run it; at the end of the block, it closes the connections of its clients."""
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "shared_buffers": "128MB",
+        }
+        command: list[str | Path] = [*_as_postgres(), self._folder / self._name, "-D", self._folder / "data"]
+        command += [f"--{name}={value}" for name, value in settings.items()]
+        with (self._folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+            try:
+                cluster = Cluster(process.pid, self.port, self._name)
+                deadline = time.monotonic() + _START_SECONDS
+                while not cluster.answers():
+                    assert process.poll() is None, (self._folder / "log").read_text()
+                    assert time.monotonic() < deadline, (self._folder / "log").read_text()
+                    time.sleep(0.1)
+                yield cluster
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(60)
+
+
+def _as_postgres() -> tuple[str, ...]:
+    return _AS_POSTGRES if os.geteuid() == 0 else ()
+
+
 @contextmanager
-def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster]:
-    """A cluster of its own, that doesn't care for what is lost in a crash; its processes have that name."""
-    as_postgres = _AS_POSTGRES if os.geteuid() == 0 else ()
-    port = free_port()
+def installed_postgres(name: str = "postgres") -> Iterator[Installation]:
+    """A cluster that doesn't care for what is lost in a crash; its processes have that name."""
     # pytest's own folders are closed to other users.
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     try:
-        if as_postgres:
+        if _as_postgres():
             shutil.chown(folder, "postgres", "postgres")
-        initdb = [
-            *as_postgres,
+        initdb: list[str | Path] = [
             _INSTALLED[-1] / "initdb",
             "-A",
             "trust",
@@ -90,30 +126,17 @@ def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster
             "-N",
             folder / "data",
         ]
-        subprocess.run(initdb, check=True, capture_output=True)
-        settings = {
-            "port": port,
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-            "fsync": "off",
-            "shared_buffers": "128MB",
-        }
-        program = folder / name
-        program.symlink_to(_INSTALLED[-1] / "postgres")
-        command = [*as_postgres, program, "-D", folder / "data"]
-        command += [f"--{name}={value}" for name, value in settings.items()]
-        with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
-            try:
-                cluster = Cluster(process.pid, port, name)
-                deadline = time.monotonic() + _START_SECONDS
-                while not cluster.answers():
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline, (folder / "log").read_text()
-                    time.sleep(0.1)
-                cluster.fill(scale)
-                yield cluster
-            finally:
-                process.terminate()
-                process.wait(60)
+        subprocess.run([*_as_postgres(), *initdb], check=True, capture_output=True)
+        (folder / name).symlink_to(_INSTALLED[-1] / "postgres")
+        yield Installation(folder, name)
     finally:
         shutil.rmtree(folder)
+
+
+@contextmanager
+def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster]:
+    """Such a cluster while it runs, with pgbench's tables unless the scale is 0."""
+    with installed_postgres(name) as installation, installation.running() as cluster:
+        if scale:
+            cluster.fill(scale)
+        yield cluster

@@ -198,6 +198,7 @@ class Catalog:
     def rows(self) -> Iterator[Iterator[Blob]]:
         """Read every blob's row, live or not, one by one: by series, then by time."""
         with self.database.reading() as connection:
+            connection.execution_options(stream_results=True, max_row_buffer=100)
             yield read_blobs(connection, sa.true(), BLOBS.c.series_id, BLOBS.c.time_nanos)
 
     def expired(self, *, combined: bool, before_nanos: float, most_bytes: float) -> list[Blob]:

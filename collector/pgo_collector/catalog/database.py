@@ -1,4 +1,4 @@
-"""Database: the seam between the catalog and what holds its tables."""
+"""Database: the seam between the catalog and what holds its tables, a file of SQLite or a PostgreSQL."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Database(Protocol):
         """Drop all tables but the outbox, which can't be rebuilt from the blobs. Raises CatalogUnreadable."""
 
     def check_copyable(self) -> None:
-        """Raise BackupUnusable if there is nothing to copy."""
+        """Raise BackupUnusable if `copy` can't copy it."""
 
     def copy(self, path: Path) -> None:
         """Copy the tables as they are at one moment to a file of SQLite. Raises SQLAlchemyError."""

@@ -6,13 +6,12 @@ The statements of a submit are prepared: what SQLAlchemy does around one takes l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
 
 from pgo_collector.catalog.statements import Prepared
 from pgo_collector.catalog.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES
@@ -47,6 +46,16 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
     return [table.c[column] == sa.bindparam(column) for column in columns]
 
 
+def _put(insert: Callable[[sa.Table], Any]) -> Any:
+    """Return the statement that inserts a blob, or updates the one with the same name."""
+    new = insert(BLOBS).inline()  # an id is returned only where it is asked for
+    changed = ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
+    return new.on_conflict_do_update(
+        index_elements=("series_id", "time_nanos", "digest"),
+        set_={column: new.excluded[column] for column in changed},
+    )
+
+
 _FIND_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
 _KNOWN_SERIES = Prepared(_FIND_SERIES)
 _NEW_SERIES = Prepared(sa.insert(SERIES).returning(SERIES.c.id), "service", "type", "labels", "rolled_up")
@@ -63,15 +72,9 @@ _EMPTY_SERIES = sa.select(SERIES.c.id).where(
     *(~sa.exists().where(table.c.series_id == SERIES.c.id) for table in (BLOBS, PROFILES, ORIGINS))
 )
 _IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
-_NEW_BLOB = insert(BLOBS)
-_PUT_BLOB = _NEW_BLOB.on_conflict_do_update(
-    index_elements=("series_id", "time_nanos", "digest"),
-    set_={
-        column: _NEW_BLOB.excluded[column]
-        for column in ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
-    },
-)
-_PUT_BLOBS = Prepared(_PUT_BLOB, *(column.name for column in BLOBS.c if not column.primary_key))
+_BLOB = [column.name for column in BLOBS.c if not column.primary_key]
+_PUT_BLOBS = Prepared(_put, *_BLOB)
+_PUT_BLOB = Prepared(lambda insert: _put(insert).returning(BLOBS.c.id), *_BLOB)
 _PROFILE = ("series_id", "time_nanos", "digest")
 _NEW_PROFILES = Prepared(
     sa.insert(PROFILES).values(
@@ -140,7 +143,8 @@ def put_blob(
 ) -> int:
     """Insert a live blob, or make its row live; return the row's id."""
     row = _blob_row(_put_series(connection, name.series), name, facts, end_nanos, inputs_size)
-    return int(connection.execute(_PUT_BLOB.returning(BLOBS.c.id), row).scalar_one())
+    ((id_,),) = _PUT_BLOB.rows(connection, row)
+    return int(id_)
 
 
 def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:

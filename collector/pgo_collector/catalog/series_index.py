@@ -5,7 +5,6 @@ It serves label browsers, which show all series at once: a hundred thousand in h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob, read_newest
 from pgo_collector.catalog.selection_sql import selected
+from pgo_collector.catalog.statements import is_one_of
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import Selection
 
@@ -75,7 +75,7 @@ class SeriesIndex:
         """Return the times of the first and the last live profile, in ns since 1970; None without one."""
         query = sa.select(sa.func.min(BLOBS.c.time_nanos), sa.func.max(BLOBS.c.end_nanos)).where(IS_LIVE)
         if ids is not None:
-            query = query.where(_is_one_of(BLOBS.c.series_id, ids))
+            query = query.where(is_one_of(BLOBS.c.series_id, ids))
         with self._catalog.reading() as connection:
             first, last = connection.execute(query).one()
         return None if first is None else (first, last)
@@ -85,15 +85,9 @@ class SeriesIndex:
     ) -> list[str]:
         query = sa.select(column).distinct().where(*where).order_by(column)
         if ids is not None:
-            query = query.where(_is_one_of(LABELS.c.series_id, ids))
+            query = query.where(is_one_of(LABELS.c.series_id, ids))
         with self._catalog.reading() as connection:
             return list(connection.execute(query).scalars())
-
-
-def _is_one_of(column: sa.ColumnElement[int], ids: Collection[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that a column has one of these ids, of which there may be any number."""
-    listed = sa.func.json_each(json.dumps([*ids])).table_valued("value")
-    return column.in_(sa.select(listed.c.value))
 
 
 def _between(begin: int | None, end: int | None) -> sa.ColumnElement[bool]:

@@ -12,13 +12,11 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import event
 
+from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
 from pgo_collector.catalog.statements import driver_errors, trace_statements
 from pgo_collector.catalog.tables import CHANGED_SINCE_4, OUTBOX, VERSION, make_tables
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 
-REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
-# The error codes with which SQLite reports a damaged file.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BEFORE = 4
 _log = structlog.get_logger()
 
@@ -159,18 +157,10 @@ class SQLite:
         try:
             yield
         except sa.exc.DatabaseError as error:
-            if self._damage is None and is_damage(error):
+            if self._damage is None and fault_of(error) is Fault.DAMAGED:
                 self._damage = f"it is damaged ({error.orig}): {REINDEX}"
                 _log.error("the catalog is damaged", reason=str(error.orig), fix=REINDEX)
             raise
-
-
-def is_damage(error: BaseException | None) -> bool:
-    """Return whether an error of SQLite or SQLAlchemy says that the file is damaged."""
-    if isinstance(error, sa.exc.DBAPIError):
-        error = error.orig
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _DAMAGED
 
 
 def _damage_in(connection: sa.Connection) -> str:

@@ -1,52 +1,101 @@
-"""Statements: those that the driver runs as they are, and all of them as steps of traces.
+"""Statements: those that the driver runs as they are, what each dialect says in its own way, and all as steps
+of traces.
 
 A step has the statement's text, with placeholders where values go. Values aren't recorded.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from pgo_collector.traces.spans import place
 
 _LONGEST_TEXT = 1000
-_DIALECT = sqlite.dialect(paramstyle="named")
+# How each driver takes values by name.
+_PARAMSTYLES = {"sqlite": "named", "postgresql": "pyformat"}
 
 Row = tuple[Any, ...]
 Values = Mapping[str, int | str]
+Statement = sa.Select[Any] | sa.Insert
 
 
 class Prepared:
-    """A statement that is compiled once, and run by the driver: for the statements of a submit.
+    """A statement that is compiled once for each dialect, and run by the driver: for those of a submit.
 
     What SQLAlchemy does around each run takes several times as long as their runs. The driver raises its own
-    errors, see `driver_errors`; and it returns a boolean as 0 or 1.
+    errors, see `driver_errors`; SQLite's returns a boolean as 0 or 1.
     """
 
-    def __init__(self, statement: sa.Select[Any] | sa.Insert, *columns: str) -> None:
-        """Compile a statement; an insert without values has them for these columns."""
-        self._text = str(statement.compile(dialect=_DIALECT, column_keys=columns or None))
+    def __init__(self, statement: Statement | Callable[[Any], Statement], *columns: str) -> None:
+        """Take a statement; an insert without values has them for these columns.
+
+        If it uses what only the `insert` of a dialect has, the statement is what a function makes of that.
+        """
+        self._statement = statement
+        self._columns = columns or None
+        self._texts: dict[str, str] = {}
 
     def rows(self, connection: sa.Connection, values: Values) -> list[Row]:
         """Run the statement and return all its rows."""
+        text = self._text(connection.dialect)
         started = time.monotonic_ns()
-        found: list[Row] = _driver(connection).execute(self._text, values).fetchall()
-        _trace(self._text, started)
+        found: list[Row] = _driver(connection).execute(text, values).fetchall()
+        _trace(text, started)
         return found
 
     def each(self, connection: sa.Connection, values: Sequence[Values]) -> None:
         """Run the statement with each of these values."""
+        text = self._text(connection.dialect)
         started = time.monotonic_ns()
-        _driver(connection).executemany(self._text, values)
-        _trace(self._text, started)
+        _driver(connection).cursor().executemany(text, values)
+        _trace(text, started)
+
+    def _text(self, dialect: sa.Dialect) -> str:
+        text = self._texts.get(dialect.name)
+        if text is None:
+            made = self._statement
+            if not isinstance(made, sa.Select | sa.Insert):
+                made = made(import_module(f"sqlalchemy.dialects.{dialect.name}").insert)
+            by_name: sa.Dialect = type(dialect)(paramstyle=_PARAMSTYLES[dialect.name])  # type: ignore[call-arg] # of DefaultDialect
+            compiled = made.compile(dialect=by_name, column_keys=self._columns)
+            text = self._texts[dialect.name] = str(compiled)
+        return text
+
+
+def is_one_of(column: sa.ColumnElement[int], ids: Collection[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a column has one of these ids, of which there may be any number."""
+    return _IsOneOf(column, json.dumps([*ids]))
+
+
+class _IsOneOf(FunctionElement[bool]):
+    """The condition of `is_one_of`. The ids are one value, as JSON: a statement has only so many values."""
+
+    inherit_cache = True
+    type = sa.Boolean()
+
+
+@compiles(_IsOneOf, "sqlite")
+def _in_sqlite(condition: _IsOneOf, compiler: SQLCompiler, **how: Any) -> str:
+    column, ids = (compiler.process(each, **how) for each in condition.clauses)
+    return f"{column} IN (SELECT value FROM json_each({ids}))"  # noqa: S608 - placeholders
+
+
+@compiles(_IsOneOf, "postgresql")
+def _in_postgresql(condition: _IsOneOf, compiler: SQLCompiler, **how: Any) -> str:
+    column, ids = (compiler.process(each, **how) for each in condition.clauses)
+    return f"{column} IN (SELECT value::BIGINT FROM json_array_elements_text({ids}::JSON))"  # noqa: S608
 
 
 def _driver(connection: sa.Connection) -> Any:
@@ -55,12 +104,20 @@ def _driver(connection: sa.Connection) -> Any:
 
 @contextmanager
 def driver_errors(connection: sa.Connection) -> Iterator[None]:
-    """Raise SQLAlchemy's error for one that the driver raises in a prepared statement."""
-    kind = connection.dialect.loaded_dbapi.Error
+    """Raise SQLAlchemy's error for one that the driver raises in a prepared statement, and drop a connection
+    that is lost, as SQLAlchemy does in its own.
+    """
+    dialect = connection.dialect
+    kind = dialect.loaded_dbapi.Error
     try:
         yield
     except kind as error:
-        raise sa.exc.DBAPIError.instance(None, None, error, kind) from error
+        is_lost = dialect.is_disconnect(error, connection.connection.driver_connection, None)
+        if is_lost:
+            connection.invalidate(error)
+        raise sa.exc.DBAPIError.instance(
+            None, None, error, kind, connection_invalidated=is_lost, dialect=dialect
+        ) from error
 
 
 def trace_statements(engine: sa.Engine) -> None:

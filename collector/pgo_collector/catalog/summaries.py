@@ -10,7 +10,16 @@ import sqlalchemy as sa
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.selection_sql import selected, selected_series
-from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
+from pgo_collector.catalog.tables import (
+    BLOBS,
+    DAY,
+    IS_COMBINED,
+    IS_LIVE,
+    LABELS,
+    ORIGINS,
+    SERIES,
+    floored,
+)
 from pgo_collector.model.selection import Matcher, Selection
 from pgo_collector.model.times import DAY_NANOS
 
@@ -144,10 +153,12 @@ class Summaries:
         """Return how many live blobs of a selection begin in each step of time.
 
         Steps have `width` ns, and are counted from `begin` on, in ns since 1970. What begins earlier, as
-        combined blobs may, is in step 0 or below.
+        combined blobs may, is in step 0.
         """
-        # If the difference is too large for 64 bits, SQLite makes it a float.
-        step = (BLOBS.c.time_nanos - sa.literal(begin)) // sa.literal(width)
+        first, first_left = divmod(begin, width)
+        from_begin = sa.case((BLOBS.c.time_nanos < begin, begin), else_=BLOBS.c.time_nanos)
+        whole, left = floored(from_begin, width)
+        step = whole - sa.literal(first) - sa.case((left < first_left, 1), else_=0)
         query = sa.select(step, sa.func.count()).where(selected(selection)).group_by(step)
         found: defaultdict[int, int] = defaultdict(int)
         with self._catalog.reading() as connection:

@@ -1,4 +1,4 @@
-"""The schema of the catalog: its tables, indexes and version."""
+"""The schema of the catalog: its tables, indexes and version, the same in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pgo_collector.model.times import DAY_NANOS
 
 METADATA = sa.MetaData()
 
+# Ids have 63 bits, which SQLite gives only to a column of this very type.
+_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+# Texts are sorted by their bytes, as SQLite does.
+_TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 SERIES = sa.Table(
     "series",
     METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("service", sa.Text, nullable=False),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("labels", sa.Text, nullable=False),
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("service", _TEXT, nullable=False),
+    sa.Column("type", _TEXT, nullable=False),
+    sa.Column("labels", _TEXT, nullable=False),
     # Whether a roll-up dropped labels; ORIGINS then has the series with all of them.
     sa.Column("rolled_up", sa.Boolean, nullable=False),
     sa.UniqueConstraint("service", "type", "labels"),
@@ -27,18 +32,18 @@ LABELS = sa.Table(
     "labels",
     METADATA,
     sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("key", _TEXT, primary_key=True),
+    sa.Column("value", _TEXT, nullable=False),
     sa.Index("labels_value", "key", "value", "series_id"),
 )
 
 BLOBS = sa.Table(
     "blobs",
     METADATA,
-    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("id", _ID, primary_key=True),
     sa.Column("series_id", sa.ForeignKey("series.id"), nullable=False),
     sa.Column("time_nanos", sa.BigInteger, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("digest", _TEXT, nullable=False),
     # The time of the last profile inside a combined blob; of another blob, its own time.
     sa.Column("end_nanos", sa.BigInteger, nullable=False),
     sa.Column("duration_nanos", sa.BigInteger, nullable=False),
@@ -59,8 +64,9 @@ BLOBS = sa.Table(
         "end_nanos",
         "time_nanos",
         sqlite_where=sa.text("inputs_size > 0"),
+        postgresql_where=sa.text("inputs_size > 0"),
     ),
-    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0")),
+    sa.Index("blobs_retired", "live", sqlite_where=sa.text("live = 0"), postgresql_where=sa.text("NOT live")),
 )
 
 # Written with the value, so that SQLite searches the index by it, and by the time, the next column there.
@@ -69,9 +75,20 @@ IS_LIVE = BLOBS.c.live == sa.true()
 # Written as in the partial index: SQLite uses one only where the query has the same words.
 IS_COMBINED = BLOBS.c.inputs_size > sa.text("0")
 
-# The day of a blob in days since 1970. SQLite rounds a quotient towards 0, which would be up before 1970.
-_IN_DAY = (BLOBS.c.time_nanos % DAY_NANOS + DAY_NANOS) % DAY_NANOS
-DAY = (BLOBS.c.time_nanos - _IN_DAY) // sa.literal(DAY_NANOS)
+
+def floored(number: sa.ColumnElement[int], width: int) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int]]:
+    """Return the quotient of a division by `width`, rounded down, and its remainder.
+
+    Databases round towards 0, which is up before 1970. No part of this leaves 64 bits, which PostgreSQL
+    refuses.
+    """
+    by = sa.literal(width)
+    left = number % by
+    return number // by - sa.case((left < 0, 1), else_=0), sa.case((left < 0, left + by), else_=left)
+
+
+# The day of a blob in days since 1970.
+DAY, _ = floored(BLOBS.c.time_nanos, DAY_NANOS)
 
 # For a blob from a roll-up that dropped labels: the series to which the profiles inside were submitted.
 ORIGINS = sa.Table(
@@ -87,7 +104,7 @@ PROFILES = sa.Table(
     "profiles",
     METADATA,
     sa.Column("series_id", sa.ForeignKey("series.id"), primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("digest", _TEXT, primary_key=True),
     sa.Column("time_nanos", sa.BigInteger, primary_key=True),
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
@@ -96,16 +113,16 @@ PROFILES = sa.Table(
 MERGES = sa.Table(
     "merges",
     METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
-    sa.Column("etag", sa.Text, nullable=False),
+    sa.Column("number", _ID, primary_key=True),
+    sa.Column("fingerprint", _TEXT, nullable=False, unique=True),
+    sa.Column("etag", _TEXT, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("sha256", sa.Text, nullable=False),
-    sa.Column("left_out", sa.Text, nullable=False),
+    sa.Column("sha256", _TEXT, nullable=False),
+    sa.Column("left_out", _TEXT, nullable=False),
 )
 
 # When these tables were made. Profiles that were stored before then are here because of a rebuild.
-MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True))
+MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False))
 
 # The version of the tables above. Raise it with every change; they are then rebuilt from the blobs.
 VERSION = 5
@@ -116,10 +133,10 @@ CHANGED_SINCE_4 = ("merges",)
 OUTBOX = sa.Table(
     "outbox",
     METADATA,
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("number", _ID, primary_key=True),
+    sa.Column("event", _TEXT, nullable=False),
     sa.Column("created_nanos", sa.BigInteger, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("body", _TEXT, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )

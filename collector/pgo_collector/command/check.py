@@ -10,7 +10,7 @@ from pgo_collector.checks import Finding
 from pgo_collector.checks.catalog import check_catalog, stored_bytes
 from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.checks.data_folder import check_disk, check_folder
-from pgo_collector.errors import SettingsInvalid
+from pgo_collector.errors import CatalogUnavailable, SettingsInvalid
 from pgo_collector.settings import read_settings
 from pgo_collector.store.store import database_of, storage_of
 
@@ -39,6 +39,12 @@ def _findings() -> Iterator[Finding]:
         return
     yield from check_configuration(settings, os.environ)
     yield from check_folder(settings)
-    catalog = database_of(settings)
+    try:
+        catalog = database_of(settings)
+    except CatalogUnavailable as error:
+        yield Finding(
+            "catalog", "fails", str(error), "install the package, or use the catalog in the data folder"
+        )
+        return
     yield check_disk(settings, stored_bytes(catalog))
     yield from check_catalog(catalog, storage_of(settings))

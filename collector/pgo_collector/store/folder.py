@@ -53,7 +53,7 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
-    catalog.sqlite3   see `catalog`
+    catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages
     restoring         there until a restore is complete

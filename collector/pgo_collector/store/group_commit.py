@@ -13,6 +13,7 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog, add_events
+from pgo_collector.catalog.faults import may_be_committed
 from pgo_collector.catalog.rows import Blob, add_profiles, read_counting_blob
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
@@ -95,7 +96,7 @@ class GroupCommit:
         """Make blobs of the profiles that aren't counted; return these profiles.
 
         In one transaction all blobs whose files are durable are counted. The others are in `failures`; if the
-        transaction fails, all are.
+        transaction fails, all are. Their files stay if it may have been committed all the same.
         """
         new: dict[BlobName, Submission] = {}
         try:
@@ -107,10 +108,10 @@ class GroupCommit:
                 add_profiles(connection, entries)
                 add_events(connection, events)
         except SQLAlchemyError as error:
-            self._blobs.discard_all(
-                new.keys() - failures.keys()
-            )  # one that stays is counted at the next start
-            self._blobs.remove_folders(new.keys() - failures.keys())
+            if not may_be_committed(error):
+                uncounted = new.keys() - failures.keys()
+                self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
+                self._blobs.remove_folders(uncounted)
             failures |= {name: failures.get(name, error) for name in names}
         return new
 

@@ -16,9 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.bulk.bulk import Bulk
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.database import Database
-from pgo_collector.catalog.sqlite import REINDEX, SQLite, is_damage
+from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
+from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import (
     CatalogFails,
+    CatalogGone,
+    CatalogSlow,
+    CatalogUnavailable,
     CollectorError,
     NameTooLong,
     NotStored,
@@ -196,23 +200,49 @@ def storage_at(place: str, settings: Settings) -> Storage:
 
 
 def database_of(settings: Settings) -> Database:
-    """Return the catalog's database: a file in the data folder."""
-    return SQLite(settings.directory / CATALOG)
+    """Return the catalog's database: PostgreSQL if PGOF_CATALOG names one, else a file in the data folder.
+
+    Raises CatalogUnavailable.
+    """
+    if not settings.catalog:
+        return SQLite(settings.directory / CATALOG)
+    try:
+        from pgo_collector.catalog.postgresql import PostgreSQL  # noqa: PLC0415 - an extra's package
+    except ImportError as error:
+        fix = "install pgo-collector[postgresql], or unset it"
+        raise CatalogUnavailable(f"PGOF_CATALOG needs a package that is missing ({error}): {fix}") from None
+    return PostgreSQL(
+        settings.catalog,
+        settings.catalog_connections,
+        settings.catalog_connect_seconds,
+        settings.catalog_statement_seconds,
+    )
 
 
 def not_stored(what: str, error: Exception) -> Refusal:
     """Return the refusal of a request; `what`, such as a profile, could not be stored on disk or catalog."""
     if isinstance(error, StorageFails | NameTooLong):
         return type(error)(f"the {what} could not be stored: {error}")
-    if is_damage(error):
+    if fault_of(error) is not Fault.OTHER:
         return catalog_fails(error)
     return NotStored(f"the {what} could not be stored: {reason_of(error)}")
 
 
 def catalog_fails(error: Exception) -> CatalogFails:
     """Return the refusal of a request for which the catalog couldn't be read or written."""
-    fix = f"; it is damaged: {REINDEX}" if is_damage(error) else ""
-    return CatalogFails(f"the catalog fails: {reason_of(error)}{fix}")
+    match fault_of(error):
+        case Fault.GONE:
+            return CatalogGone("the catalog is gone: its database can't be reached")
+        case Fault.SLOW:
+            return CatalogSlow(
+                "the catalog is slow: its database has no free connection (PGOF_CATALOG_CONNECTIONS,"
+                " PGOF_CATALOG_CONNECT_SECONDS), or takes too long (PGOF_CATALOG_STATEMENT_SECONDS)"
+            )
+        case Fault.IN_USE:
+            return CatalogFails("the catalog fails: another pgo-collector writes it")
+        case Fault.DAMAGED:
+            return CatalogFails(f"the catalog fails: {reason_of(error)}; it is damaged: {REINDEX}")
+    return CatalogFails(f"the catalog fails: {reason_of(error)}")
 
 
 def reason_of(error: Exception) -> str:

@@ -1,0 +1,245 @@
+"""A catalog in PostgreSQL that is gone, slow or in use. `make postgresql` runs the other tests on one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.catalogs import Schemas
+from tests.collector.test_routes import assert_problem
+from tests.faults.stacks import profile_of, tally
+from tests.interop.postgres_cluster import MISSING, Cluster, Installation, installed_postgres
+from tests.server import Installed, Server
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+HASTY = {"PGOF_CATALOG_CONNECT_SECONDS": "1", "PGOF_CATALOG_STATEMENT_SECONDS": "1"}
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with installed_postgres() as installation:
+        yield installation
+
+
+@pytest.fixture
+def cluster(installation: Installation) -> Iterator[Cluster]:
+    with installation.running() as cluster:
+        yield cluster
+
+
+@contextmanager
+def collector(home: Path, port: int, **settings: str) -> Iterator[Server]:
+    """A collector with its catalog in PostgreSQL, which isn't running yet."""
+    server = Server(home, HASTY | settings)
+    server.catalogs = Schemas(port)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def stopped(cluster: Cluster, tmp_path: Path) -> Iterator[Server]:
+    with collector(tmp_path / "home", cluster.port) as server:
+        yield server
+
+
+@pytest.fixture
+def server(stopped: Server) -> Server:
+    stopped.start()
+    return stopped
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def fails(server: Server) -> dict[str, str]:
+    """Return the parts that /readyz names, when its last answer is too old to be given again."""
+    time.sleep(1.1)
+    return dict(server.client.get("/readyz").json()["fails"])
+
+
+def assert_refused(server: Server, word: str) -> None:
+    """Check that requests are told to come again, and why."""
+    for answer in (server.submit(profile_of("new")), server.merge(), server.ask("/v1/services")):
+        assert_problem(answer, 503)
+        assert answer.headers["Retry-After"] == "5"
+        assert answer.json()["detail"].startswith(f"the catalog is {word}: ")
+
+
+def test_a_database_that_is_gone_is_told_from_one_that_is_slow(
+    installation: Installation, tmp_path: Path
+) -> None:
+    with collector(tmp_path / "home", installation.port) as server:
+        with installation.running():
+            server.start()
+            assert server.submit(profile_of("a")).status_code == 204
+            assert fails(server) == {}
+        assert_refused(server, "gone")
+        assert fails(server)["catalog"].startswith("the catalog is gone: ")
+        assert str(installation.port) not in server.client.get("/readyz").text
+        with installation.running():
+            wait_until(lambda: not fails(server))
+            for name in ("a", "b", "new"):
+                assert server.submit(profile_of(name)).status_code == 204
+            assert tally(server.merge().content) == {"a": 1, "b": 1, "new": 1}
+
+
+def test_a_database_whose_tables_are_locked_is_slow(server: Server) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("LOCK TABLE series, blobs, made")
+        assert_refused(server, "slow")
+        assert fails(server)["catalog"].startswith("the catalog is slow: ")
+    assert fails(server) == {}
+    assert server.submit(profile_of("new")).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "new": 1}
+
+
+def test_a_database_that_hangs_is_slow_and_no_request_waits_for_it(server: Server, cluster: Cluster) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    processes = [cluster.pid, *descendants_of(cluster.pid)]
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert_problem(server.submit(profile_of("b")), 503)
+        assert_problem(server.merge(), 503)
+        assert time.monotonic() - began < 30
+        assert {*fails(server)} == {"catalog"}
+    finally:
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not fails(server))
+    assert server.submit(profile_of("b")).status_code == 204
+    assert tally(server.merge().content) == {"a": 1, "b": 1}
+
+
+def descendants_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def test_connections_that_the_database_ends_are_made_anew(server: Server) -> None:
+    for name in "abc":
+        with server.catalog() as catalog:
+            catalog.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'pgo-collector'"
+            )
+        assert server.submit(profile_of(name)).status_code == 204
+        assert tally(server.merge().content)[name] == 1
+
+
+def test_one_collector_uses_a_catalog(server: Server, tmp_path: Path) -> None:
+    url = server.variables["PGOF_CATALOG"]
+    with collector(tmp_path / "other", 0, PGOF_CATALOG=url) as other:
+        finished = other.run("serve")
+        assert finished.returncode == 2
+        assert "another pgo-collector uses it" in finished.stderr
+        assert server.submit(profile_of("a")).status_code == 204
+        server.kill()
+        other.start()
+        assert other.submit(profile_of("b")).status_code == 204
+
+
+def test_the_tables_of_another_program_are_left_alone(stopped: Server) -> None:
+    assert stopped.variables["PGOF_CATALOG"]
+    with stopped.catalog() as catalog:
+        catalog.exec_driver_sql("CREATE TABLE profiles (name TEXT)")
+        catalog.exec_driver_sql("INSERT INTO profiles VALUES ('theirs')")
+    for command in ("serve", "reindex"):
+        finished = stopped.run(command)
+        assert finished.returncode == 2
+        assert "profiles" in finished.stderr
+    with stopped.catalog() as catalog:
+        assert catalog.exec_driver_sql("SELECT name FROM profiles").scalars().all() == ["theirs"]
+
+
+def test_a_database_that_cannot_hold_all_names_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    postgres = sa.create_engine(
+        f"postgresql+psycopg://postgres@127.0.0.1:{cluster.port}/postgres", isolation_level="AUTOCOMMIT"
+    )
+    with postgres.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    postgres.dispose()
+    url = f"postgresql://postgres@127.0.0.1:{cluster.port}/latin"
+    with collector(tmp_path / "home", cluster.port, PGOF_CATALOG=url) as server:
+        finished = server.run("serve")
+        assert finished.returncode == 2
+        assert "its encoding is LATIN1" in finished.stderr
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_the_password(tmp_path: Path) -> None:
+    url = "postgresql://me:sesame@127.0.0.1:1/somewhere"
+    with collector(tmp_path / "home", 0, PGOF_CATALOG=url) as server:
+        for command in ("serve", "reindex", "expired", "check"):
+            finished = server.run(command)
+            assert finished.returncode in {1, 2}
+            assert "127.0.0.1" in finished.stderr + finished.stdout
+            assert "sesame" not in finished.stderr + finished.stdout
+            assert "Traceback" not in finished.stderr
+
+
+def test_a_backup_is_refused_and_says_what_makes_one(server: Server, tmp_path: Path) -> None:
+    finished = server.run("backup", str(tmp_path / "backup"))
+    assert finished.returncode == 2
+    assert "pg_dump" in finished.stderr
+    assert not (tmp_path / "backup").exists()
+
+
+def test_check_and_expired_look_beside_the_server(server: Server) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    findings = json.loads(server.run("check", "--json").stdout)["findings"]
+    (found,) = (of for of in findings if of["part"] == "catalog")
+    assert (found["state"], found["detail"]) == ("ok", "1 profiles, and all their blobs")
+    server.environment["PGOF_KEEP_DAYS"] = "1"
+    assert len(server.run("expired").stdout.splitlines()) == 1
+    server.stop()
+    server.drop_catalog()
+    findings = json.loads(server.run("check", "--json").stdout)["findings"]
+    (found,) = (of for of in findings if of["part"] == "catalog")
+    assert (found["state"], found["detail"]) == (
+        "warning",
+        "there is none; at the start it is made from the blobs",
+    )
+
+
+def test_a_folder_moves_from_sqlite_to_postgresql(server: Server, tmp_path: Path) -> None:
+    """The catalog is made anew from the blobs, and the merges are the same."""
+    with Server(tmp_path / "embedded") as embedded:
+        for name in "abc":
+            assert embedded.submit(profile_of(name)).status_code == 204
+        embedded.combine()
+        assert embedded.submit(profile_of("d")).status_code == 204
+        merged = embedded.merge().content
+        assert embedded.stop() == 0
+        embedded.catalogs = server.catalogs
+        embedded.start()
+        assert embedded.events("profiles taken in")
+        assert embedded.merge().content == merged
+
+
+def test_without_its_package_no_server_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "packages" / "psycopg"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise ImportError('no psycopg here')")
+    variables = {"PYTHONPATH": str(folder.parent), "PGOF_CATALOG": "postgresql://127.0.0.1:1/"}
+    server = Server(tmp_path / "home", variables, Installed())
+    for command in ("serve", "check"):
+        finished = server.run(command)
+        assert finished.returncode in {1, 2}
+        assert "pgo-collector[postgresql]" in finished.stderr + finished.stdout
