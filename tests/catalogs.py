@@ -23,9 +23,6 @@ class Catalogs(Protocol):
     def drop(self, data: Path) -> None:
         """Delete it, while no collector uses it."""
 
-    def set_version(self, data: Path, version: int) -> None:
-        """Have it seem to be of this version."""
-
 
 class Files:
     """A file of SQLite in each data folder."""
@@ -40,10 +37,6 @@ class Files:
     def drop(self, data: Path) -> None:
         for path in data.glob("catalog.sqlite3*"):
             path.unlink()
-
-    def set_version(self, data: Path, version: int) -> None:
-        with self.changing(data) as connection:
-            connection.exec_driver_sql(f"PRAGMA user_version={version}")
 
 
 class Schemas:
@@ -73,10 +66,6 @@ class Schemas:
     def drop(self, data: Path) -> None:
         with self._engine.begin() as connection:
             connection.exec_driver_sql(f"DROP SCHEMA IF EXISTS {_schema(data)} CASCADE")
-
-    def set_version(self, data: Path, version: int) -> None:
-        with self.changing(data) as connection:
-            connection.exec_driver_sql(f"UPDATE catalog_version SET number = {version}")  # noqa: S608 - an int
 
 
 def _schema(data: Path) -> str:

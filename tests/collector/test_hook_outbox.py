@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from threading import Event
 
+import pytest
+
 from tests.collector.hooks import (
     deliveries,
     once,
@@ -69,12 +71,14 @@ def test_waiting_events_survive_a_reindex_and_none_is_sent_twice(hooked: Server)
     assert len(back.received) == 2
 
 
+@pytest.mark.sqlite
 def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
     send(server, "a", "b")
     server.stop()
-    server.catalogs.set_version(server.data, 1)
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("UPDATE catalog_version SET version_num = '3.0'")
     with Receiver(port=receiver.port) as back:
         server.start()
         assert server.events("the catalog is another version's, made anew from the blobs")
@@ -84,13 +88,15 @@ def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> 
     assert len(back.received) == 2
 
 
+@pytest.mark.sqlite
 def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server) -> None:
     hooked.start()
     send(hooked, "a", "b")
     hooked.stop()
     with hooked.catalog() as catalog:
-        catalog.exec_driver_sql("DROP TABLE outbox")
-        catalog.exec_driver_sql("DROP TABLE made")
+        for table in ("outbox", "made", "catalog_version"):
+            catalog.exec_driver_sql(f"DROP TABLE {table}")
+        catalog.exec_driver_sql("PRAGMA user_version = 4")
     with Receiver() as receiver:
         server = started(hooked, receiver)
         assert not server.events("the catalog is another version's, made anew from the blobs")

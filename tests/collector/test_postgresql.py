@@ -169,6 +169,18 @@ def test_the_tables_of_another_program_are_left_alone(stopped: Server) -> None:
         assert catalog.exec_driver_sql("SELECT name FROM profiles").scalars().all() == ["theirs"]
 
 
+def test_the_tables_of_a_newer_major_version_are_left_alone(server: Server) -> None:
+    assert server.submit(profile_of("a")).status_code == 204
+    server.stop()
+    with server.catalog() as catalog:
+        catalog.exec_driver_sql("UPDATE catalog_version SET version_num = '99.0'")
+    finished = server.run("serve")
+    assert finished.returncode == 2
+    assert "a newer version of pgo-collector" in finished.stderr
+    with server.catalog() as catalog:
+        assert catalog.exec_driver_sql("SELECT count(*) FROM profiles").scalar_one() == 1
+
+
 def test_a_database_that_cannot_hold_all_names_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     postgres = sa.create_engine(
         f"postgresql+psycopg://postgres@127.0.0.1:{cluster.port}/postgres", isolation_level="AUTOCOMMIT"

@@ -18,7 +18,6 @@ from pgo_collector.backups.target import Manifest, Target, open_target
 from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
-from pgo_collector.catalog.tables import VERSION
 from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
 from pgo_collector.model.blob_names import inputs_name
 from pgo_collector.storage.storage import Storage
@@ -108,7 +107,7 @@ class _Backup:
             self._catalog.copy(part)
             copy = SQLite(part)
             with copy.looking() as connection:
-                if copy.version(connection) != VERSION:
+                if not copy.version(connection).is_usable:
                     raise BackupUnusable(
                         f"catalog {self._catalog}: another version of pgo-collector made it; use that one"
                     )

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from pgo_collector.catalog.migrations import Version
+
 
 class Database(Protocol):
     """Store of the catalog's tables; `str` of it says where it is. Constructing one opens nothing.
@@ -26,7 +28,7 @@ class Database(Protocol):
         """Advice for one that can't be read."""
 
     def open(self) -> None:
-        """Make the tables that are missing, and those of another version anew. Raises CatalogUnreadable."""
+        """Make the tables those of this version: by steps, or anew. Raises CatalogUnreadable."""
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction that reads, and sees the tables as they are at one moment."""
@@ -37,8 +39,8 @@ class Database(Protocol):
     def looking(self) -> AbstractContextManager[sa.Connection]:
         """Connect anew, to read what another process may have open."""
 
-    def version(self, connection: sa.Connection) -> int:
-        """Return the version of the tables; 0 if there are none."""
+    def version(self, connection: sa.Connection) -> Version:
+        """Return the version of the tables; NO_VERSION if there are none."""
 
     def is_there(self) -> bool:
         """Return whether there is anything to look at. Raises SQLAlchemyError."""
@@ -47,7 +49,10 @@ class Database(Protocol):
         """Check that everything is as it was written. Raises CatalogUnreadable."""
 
     def clear(self) -> None:
-        """Drop all tables but the outbox, which can't be rebuilt from the blobs. Raises CatalogUnreadable."""
+        """Make all tables anew but the outbox, which can't be rebuilt from the blobs.
+
+        Raises CatalogUnreadable.
+        """
 
     def check_copyable(self) -> None:
         """Raise BackupUnusable if `copy` can't copy it."""

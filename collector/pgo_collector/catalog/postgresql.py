@@ -11,15 +11,22 @@ from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
-import structlog
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import event
 
 from pgo_collector.catalog.faults import Fault, fault_of
+from pgo_collector.catalog.migrations import (
+    NO_VERSION,
+    VERSION,
+    Version,
+    create_tables,
+    stored_version,
+    upgrade,
+)
 from pgo_collector.catalog.statements import driver_errors, trace_statements
-from pgo_collector.catalog.tables import METADATA, OUTBOX, VERSION, make_tables
+from pgo_collector.catalog.tables import METADATA, OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 
 T = TypeVar("T")
@@ -33,8 +40,6 @@ _LOCK = 0x70676F
 _KEEPALIVES = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4"}
 # How much later than the server the client gives a statement up: it is for a server that hangs.
 _GRACE_SECONDS = 2.0
-_VERSION = sa.Table("catalog_version", sa.MetaData(), sa.Column("number", sa.Integer, nullable=False))
-_log = structlog.get_logger()
 
 
 class PostgreSQL:
@@ -69,10 +74,7 @@ class PostgreSQL:
         return "start PostgreSQL, let this user in, or correct PGOF_CATALOG"
 
     def open(self) -> None:
-        """Take the lock, and make the tables that are missing, and those of another version anew.
-
-        Raises CatalogUnreadable.
-        """
+        """Take the lock, and make the tables, or take the steps to this version. Raises CatalogUnreadable."""
         try:
             with self.writing() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
@@ -82,16 +84,16 @@ class PostgreSQL:
                         f"catalog {self}: names may have any letters, and its encoding is {encoding}; make a"
                         " database with ENCODING 'UTF8'"
                     )
-                if not version:
+                if version == NO_VERSION:
                     # A table of this name that is there is another program's.
-                    METADATA.create_all(connection, checkfirst=False)
-                    _VERSION.create(connection)
-                    connection.execute(sa.insert(_VERSION).values(number=VERSION))
-                elif version != VERSION:
-                    _log.warning("the catalog is another version's, made anew from the blobs")
-                    _drop_tables(connection)
-                    connection.execute(sa.update(_VERSION).values(number=VERSION))
-                make_tables(connection)
+                    create_tables(connection, checkfirst=False)
+                elif version.major > VERSION.major:
+                    raise CatalogUnreadable(
+                        f"catalog {self}: a newer version of pgo-collector has changed its tables; run that"
+                        " version, or take another database"
+                    )
+                elif not version.is_usable:
+                    upgrade(connection)
         except sa.exc.SQLAlchemyError as error:
             self.close()
             raise self._unreadable(error) from error
@@ -112,26 +114,25 @@ class PostgreSQL:
         """Begin a transaction that reads."""
         return self.reading()
 
-    def version(self, connection: sa.Connection) -> int:
-        """Return the version of the tables; 0 if there are none."""
-        if not sa.inspect(connection).has_table(_VERSION.name):
-            return 0
-        return int(connection.execute(sa.select(_VERSION.c.number)).scalar_one())
+    def version(self, connection: sa.Connection) -> Version:
+        """Return the version of the tables; NO_VERSION if there are none."""
+        return stored_version(connection)
 
     def is_there(self) -> bool:
         """Return whether there are tables."""
         with self.looking() as connection:
-            return bool(self.version(connection))
+            return self.version(connection) != NO_VERSION
 
     def check(self) -> None:
         """Do nothing: PostgreSQL looks after its files."""
 
     def clear(self) -> None:
-        """Drop all tables but the outbox. Raises CatalogUnreadable."""
+        """Make all tables anew but the outbox. Raises CatalogUnreadable."""
         try:
             with self.writing() as connection:
-                if self.version(connection):
-                    _drop_tables(connection)
+                if self.version(connection) != NO_VERSION:
+                    METADATA.drop_all(connection, [t for t in METADATA.sorted_tables if t is not OUTBOX])
+                    create_tables(connection, checkfirst=True)
         except sa.exc.SQLAlchemyError as error:
             raise self._unreadable(error) from error
         finally:
@@ -254,8 +255,3 @@ def _has_lock(connection: psycopg.Connection[Any]) -> bool:
     row = connection.execute(query, [_LOCK]).fetchone()
     connection.commit()
     return row == (True,)
-
-
-def _drop_tables(connection: sa.Connection) -> None:
-    """Drop all tables of the catalog but the outbox."""
-    METADATA.drop_all(connection, [table for table in METADATA.sorted_tables if table is not OUTBOX])

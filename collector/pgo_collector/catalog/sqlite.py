@@ -13,11 +13,20 @@ import structlog
 from sqlalchemy import event
 
 from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
+from pgo_collector.catalog.migrations import (
+    FIRST_VERSION,
+    NO_VERSION,
+    VERSION,
+    Version,
+    create_tables,
+    note_version,
+    stored_version,
+    upgrade,
+)
 from pgo_collector.catalog.statements import driver_errors, trace_statements
-from pgo_collector.catalog.tables import CHANGED_SINCE_4, OUTBOX, VERSION, make_tables
+from pgo_collector.catalog.tables import OUTBOX
 from pgo_collector.errors import BackupUnusable, CatalogUnreadable
 
-_BEFORE = 4
 _log = structlog.get_logger()
 
 
@@ -49,7 +58,10 @@ class SQLite:
         return REINDEX
 
     def open(self) -> None:
-        """Make the tables that are missing, and those of another version anew. Raises CatalogUnreadable."""
+        """Make the tables those of this version; they are empty if there are no steps to it.
+
+        Raises CatalogUnreadable.
+        """
         try:
             with self._changing() as connection:
                 self._make_tables(connection)
@@ -78,9 +90,15 @@ class SQLite:
     def _look(self) -> sqlite3.Connection:
         return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
 
-    def version(self, connection: sa.Connection) -> int:
-        """Return the version of the tables; 0 if there are none."""
-        return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+    def version(self, connection: sa.Connection) -> Version:
+        """Return the version of the tables; NO_VERSION if there are none.
+
+        Collectors without migrations noted only the major version, and still look for it.
+        """
+        stored = stored_version(connection)
+        if stored == NO_VERSION:
+            return Version(int(connection.exec_driver_sql("PRAGMA user_version").scalar_one()), 0)
+        return stored
 
     def is_there(self) -> bool:
         """Return whether there is a file that this user may look at."""
@@ -97,12 +115,12 @@ class SQLite:
             raise CatalogUnreadable(f"catalog {self._path}: it is damaged: {found}; {REINDEX}")
 
     def clear(self) -> None:
-        """Drop all tables but the outbox; delete the whole file if it is damaged."""
+        """Make all tables anew but the outbox; delete the whole file if it is damaged."""
         try:
             with self._changing() as connection:
                 found = _damage_in(connection)
                 if not found:
-                    _drop_tables(connection)
+                    _remake_tables(connection)
         except sa.exc.DatabaseError as error:
             found = str(error.orig)
         self.close()
@@ -134,16 +152,14 @@ class SQLite:
         self._engine.dispose()
 
     def _make_tables(self, connection: sa.Connection) -> None:
-        """Create missing tables; drop those of another version, which `reconcile` fills again."""
+        """Take the steps to this version, or make the tables anew, which `reconcile` fills again."""
         version = self.version(connection)
-        if version == _BEFORE:
-            for table in CHANGED_SINCE_4:
-                connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
-        elif version != VERSION and _drop_tables(connection):
+        if FIRST_VERSION <= version < VERSION:
+            note_version(connection, version)
+            upgrade(connection)
+            _note_major(connection)
+        elif not version.is_usable and _remake_tables(connection):
             _log.warning("the catalog is another version's, made anew from the blobs")
-        if version != VERSION:
-            connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
-        make_tables(connection)
 
     @contextmanager
     def _changing(self) -> Iterator[sa.Connection]:
@@ -172,13 +188,20 @@ def _damage_in(connection: sa.Connection) -> str:
     return "" if found == "ok" else str(found)
 
 
-def _drop_tables(connection: sa.Connection) -> bool:
-    """Drop all tables but the outbox; return whether there were any."""
+def _remake_tables(connection: sa.Connection) -> bool:
+    """Make all tables anew but the outbox; return whether there were any."""
     connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
     old = sa.MetaData()
     old.reflect(connection, only=lambda name, _: name != OUTBOX.name)
     old.drop_all(connection)
+    create_tables(connection, checkfirst=True)
+    _note_major(connection)
     return bool(old.tables)
+
+
+def _note_major(connection: sa.Connection) -> None:
+    """Note the version for collectors without migrations, which would take any other for theirs."""
+    connection.exec_driver_sql(f"PRAGMA user_version={VERSION.major}")
 
 
 def _set_up(connection: Any, _: object) -> None:

@@ -1,8 +1,9 @@
-"""The schema of the catalog: its tables, indexes and version, the same in SQLite and PostgreSQL."""
+"""The schema of the catalog: its tables and indexes, the same in SQLite and PostgreSQL.
+
+Every change is a new version, and a step in `migrations`.
+"""
 
 from __future__ import annotations
-
-import time
 
 import sqlalchemy as sa
 
@@ -124,11 +125,6 @@ MERGES = sa.Table(
 # When these tables were made. Profiles that were stored before then are here because of a rebuild.
 MADE = sa.Table("made", METADATA, sa.Column("at_nanos", sa.BigInteger, primary_key=True, autoincrement=False))
 
-# The version of the tables above. Raise it with every change; they are then rebuilt from the blobs.
-VERSION = 5
-# Tables that changed from version 4 to 5. They are only a cache, so an update drops them and keeps the rest.
-CHANGED_SINCE_4 = ("merges",)
-
 # Events that wait to be delivered. They can't be rebuilt from the blobs, so this table survives a rebuild.
 OUTBOX = sa.Table(
     "outbox",
@@ -140,10 +136,3 @@ OUTBOX = sa.Table(
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )
-
-
-def make_tables(connection: sa.Connection) -> None:
-    """Make the tables that are missing."""
-    METADATA.create_all(connection)
-    if connection.execute(sa.select(MADE)).first() is None:
-        connection.execute(sa.insert(MADE).values(at_nanos=time.time_ns()))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 
 from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.migrations import VERSION, Version
 from pgo_collector.catalog.stored_rows import blob_rows
-from pgo_collector.catalog.tables import VERSION
 from pgo_collector.checks import Finding
 from pgo_collector.errors import StorageFails
 from pgo_collector.model.blob_names import BLOB_SUFFIX
@@ -44,7 +44,7 @@ def check_catalog(catalog: Database, blobs: Storage) -> Iterator[Finding]:
         with catalog.looking() as connection:
             version = catalog.version(connection)
             yield _version(version)
-            if version == VERSION:
+            if version.is_usable:
                 yield _agreement(connection, blobs)
     except StorageFails as error:
         yield Finding("blobs", "fails", str(error), "see PGOF_STORAGE")
@@ -59,14 +59,14 @@ def _nothing(blobs: Storage) -> Finding:
     return Finding("catalog", "warning", "there is none; at the start it is made from the blobs", fix)
 
 
-def _version(version: int) -> Finding:
-    if version > VERSION:
-        fix = "run that version; this one would rebuild the catalog from the blobs"
+def _version(version: Version) -> Finding:
+    if version.major > VERSION.major:
+        fix = "run that version; this one rebuilds a file of SQLite from the blobs, and refuses PostgreSQL's"
         return Finding("version", "fails", "a newer version of pgo-collector uses the data folder", fix)
     if version < VERSION:
         fix = "nothing; the next start may take longer, since it updates the catalog or rebuilds it"
         return Finding("version", "warning", "the catalog is an older version's", fix)
-    return Finding("version", "ok", "the catalog is this version's")
+    return Finding("version", "ok", f"the tables of the catalog have version {version}")
 
 
 def _agreement(connection: sa.Connection, blobs: Storage) -> Finding:
