@@ -53,7 +53,7 @@ def copy_blobs(source: Storage, target: Storage, *, delete: bool) -> Copied:
     if delete:
         failures = target.delete(surplus)
         report.deleted = len(surplus) - len(failures)
-        report.lost += [f"{target.where(name)}: {error}" for name, error in failures.items()]
+        report.lost += [f"{target.where(name)}: {failure}" for name, failure in failures.items()]
         target.remove_folders({name.rpartition("/")[0] for name in surplus})
     return report
 
@@ -91,10 +91,10 @@ def _copy(source: Storage, target: Storage, batch: Sequence[Stored], report: Cop
         except (OSError, CopyDamaged) as error:
             report.lost.append(str(error))
     failures = target.create(new)
-    for error in failures.values():
-        if isinstance(error, StorageFails):
-            raise error
-    report.lost += [f"{target.where(name)}: {error}" for name, error in failures.items()]
+    for failure in failures.values():
+        if isinstance(failure, StorageFails):
+            raise failure
+    report.lost += [f"{target.where(name)}: {failure}" for name, failure in failures.items()]
     copied = [blob.size for blob in new if blob.name not in failures]
     report.objects += len(copied)
     report.bytes += sum(copied)
