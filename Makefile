@@ -11,8 +11,8 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 WORKERS ?= $(shell expr 3 \* $$(nproc))
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 # What a storage elsewhere could change.
-STORED := $(addprefix tests/collector/test_,$(addsuffix .py,bucket submit merge combine upkeep profefe inventory weights start \
-	joining symbols))
+STORED := $(addprefix tests/collector/test_,$(addsuffix .py,bucket copy submit merge combine upkeep profefe inventory weights \
+	start joining symbols seals))
 # The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
 	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \

@@ -22,6 +22,7 @@ from pgo_collector.engine.seals import FOOTER_BYTES, read_seal, seal, seal_size
 from pgo_collector.errors import InputsDamaged, StorageFails
 from pgo_collector.model.blob_names import BlobName, Identity, inputs_name
 from pgo_collector.model.series import Series
+from pgo_collector.storage.files import sync_file
 from pgo_collector.storage.storage import NewBlob, Storage
 
 # Stands for no labels in a line of .inputs; it parses as an empty text does.
@@ -68,6 +69,7 @@ class Blobs:
         with part.open("ab") as file:
             file.write(seal(text))
             size = file.tell()
+        sync_file(part)  # before any name of it, as .inputs is one
         self._write_inputs(name, text)
         for error in self.storage.create([NewBlob(str(name), "", part, None, size)]).values():
             with suppress(OSError):
