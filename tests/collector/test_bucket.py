@@ -147,6 +147,7 @@ class Middle:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.lost = 0
         self.errors = 0
+        self.agrees = False
         self.seen: list[bytes] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -160,6 +161,9 @@ class Middle:
         with client, suppress(OSError):
             while request := _message(client):
                 self.seen.append(request.partition(b"\r\n")[0])
+                if self.agrees and request.startswith(b"PUT"):
+                    client.sendall(b'HTTP/1.1 200 OK\r\nETag: "x"\r\nContent-Length: 0\r\n\r\n')
+                    continue
                 if self.errors and request.startswith(b"PUT"):
                     self.errors -= 1
                     client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
@@ -228,6 +232,12 @@ def test_errors_of_the_store_are_retried_and_then_told(url: str, middle: Middle,
     assert len(middle.seen) < 20
     middle.errors = 0
     assert storage.create([new(tmp_path, OTHER, b"content")]) == {}
+
+
+def test_a_store_without_conditional_writes_is_refused(url: str, middle: Middle) -> None:
+    middle.agrees = True
+    with pytest.raises(StorageUnusable, match="ignores If-None-Match"):
+        open_bucket(Bucket(url, 26, 4)).verify()
 
 
 def test_a_missing_bucket_and_wrong_keys_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

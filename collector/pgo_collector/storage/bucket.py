@@ -1,7 +1,6 @@
-"""A bucket as the storage of blobs: Amazon S3 and what speaks like it, Google Cloud Storage, Azure, by
-obstore.
+"""A bucket as the storage of blobs: S3 and what speaks like it, Google Cloud Storage, or Azure, by obstore.
 
-obstore's synchronous calls are made in threads, several at once where many objects are asked for. A request
+Its synchronous calls are made in threads, several at once where many objects are asked for. A request
 has a deadline: each try of it ends after `seconds`, and no further try begins after that time.
 """
 
@@ -33,8 +32,7 @@ U = TypeVar("U")
 
 # Letters of a name with its prefix, which S3, Google and Azure allow.
 _LONGEST_NAME = 1024
-# The longest that setting a connection up may take, in seconds; the tries of a request, and the pauses
-# between.
+# Seconds to set a connection up; the tries of a request, and the pauses between them.
 _CONNECT_SECONDS = 3.0
 _TRIES = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=1)
@@ -52,9 +50,7 @@ _LONGEST_REASON = 200
 
 
 class Bucket(NamedTuple):
-    """The URL of a bucket and a prefix, and the bounds of its use: seconds of a request, and requests at
-    once.
-    """
+    """The URL of a bucket and a prefix; the seconds that a request may take, and how many run at once."""
 
     url: str
     seconds: float
@@ -101,7 +97,7 @@ class BucketStorage:
     def verify(self) -> None:
         """Write, read, list and delete an object. A bucket that lets it be written twice can't be used."""
         try:
-            self._ask(obstore.delete, [_PROBE])
+            self._delete(_PROBE)
             self._put(_PROBE, b"", "create")
             with suppress(AlreadyExistsError):
                 self._put(_PROBE, b"", "create")
@@ -111,7 +107,7 @@ class BucketStorage:
                 )
             self.read(_PROBE)
             self.lister()("")
-            self._ask(obstore.delete, [_PROBE])
+            self._delete(_PROBE)
         except AlreadyExistsError as error:
             raise StorageUnusable(f"{self.where()}: another collector starts on it") from error
         except OSError as error:
@@ -167,7 +163,7 @@ class BucketStorage:
                 if self.read(blob.name) != content:
                     self.replace(blob.name, content)
                 if blob.beside:
-                    self._ask(obstore.delete, [blob.beside])
+                    self._delete(blob.beside)
             except StorageGone:  # it may have come all the same: only a further try can tell
                 if not tries_left:
                     raise
@@ -191,7 +187,7 @@ class BucketStorage:
 
     def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            self._ask(obstore.delete, name)
+            self._ask(obstore.delete, [name])
 
     def remove_folders(self, folders: Iterable[str]) -> None:
         """Do nothing: a bucket has no folders."""
