@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from elftools.elf.elffile import ELFFile
 
@@ -27,10 +28,13 @@ FLAGS = (
     "-Wl,--build-id=sha1",
     "-frecord-command-line",
 )
-# What may differ between builds that are compared: the profile, the pass that reads it, and the names of
-# files that are written, one of which clang 19 adds.
+# For a profile that has counts of lines that weren't sampled. Calls that never run are inlined if they are as
+# small as those that an instrumented build inlines before it counts; LLVM's default is 45.
+_FLOW = ("-sample-profile-use-profi", "-inline-cold-callsite-threshold=75")
+# What may differ between builds that are compared: the profile, how it is read, and the names of files that
+# are written, some of which clang 19 adds.
 _OF_THE_PROFILE = re.compile(
-    r" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=\S+|-mllvm -sample-profile-use-profi)(?= |$)"
+    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=\S+|-mllvm (?:{'|'.join(_FLOW)}))(?= |$)"
 )
 _COMPILER, _COMMAND = ".comment", ".GCC.command.line"
 
@@ -53,51 +57,97 @@ class Toolchain:
         assert version is not None
         self.version = int(version[1])
 
-    def run(self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+    def run(
+        self,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> str:
         """Return what a command prints, with LLVM's tools and this workspace's on its path."""
         every = {**self.environment, **(environment or {})}
-        done = subprocess.run(command, env=every, check=False, capture_output=True, text=True)
+        done = subprocess.run(command, env=every, cwd=folder, check=False, capture_output=True, text=True)
         if done.returncode:
             sys.stderr.write(done.stderr)
             done.check_returncode()
         return done.stdout
 
-    @property
-    def flow(self) -> tuple[str, ...]:
-        """Return the flags for a profile that has counts of lines that weren't sampled."""
-        return () if self.version < 14 else ("-mllvm", "-sample-profile-use-profi")
+    def merge_counts(self, raw: Path) -> Path:
+        """Return the profile that an instrumented program's counts make, beside them."""
+        merged = raw.with_suffix(".profdata")
+        self.run(["llvm-profdata", "merge", "-o", merged, raw])
+        return merged
 
 
-class Builder:
-    """Builds a program from one tree of sources."""
+class Builder(Protocol):
+    """Builds one program from one tree of sources, with flags that differ in the profile alone.
 
-    def __init__(self, program: Program, toolchain: Toolchain, folder: Path) -> None:
-        self._program, self._toolchain, self._folder = program, toolchain, folder
-        (folder / "sources").mkdir()
-        self._sources = program.unpack(folder / "sources")
+    `compiler` is its name and version, `flags` are those of all builds, and `flow` those for a profile that
+    has counts of lines that weren't sampled.
+    """
 
-    def build(self, name: str, *flags: str) -> Path:
-        """Return the program, built with these flags beside those that all builds have."""
-        binary = self._folder / name
-        program = self._program
-        # Profiles of other versions of LLVM don't warn of all that they lack; sources of others warn a lot.
-        command = ["clang", "-w", *FLAGS, *program.options, *flags, "-o", str(binary)]
-        self._toolchain.run([*command, *map(str, self._sources), *program.libraries])
-        return binary
+    toolchain: Toolchain
+    compiler: str
+    flags: str
+    flow: tuple[str, ...]
+
+    def build(self, name: str, profile: Path | None = None, *, flow: bool = False) -> Path:
+        """Return the program, built with this sampled profile or with none."""
 
     def instrumented(self) -> Path:
         """Return the program built with the counts of an instrumented one that did the training's work."""
-        counting = self.build("counting", "-fprofile-generate")
-        raw, merged = self._folder / "counts.profraw", self._folder / "counts.profdata"
-        self._toolchain.run([str(counting), *self._program.training], {"LLVM_PROFILE_FILE": str(raw)})
-        self._toolchain.run(["llvm-profdata", "merge", "-o", merged, raw])
-        return self.build("instrumented", f"-fprofile-use={merged}")
+
+    def shared_flags(self, programs: Mapping[str, Path]) -> str:
+        """Return what all programs were built with. Raises NotComparableError if that differs."""
+
+
+class ClangBuilder:
+    """Builds a program of C by one command."""
+
+    def __init__(self, program: Program, toolchain: Toolchain, folder: Path) -> None:
+        self.toolchain = toolchain
+        self.compiler = f"clang {toolchain.version}"
+        self.flags = " ".join((*FLAGS, *program.options))
+        self.flow = flow_flags(toolchain)
+        self._program, self._folder = program, folder
+        (folder / "sources").mkdir()
+        self.sources = program.unpack(folder / "sources")
+
+    def build(self, name: str, profile: Path | None = None, *, flow: bool = False) -> Path:
+        """Build as `Builder` documents."""
+        guided = [] if profile is None else [f"-fprofile-sample-use={profile}"]
+        return self._build(name, *guided, *(self.flow if flow else ()))
+
+    def instrumented(self) -> Path:
+        """Build as `Builder` documents."""
+        counting, raw = self._build("counting", "-fprofile-generate"), self._folder / "counts.profraw"
+        self.toolchain.run(
+            [str(counting), *self._program.arguments(self._program.training)], {"LLVM_PROFILE_FILE": str(raw)}
+        )
+        return self._build("instrumented", f"-fprofile-use={self.toolchain.merge_counts(raw)}")
+
+    def shared_flags(self, programs: Mapping[str, Path]) -> str:
+        """Compare what the programs say of themselves, as `Builder` documents."""
+        return shared_flags(programs)
+
+    def _build(self, name: str, *flags: str) -> Path:
+        binary, program = self._folder / name, self._program
+        # Profiles of other versions of LLVM don't warn of all that they lack; sources of others warn a lot.
+        command = ["clang", "-w", *FLAGS, *program.options, *flags, "-o", str(binary)]
+        self.toolchain.run([*command, *map(str, self.sources), *program.libraries])
+        return binary
+
+
+def flow_flags(toolchain: Toolchain) -> tuple[str, ...]:
+    """Return clang's flags for a profile that has counts of lines that weren't sampled."""
+    used = _FLOW if toolchain.version >= 14 else _FLOW[1:]
+    return tuple(word for flag in used for word in ("-mllvm", flag))
 
 
 def shared_flags(programs: Mapping[str, Path]) -> str:
-    """Return the command that all programs were built with, less what says where their profiles are.
+    """Return the commands that all programs were built with, less what says where their profiles are.
 
-    Raises NotComparableError if there is more than one.
+    Programs of many files have many commands, of which one is returned. Raises NotComparableError if programs
+    differ in them.
     """
     commands: dict[str, tuple[str, frozenset[str]]] = {}
     for name, program in programs.items():
@@ -109,8 +159,7 @@ def shared_flags(programs: Mapping[str, Path]) -> str:
         if other_command != command:
             only = " ".join(sorted(_words(command) ^ _words(other_command)))
             raise NotComparableError(f"{first} and {name} were built with different flags: {only}")
-    (line,) = command
-    return line
+    return min(command)
 
 
 def _built_with(program: Path) -> tuple[str, frozenset[str]]:

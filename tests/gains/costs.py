@@ -30,12 +30,29 @@ def instructions(program: Path, arguments: Sequence[str], folder: Path) -> int:
     Machines without hardware counters can count in no other way. Two counts of a program differ by some
     thousands, since its environment differs.
     """
-    log, stripped = folder / "cachegrind.log", folder / "stripped"
+    stripped = folder / "stripped"
     # Valgrind 3.19 gives up on some debug information of clang.
     subprocess.run(["strip", "-o", stripped, program], check=True)
+    return counted([], stripped, arguments, folder)
+
+
+def counted(
+    start: Sequence[str],
+    program: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    text: Path = Path("/dev/null"),
+) -> int:
+    """Return how many instructions a program without debug information executes on a text that it reads.
+
+    `start` is the beginning of the command, such as one that makes it another user's.
+    """
+    log = folder / "cachegrind.log"
+    log.unlink(missing_ok=True)
     tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    command = [*tool, f"--log-file={log}", str(stripped), *arguments]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    command = [*start, *tool, f"--log-file={log}", str(program), *arguments]
+    with text.open("rb") as read:
+        subprocess.run(command, cwd=folder, check=True, stdin=read, stdout=subprocess.DEVNULL)
     found = re.search(r"I +refs: +([\d,]+)", log.read_text())
     assert found is not None
     return int(found[1].replace(",", ""))
@@ -47,10 +64,15 @@ def in_turns(commands: Mapping[str, Sequence[str | Path]], rounds: int, folder: 
     for _ in range(rounds):
         for name, command in commands.items():
             seconds[name].append(run(command, folder).cost.cpu)
+    return compared(seconds)
+
+
+def compared(seconds: Mapping[str, Sequence[float]]) -> dict[str, Compared]:
+    """Return what builds cost whose CPU seconds are given by round, the first without a profile."""
     first = next(iter(seconds.values()))
     found = {}
     for name, of_build in seconds.items():
         ratios = [one / other for one, other in zip(first, of_build, strict=True)]
-        low, middle, high = quantiles(ratios, n=4, method="inclusive") if rounds > 1 else 3 * ratios
+        low, middle, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else 3 * ratios
         found[name] = Compared(median(of_build), middle, low, high)
     return found

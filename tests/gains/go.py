@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,13 @@ class GoProgram:
     training: tuple[str, ...]
     timed: tuple[str, ...]
 
+    @property
+    def compiler(self) -> str:
+        """Return the name and version of the compiler."""
+        asked = [GO, "env", "GOVERSION"]
+        said = subprocess.run(asked, env=go_environment(), check=True, capture_output=True, text=True)
+        return f"Go {said.stdout.strip().removeprefix('go')}"
+
 
 def go_programs() -> dict[str, GoProgram]:
     """Return the programs by name."""
@@ -57,21 +65,20 @@ def go_gain(program: GoProgram, folder: Path, rounds: int) -> Gain:
     stamp = machine.stamp()
     plain = _build(program, folder / "none", "off")
     progress(f"{program.name}: profiling {_INSTANCES} runs")
-    samples = _profile(plain, program, folder)
+    merged, guide = profile_go(plain, program, folder, program.training)
+    samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
     progress(f"{program.name}: {samples:,} samples; building")
-    builds = {NONE: plain, OURS: _build(program, folder / "ours", str(folder / "default.pgo"))}
+    builds = {NONE: plain, OURS: _build(program, folder / "ours", str(guide))}
     commands = {name: [str(build), *program.timed] for name, build in builds.items()}
     answers = {run(command, folder).output for command in commands.values()}
     assert len(answers) == 1, f"the builds answer differently: {answers}"
     timed = in_turns(commands, rounds, folder)
-    version = subprocess.run([GO, "env", "GOVERSION"], env=go_environment(), check=True, capture_output=True)
     how = (
         f"{program.name} {program.version}, built with `-pgo=off` and `-pgo=default.pgo`.\n"
         f"The profile has {samples:,} samples of {_INSTANCES} runs. CPU times are of {rounds} rounds.\n\n"
         f"{stamp}"
     )
-    compiler = f"Go {version.stdout.decode().strip().removeprefix('go')}"
-    return Gain(program.name, compiler, f'make gains ARGS="{program.name}"', {}, timed, how)
+    return Gain(program.name, program.compiler, f'make gains ARGS="{program.name}"', {}, timed, how)
 
 
 def _build(program: GoProgram, binary: Path, pgo: str) -> Path:
@@ -80,16 +87,28 @@ def _build(program: GoProgram, binary: Path, pgo: str) -> Path:
     return binary
 
 
-def _profile(plain: Path, program: GoProgram, folder: Path) -> int:
-    """Profile runs, write the collector's merge for the compiler, and return the number of samples."""
-    service = {"service": program.name}
+def copied_module(folder: Path) -> Path:
+    """Return a copy of the tutorial's module, for changes."""
+    return Path(shutil.copytree(_MODULE, folder / "module"))
+
+
+def build_package(binary: Path, module: Path, profile: Path | None = None) -> Path:
+    """Return the program of a module; a profile guides its own package, and not those of the library."""
+    guided = [] if profile is None else [f"-gcflags=-pgoprofile={profile}"]
+    command = [GO, "build", "-pgo=off", *guided, "-o", str(binary), "."]
+    subprocess.run(command, cwd=module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
+    return binary
+
+
+def profile_go(plain: Path, program: GoProgram, folder: Path, work: tuple[str, ...]) -> tuple[Path, Path]:
+    """Profile runs, and return the collector's merge and its profile for the compiler, as files."""
+    service, merged, guide = {"service": program.name}, folder / "merged.pb.gz", folder / "default.pgo"
     with Server(folder / "collector") as server:
         for instance in range(_INSTANCES):
             profile = folder / f"{instance}.pb.gz"
-            run([str(plain), "-cpuprofile", str(profile), *program.training], folder)
+            run([str(plain), "-cpuprofile", str(profile), *work], folder)
             labels = {"labels": f"instance={instance}"}
             server.submit(profile.read_bytes(), query=service | labels).raise_for_status()
-        merged = server.merge(query=service).raise_for_status().content
-        guide = server.merge(format_="go", query=service).raise_for_status().content
-    (folder / "default.pgo").write_bytes(guide)
-    return int(decode(merged).samples.values[:, 0].sum())
+        merged.write_bytes(server.merge(query=service).raise_for_status().content)
+        guide.write_bytes(server.merge(format_="go", query=service).raise_for_status().content)
+    return merged, guide

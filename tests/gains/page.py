@@ -13,7 +13,7 @@ from tests.gains.costs import Compared
 
 FILE = Path(__file__).parents[2] / "docs" / "gains.md"
 NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
-_INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
+INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
 _TABLE = "All programs"
 _HEAD = (
     "program",
@@ -92,7 +92,7 @@ def write(file: Path, gain: Gain) -> None:
     every: list[Row] = sorted([*kept, *rows], key=_place)
     table = report.table(_HEAD, every)
     sections = [Section(_TABLE, table), Section(f"{gain.program} with {gain.compiler}", gain.how)]
-    report.write(file, sections, _INTRODUCTION)
+    report.write(file, sections, INTRODUCTION)
 
 
 def read(text: str) -> list[Row]:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.bench.measure import progress
-from tests.gains import page
-from tests.gains.go import go_gain, go_programs
+from tests.gains import curve, page, postgres
+from tests.gains.builds import ClangBuilder, Toolchain
+from tests.gains.go import GoProgram, go_gain, go_programs
 from tests.gains.native import gain
 from tests.gains.programs import PROGRAMS
+from tests.gains.rust import RustBuilder
+
+# By program: how many samples its profile has, from which smaller ones are drawn.
+_CURVES = {"json": 320_000, "lua": 320_000, "logsum": 3200}
 
 
 def parser(names: list[str]) -> argparse.ArgumentParser:
@@ -21,6 +27,7 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     described.add_argument("--clang", default="clang", help="the compiler, such as clang-19 (default: clang)")
     described.add_argument("--rounds", type=int, default=7, help="runs of each build (default: 7)")
     described.add_argument("--hertz", type=int, default=997, help="samples a second of CPU (default: 997)")
+    described.add_argument("--samples", type=int, help="how many samples a curve has at most")
     described.add_argument(
         "--page", type=Path, default=page.FILE, metavar="FILE", help="where to write (default: docs)"
     )
@@ -31,19 +38,47 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
 def main() -> int:
     """Measure the programs one after another, and write the rows of each."""
     of_go = go_programs()
-    options = parser([*PROGRAMS, *of_go]).parse_args()
+    curves = [curve.PREFIX + name for name in _CURVES]
+    options = parser([*PROGRAMS, *of_go, postgres.NAME, *curves]).parse_args()
     with tempfile.TemporaryDirectory(prefix="gains-") as scratch:
         for name in options.programs:
             folder = (options.keep or Path(scratch)).resolve() / name
             folder.mkdir(parents=True)
-            measured = (
-                go_gain(of_go[name], folder, options.rounds)
-                if name in of_go
-                else gain(PROGRAMS[name], options.clang, folder, options.rounds, options.hertz)
-            )
-            page.write(options.page, measured)
-    progress(f"written: {options.page}; call `make docs`, which draws the chart")
+            if name in curves:
+                _measure_curve(name, of_go, folder, options)
+            else:
+                for gained in _gains(name, of_go, folder, options):
+                    page.write(options.page, gained)
+    progress(f"written: {options.page}; call `make docs`, which draws the charts")
     return 0
+
+
+def _gains(
+    name: str, of_go: Mapping[str, GoProgram], folder: Path, options: argparse.Namespace
+) -> list[page.Gain]:
+    other = "" if options.clang == "clang" else f" --clang {Path(options.clang).name}"
+    command = f'make gains ARGS="{name}{other}"'
+    if name in of_go:
+        return [go_gain(of_go[name], folder, options.rounds)]
+    if name == postgres.NAME:
+        return postgres.postgres_gains(folder, options.rounds)
+    program, toolchain = PROGRAMS[name], Toolchain(options.clang)
+    kind = RustBuilder if program.is_rust else ClangBuilder
+    builder = kind(program, toolchain, folder)
+    return [gain(program, builder, folder, rounds=options.rounds, hertz=options.hertz, command=command)]
+
+
+def _measure_curve(
+    name: str, of_go: Mapping[str, GoProgram], folder: Path, options: argparse.Namespace
+) -> None:
+    program = name.removeprefix(curve.PREFIX)
+    samples = options.samples or _CURVES[program]
+    subject: curve.Subject = (
+        curve.GoSubject(of_go[program], folder, samples)
+        if program in of_go
+        else curve.NativeSubject(PROGRAMS[program], folder, samples)
+    )
+    curve.measure(subject, options.page, f'make gains ARGS="{name}"', page.INTRODUCTION)
 
 
 if __name__ == "__main__":

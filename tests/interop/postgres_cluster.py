@@ -18,7 +18,7 @@ from tests.interop.listening import free_port
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
 # It doesn't run as root.
-_AS_POSTGRES = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--")
+AS_POSTGRES = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups", "--")
 _START_SECONDS = 120.0
 MISSING = "" if _INSTALLED else "PostgreSQL (Debian: postgresql) is missing"
 
@@ -110,15 +110,19 @@ def _as_postgres() -> tuple[str, ...]:
 
 
 @contextmanager
-def installed_postgres(name: str = "postgres") -> Iterator[Installation]:
-    """A cluster that doesn't care for what is lost in a crash; its processes have that name."""
+def installed_postgres(name: str = "postgres", server: Path | None = None) -> Iterator[Installation]:
+    """A cluster that doesn't care for what is lost in a crash; its processes have that name.
+
+    `server` is a program `postgres` of one's own, in the folder that it was installed in.
+    """
+    server = server or _INSTALLED[-1] / "postgres"
     # pytest's own folders are closed to other users.
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     try:
         if _as_postgres():
             shutil.chown(folder, "postgres", "postgres")
         initdb: list[str | Path] = [
-            _INSTALLED[-1] / "initdb",
+            server.with_name("initdb"),
             "-A",
             "trust",
             "-U",
@@ -127,16 +131,16 @@ def installed_postgres(name: str = "postgres") -> Iterator[Installation]:
             folder / "data",
         ]
         subprocess.run([*_as_postgres(), *initdb], check=True, capture_output=True)
-        (folder / name).symlink_to(_INSTALLED[-1] / "postgres")
+        (folder / name).symlink_to(server)
         yield Installation(folder, name)
     finally:
         shutil.rmtree(folder)
 
 
 @contextmanager
-def running_postgres(scale: int = 2, name: str = "postgres") -> Iterator[Cluster]:
+def running_postgres(scale: int = 2, name: str = "postgres", server: Path | None = None) -> Iterator[Cluster]:
     """Such a cluster while it runs, with pgbench's tables unless the scale is 0."""
-    with installed_postgres(name) as installation, installation.running() as cluster:
+    with installed_postgres(name, server) as installation, installation.running() as cluster:
         if scale:
             cluster.fill(scale)
         yield cluster

@@ -1,4 +1,5 @@
-"""Draw docs/benchmarks.svg, what a merge costs beside Go's tools, and docs/gains.svg, what programs gain.
+"""Draw docs/benchmarks.svg, what a merge costs beside Go's tools, docs/gains.svg, what programs gain, and
+docs/gains-samples.svg, how that grows with the samples.
 
 They are drawn from the tables of the pages. `make docs` runs this; a test fails where a committed chart is
 not the one that the tables give.
@@ -7,6 +8,7 @@ not the one that the tables give.
 from __future__ import annotations
 
 import html
+import math
 import re
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,6 +18,7 @@ TABLES = DOCS / "benchmarks.md"
 CHART = DOCS / "benchmarks.svg"
 GAINS = DOCS / "gains.md"
 GAINS_CHART = DOCS / "gains.svg"
+SAMPLES_CHART = DOCS / "gains-samples.svg"
 
 _WIDTH = 720
 _MARGIN = 20
@@ -33,6 +36,9 @@ _GAIN_COLUMNS = ("program", "compiler", "profile")
 _GAIN_COLOURS = {"ours": _LESS_OF_OURS, "ours, with the program": _OURS, "instrumented": _THEIRS}
 _GAIN_LABELS = 190
 _LONGEST_GAIN = 300
+# The lines of the gain by samples: their colours, and the place of their frame.
+_LINE_COLOURS = ("#2f6fb3", "#b3592f", "#3f8a4f", "#7a4fa3")
+_PLOT_LEFT, _PLOT_RIGHT, _PLOT_HEIGHT = 70, 520, 260
 
 Entry = TypeVar("Entry")
 
@@ -134,6 +140,55 @@ def gains_chart(page: str) -> str:
     return _card("What programs gain from profiles", "docs/gains.md", parts, top)
 
 
+def samples_chart(page: str) -> str:
+    """Return the chart of the gain by samples as SVG; `page` is the text of docs/gains.md.
+
+    Raises ValueError, which names what is missing, if the table lacks a column.
+    """
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
+    head, _, *rows = _lines(_found("docs/gains.md", sections, "How many samples are enough"))
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for cells in rows:
+        row = dict(zip(head, cells, strict=True))
+        samples, share = (_found("docs/gains.md", row, name) for name in ("samples", "of the gain with all"))
+        at = math.log10(int(samples.replace(",", ""))), float(share.split()[0])
+        lines.setdefault(_found("docs/gains.md", row, "program"), []).append(at)
+    powers = [power for line in lines.values() for power, _ in line]
+    first, last = math.floor(min(powers)), math.ceil(max(powers))
+    low = min(0.0, *(share for line in lines.values() for _, share in line))
+    high = max(100.0, *(share for line in lines.values() for _, share in line))
+    bottom = _MARGIN + 20 + _PLOT_HEIGHT
+
+    def x(power: float) -> float:
+        return _PLOT_LEFT + (_PLOT_RIGHT - _PLOT_LEFT) * (power - first) / (last - first)
+
+    def y(share: float) -> float:
+        return bottom - _PLOT_HEIGHT * (share - low) / (high - low)
+
+    parts = [_text(_MARGIN, _MARGIN + 10, "Gain, of that with all samples", weight="bold")]
+    for share in (0, 50, 100):
+        parts += [
+            _text(_MARGIN, round(y(share) + 4), f"{share} %", fill=_FAINT, size=12),
+            f'<path d="M{_PLOT_LEFT} {y(share):.1f}H{_PLOT_RIGHT}" stroke="{_EDGE}"/>',
+        ]
+    for power in range(first, last + 1):
+        parts.append(_text(round(x(power) - 12), bottom + 20, f"{10**power:,}", fill=_FAINT, size=12))
+    for number, (title, line) in enumerate(lines.items()):
+        colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
+        places = " ".join(f"{x(power):.1f},{y(share):.1f}" for power, share in line)
+        top = _MARGIN + 40 + 22 * number
+        parts += [
+            f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>',
+            *(
+                f'<circle cx="{x(power):.1f}" cy="{y(share):.1f}" r="3" fill="{colour}"/>'
+                for power, share in line
+            ),
+            _text(_PLOT_RIGHT + 24, top, title, weight="bold", fill=colour),
+        ]
+    parts.append(_text(_PLOT_LEFT, bottom + 40, "samples", fill=_FAINT, size=12))
+    return _card("How the gain grows with the samples", "docs/gains.md", parts, bottom + 46)
+
+
 def _saved(row: dict[str, str]) -> tuple[float, str]:
     """Return the per cent that a build saves, 0 if none, and the words for it."""
     if fewer := _found("docs/gains.md", row, "fewer").strip():
@@ -221,3 +276,4 @@ def _text(x: int, y: int, text: str, *, weight: str = "normal", fill: str = _TEX
 if __name__ == "__main__":
     CHART.write_text(chart(TABLES.read_text()))
     GAINS_CHART.write_text(gains_chart(GAINS.read_text()))
+    SAMPLES_CHART.write_text(samples_chart(GAINS.read_text()))

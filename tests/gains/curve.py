@@ -1,0 +1,226 @@
+"""How a gain grows with the samples, and shrinks as the sources change: two tables of docs/gains.md.
+
+One large profile is taken. Smaller ones are drawn from it, and older ones are imitated: the sources that are
+built with it have changed since.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from pprof_proto.profile_pb2 import Profile
+
+from tests.bench import machine, report
+from tests.bench.measure import progress
+from tests.bench.report import Section
+from tests.gains.builds import ClangBuilder, Toolchain
+from tests.gains.costs import in_turns, instructions
+from tests.gains.go import GoProgram, build_package, copied_module, profile_go
+from tests.gains.native import profile, with_program
+from tests.gains.programs import Program
+
+PREFIX = "curve-"
+SAMPLES, CHANGES = "How many samples are enough", "How long a profile lasts"
+_SAMPLES_HEAD = ("program", "samples", "of the gain with all", "lowest", "highest")
+_CHANGES_HEAD = ("program", "functions changed", "of the gain with none", "lowest", "highest")
+_ABOUT_SAMPLES = """How much of what all samples save is saved with some of them, drawn at random: the median
+of the draws, and the lowest and highest."""
+_ABOUT_CHANGES = """How much of it is still saved after some functions have changed: a line was added at a
+random place of each, which moves those below. Lines are counted from the first of their function, so other
+functions aren't affected. These changes are made up; a function that was renamed loses all."""
+_POINTS = tuple(digit * 10**power for power in range(1, 7) for digit in (1, 3))
+_CHANGED = (0.1, 0.25, 0.5, 1.0)
+_DRAWS = 3
+_DRAWN_ONCE = 100_000  # from here on, draws hardly differ
+_HERTZ = 9973
+_ROUNDS = 5
+
+
+class Subject(Protocol):
+    """A program with a large profile: `collected`, in pprof. `least` is the smallest number of samples."""
+
+    title: str
+    how: str
+    collected: bytes
+    sources: Sequence[Path]
+    least: int
+
+    def saved(self, profile: bytes) -> float:
+        """Return the share of the cost that a build of the sources as they are saves with a profile."""
+
+
+class NativeSubject:
+    """A program of C, by executed instructions, with profiles that are made with the program."""
+
+    least = 300
+
+    def __init__(self, program: Program, folder: Path, samples: int) -> None:
+        self._program, self._folder = program, folder
+        self._builder = ClangBuilder(program, Toolchain("clang"), folder)
+        self.title = f"{program.name}, {self._builder.compiler}"
+        self.sources = self._builder.sources
+        self._plain = self._builder.build("none")
+        self._none = self._instructions(self._plain)
+        # A training has some 10,000 samples at 997 Hz.
+        amount = max(1, round(program.training * samples / (10 * _HERTZ)))
+        merged, _ = profile(self._plain, program, self._builder, folder, hertz=_HERTZ, amount=amount)
+        self.collected = merged.read_bytes()
+        self.how = f"in executed instructions, {_HERTZ} samples a second"
+
+    def saved(self, profile: bytes) -> float:
+        """Return as `Subject` documents."""
+        drawn = self._folder / "drawn.pb.gz"
+        drawn.write_bytes(profile)
+        guide = with_program(drawn, self._plain, self._builder)
+        return 1 - self._instructions(self._builder.build("guided", guide, flow=True)) / self._none
+
+    def _instructions(self, build: Path) -> int:
+        return instructions(build, self._program.arguments(self._program.counted), self._folder)
+
+
+class GoSubject:
+    """A program of Go, by CPU seconds. The profile guides its own package alone: the library takes long."""
+
+    least = 10
+
+    def __init__(self, program: GoProgram, folder: Path, samples: int) -> None:
+        self._program, self._folder = program, folder
+        self._module = copied_module(folder)
+        self.sources = sorted(self._module.glob("*.go"))
+        self._plain = build_package(folder / "none", self._module)
+        # A training has some 1,000 samples.
+        (rounds,) = program.training
+        merged, _ = profile_go(self._plain, program, folder, (str(int(rounds) * samples // 1000),))
+        self.collected = merged.read_bytes()
+        self.title = f"{program.name}, {program.compiler}"
+        self.how = (
+            f"in CPU time of {_ROUNDS} rounds, 100 samples a second, with the profile for its own package"
+        )
+
+    def saved(self, profile: bytes) -> float:
+        """Return as `Subject` documents."""
+        drawn = self._folder / "drawn.pb.gz"
+        drawn.write_bytes(profile)
+        guided = build_package(self._folder / "guided", self._module, drawn)
+        commands = {"none": [self._plain, *self._program.timed], "guided": [guided, *self._program.timed]}
+        return 1 - 1 / in_turns(commands, _ROUNDS, self._folder)["guided"].ratio
+
+
+class _Share(NamedTuple):
+    """What some draws saved, as shares of what all samples save."""
+
+    middle: float
+    low: float
+    high: float
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the three as per cent, in whole numbers."""
+        middle, low, high = (f"{100 * value:.0f} %" for value in self)
+        return middle, low, high
+
+
+def measure(subject: Subject, page: Path, command: str, introduction: str) -> None:
+    """Measure a program's gain by samples and by changes, and write its rows and how they were measured."""
+    stamp = machine.stamp()
+    available = sum(sample.value[0] for sample in _parsed(subject.collected).sample)
+    full = subject.saved(subject.collected)
+    progress(f"{subject.title}: {available:,} samples save {100 * full:.1f} %")
+    of_samples, of_changes = list[tuple[str, ...]](), list[tuple[str, ...]]()
+    for count in (count for count in _POINTS if subject.least <= count < available):
+        draws = range(1 if count >= _DRAWN_ONCE else _DRAWS)
+        share = _share((subject.saved(thinned(subject.collected, count, seed)) for seed in draws), full)
+        of_samples.append((subject.title, f"{count:,}", *share.cells()))
+        progress(f"{subject.title}: {count:,} samples: {share}")
+    of_samples.append((subject.title, f"{available:,}", *_Share(1, 1, 1).cells()))
+    for part in _CHANGED:
+        share = _share(_saved_after_changes(subject, part), full)
+        of_changes.append((subject.title, f"{100 * part:.0f} %", *share.cells()))
+        progress(f"{subject.title}: {100 * part:.0f} % of functions changed: {share}")
+    how = (
+        f"`{command}`: {subject.title}, {subject.how}. All {available:,} samples save\n"
+        f"{100 * full:.1f} %. {_DRAWS} draws each, and one from {_DRAWN_ONCE:,} samples on.\n\n{stamp}"
+    )
+    old = page.read_text() if page.exists() else ""
+    sections = [
+        Section(SAMPLES, f"{_ABOUT_SAMPLES}\n\n{_table(old, SAMPLES, _SAMPLES_HEAD, of_samples)}"),
+        Section(CHANGES, f"{_ABOUT_CHANGES}\n\n{_table(old, CHANGES, _CHANGES_HEAD, of_changes)}"),
+        Section(f"Samples and changes: {subject.title}", how),
+    ]
+    report.write(page, sections, introduction)
+
+
+def thinned(profile: bytes, count: int, seed: int) -> bytes:
+    """Return a profile with so many of the samples of a gzipped one, drawn at random, also gzipped."""
+    parsed = _parsed(profile)
+    samples = list(parsed.sample)
+    weights = np.array([sample.value[0] for sample in samples])
+    kept = np.random.default_rng(seed).multivariate_hypergeometric(weights, count, method="marginals")
+    del parsed.sample[:]
+    for sample, was, now in zip(samples, weights.tolist(), kept.tolist(), strict=True):
+        if now:
+            sample.value[:] = [value * now // was for value in sample.value]
+            parsed.sample.append(sample)
+    return gzip.compress(parsed.SerializeToString(), 1)
+
+
+def changed(source: str, part: float, seed: int) -> str:
+    """Return a source of C or Go in which this part of the functions has one more line, at a random place.
+
+    A function begins with a line that isn't indented and ends with `{`, or is `{`, and ends with `}`.
+    """
+    lines, generator = source.split("\n"), random.Random(seed)  # noqa: S311 - an example
+    places = list[int]()
+    for first, last in _functions(lines):
+        within = [row for row in range(first, last) if re.search(r"[;{}]$", lines[row])]
+        if within and generator.random() < part:
+            places.append(generator.choice(within))
+    for place in reversed(places):
+        lines.insert(place + 1, "")
+    return "\n".join(lines)
+
+
+def _functions(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    first = None
+    for row, line in enumerate(lines):
+        if line == "}" and first is not None:
+            yield first, row
+            first = None
+        elif re.search(r"^(\S.*)?\{$", line):
+            first = row
+
+
+def _saved_after_changes(subject: Subject, part: float) -> Iterator[float]:
+    before = {source: source.read_text() for source in subject.sources}
+    for seed in range(_DRAWS):
+        for source, text in before.items():
+            source.write_text(changed(text, part, seed))
+        try:
+            yield subject.saved(subject.collected)
+        finally:
+            for source, text in before.items():
+                source.write_text(text)
+
+
+def _share(saved: Iterable[float], full: float) -> _Share:
+    shares = [each / full for each in saved]
+    return _Share(median(shares), min(shares), max(shares))
+
+
+def _table(page: str, title: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return the section's table with these rows of one program in place of its old ones."""
+    found = re.search(rf"^## {title}\n(?:(?!\|).*\n)+((?:\|.*\n?)+)", page, re.MULTILINE)
+    lines = found[1].splitlines()[2:] if found else []
+    old = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    kept = [row for row in old if row[0] != rows[0][0]]
+    return report.table(head, sorted([*kept, *rows], key=lambda row: row[0]))
+
+
+def _parsed(profile: bytes) -> Profile:
+    return Profile.FromString(gzip.decompress(profile))
