@@ -7,7 +7,16 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tools.site.chart import CHART, GAINS, GAINS_CHART, TABLES, chart, gains_chart
+from tools.site.chart import (
+    CHART,
+    GAINS,
+    GAINS_CHART,
+    SAMPLES_CHART,
+    TABLES,
+    chart,
+    gains_chart,
+    samples_chart,
+)
 
 TEXT = TABLES.read_text()
 # The panel whose bars the tests change: its row, with what ours and Go's take.
@@ -44,6 +53,7 @@ def test_what_the_tables_lack_is_named(missing: str) -> None:
 
 def test_the_committed_chart_of_gains_is_the_one_that_the_table_gives() -> None:
     assert GAINS_CHART.read_text() == gains_chart(GAINS.read_text()), "call `make docs`"
+    assert SAMPLES_CHART.read_text() == samples_chart(GAINS.read_text()), "call `make docs`"
 
 
 GAINED = """# What programs gain
@@ -82,3 +92,38 @@ def test_bars_of_gains_are_as_long_as_what_is_saved() -> None:
 def test_what_the_table_of_gains_lacks_is_named(missing: str) -> None:
     with pytest.raises(ValueError, match=re.escape(missing.strip("|# "))):
         gains_chart(GAINED.replace(missing, missing[:2] + " another"))
+
+
+CURVES = """# What programs gain
+
+## How many samples are enough
+
+| program | samples | of the gain with all | lowest | highest |
+| --- | ---: | ---: | ---: | ---: |
+| json | 100 | -50 % | -60 % | 10 % |
+| json | 1,000 | 50 % | 40 % | 60 % |
+| json | 10,000 | 100 % | 100 % | 100 % |
+| lua | 1,000 | 25 % | 20 % | 30 % |
+"""
+
+
+def test_lines_of_gains_go_through_the_points_of_the_table() -> None:
+    elements = [*ET.fromstring(samples_chart(CURVES))]  # noqa: S314 - our own chart
+    lines = [element for element in elements if element.tag.endswith("polyline")]
+    json, lua = (
+        [tuple(map(float, place.split(","))) for place in (line.get("points") or "").split()]
+        for line in lines
+    )
+    (first, lowest), (second, middle), (third, highest) = json
+    assert second - first == pytest.approx(third - second, abs=0.2)
+    assert lowest - middle == pytest.approx(2 * (middle - highest), abs=0.2)
+    assert lua[0][0] == second
+    assert middle < lua[0][1] < lowest
+    titles = [element.text for element in elements if element.get("font-weight") == "bold"]
+    assert titles[1:] == ["json", "lua"]
+
+
+@pytest.mark.parametrize("missing", ["## How many samples", "| samples", "| of the gain"])
+def test_what_the_table_of_samples_lacks_is_named(missing: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(missing.strip("|# "))):
+        samples_chart(CURVES.replace(missing, missing[:2] + " another"))

@@ -137,12 +137,12 @@ def measure(subject: Subject, page: Path, command: str, introduction: str) -> No
         draws = range(1 if count >= _DRAWN_ONCE else _DRAWS)
         share = _share((subject.saved(thinned(subject.collected, count, seed)) for seed in draws), full)
         of_samples.append((subject.title, f"{count:,}", *share.cells()))
-        progress(f"{subject.title}: {count:,} samples: {share}")
+        progress(f"{subject.title}: {count:,} samples: {share.middle:.2f}")
     of_samples.append((subject.title, f"{available:,}", *_Share(1, 1, 1).cells()))
     for part in _CHANGED:
         share = _share(_saved_after_changes(subject, part), full)
         of_changes.append((subject.title, f"{100 * part:.0f} %", *share.cells()))
-        progress(f"{subject.title}: {100 * part:.0f} % of functions changed: {share}")
+        progress(f"{subject.title}: {100 * part:.0f} % of functions changed: {share.middle:.2f}")
     how = (
         f"`{command}`: {subject.title}, {subject.how}. All {available:,} samples save\n"
         f"{100 * full:.1f} %. {_DRAWS} draws each, and one from {_DRAWN_ONCE:,} samples on.\n\n{stamp}"

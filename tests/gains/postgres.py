@@ -68,7 +68,7 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
     how = (
         f"Debian's source package postgresql-15, built by [these commands]({PAGE}). The profile has\n"
         f"{samples:,} samples of three servers. Instructions are of one transaction, of\n"
-        f"{_LOADS['select-only'][1]} and {_LOADS['tpcb-like'][1]}, in PostgreSQL's single-user mode. CPU times are\n"
+        f"{_LOADS['select-only'][1]} and {_LOADS['tpcb-like'][1]}, in single-user mode. CPU times are\n"
         f"of {_TRANSACTIONS:,} transactions of `pgbench` by two clients, the kernel's part included, in\n"
         f"{rounds} rounds.\n\n{stamp}"
     )

@@ -106,7 +106,7 @@ class Installation:
 
 
 def _as_postgres() -> tuple[str, ...]:
-    return _AS_POSTGRES if os.geteuid() == 0 else ()
+    return AS_POSTGRES if os.geteuid() == 0 else ()
 
 
 @contextmanager

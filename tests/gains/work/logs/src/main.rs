@@ -39,9 +39,12 @@ fn main() {
     for _ in 0..rounds {
         let mut written = String::new();
         for each in text.lines() {
-            let Some(found) = line.captures(each) else {
-                skipped += 1;
-                continue;
+            let found = match line.captures(each) {
+                Some(found) => found,
+                None => {
+                    skipped += 1;
+                    continue;
+                }
             };
             let entry = json!({
                 "address": &found["address"], "time": &found["time"], "method": &found["method"],
