@@ -59,7 +59,7 @@ class Subject(Protocol):
 class NativeSubject:
     """A program of C, by executed instructions, with profiles that are made with the program."""
 
-    least = 300
+    least = 100
 
     def __init__(self, program: Program, folder: Path, samples: int) -> None:
         self._program, self._folder = program, folder

@@ -147,7 +147,16 @@ def _single_user(server: Path, text: Path, work: Path) -> int:
     with tempfile.TemporaryDirectory(dir=work / "data") as copied:
         shutil.chown(copied, "postgres", "postgres")
         subprocess.run([*as_postgres, "cp", "-r", work / "data" / "1", f"{copied}/1"], check=True)
-        arguments = ["--single", "-D", f"{copied}/1", "-c", "fsync=off", "postgres"]
+        arguments = [
+            "--single",
+            "-D",
+            f"{copied}/1",
+            "-c",
+            "fsync=off",
+            "-c",
+            "log_checkpoints=off",
+            "postgres",
+        ]
         return counted(as_postgres, server, arguments, Path(copied), text)
 
 

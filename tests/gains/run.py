@@ -73,12 +73,13 @@ def _measure_curve(
 ) -> None:
     program = name.removeprefix(curve.PREFIX)
     samples = options.samples or _CURVES[program]
+    asked = f" --samples {options.samples}" if options.samples else ""
     subject: curve.Subject = (
         curve.GoSubject(of_go[program], folder, samples)
         if program in of_go
         else curve.NativeSubject(PROGRAMS[program], folder, samples)
     )
-    curve.measure(subject, options.page, f'make gains ARGS="{name}"', page.INTRODUCTION)
+    curve.measure(subject, options.page, f'make gains ARGS="{name}{asked}"', page.INTRODUCTION)
 
 
 if __name__ == "__main__":
