@@ -20,6 +20,7 @@ from pprof_merge import (
     inflate,
     merge,
 )
+from pprof_proto import profile_pb2 as protobuf
 
 from tests.merge.differential import check_same
 from tests.oracle.builder import World
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 REAL = Path(__file__).parents[1] / "testdata" / "profiles"
-# The outcomes of a case. The last two are differences that docs/differences.md explains.
+# The outcomes of a case. The last three are differences that docs/differences.md explains.
 MERGED = "merged"
 REFUSED = "one refused, the rest merged"
 INCOMPATIBLE = "incompatible"
 OVER_A_LIMIT = "one over a limit of ours, the rest merged"
 OTHER_ORDER = "sample types in an order that Go doesn't merge"
+OTHER_COLUMNS = "merged, but for columns of inlined lines"
 
 
 class Case(NamedTuple):
@@ -80,6 +82,8 @@ def check(case: Case, oracle: Oracle) -> str:
         raise AssertionError(f"ours merges them; Go: {error}") from error
     if not ours:
         raise AssertionError("Go merges them; ours doesn't")
+    if ours != theirs and _without_inner_columns(ours) == _without_inner_columns(theirs):
+        return OTHER_COLUMNS
     check_same(ours, theirs)
     return outcome
 
@@ -131,6 +135,14 @@ def _encoded(make: Callable[[], Profile]) -> bytes:
         return encode(make())
     except ProfileError:
         return b""
+
+
+def _without_inner_columns(profile: bytes) -> bytes:
+    parsed = protobuf.Profile.FromString(profile)
+    for location in parsed.location:
+        for line in location.line[:-1]:
+            line.ClearField("column")
+    return parsed.SerializeToString()
 
 
 def _types_in_another_order(profiles: Sequence[Profile]) -> bool:

@@ -101,6 +101,16 @@ def test_the_largest_columns_of_inlined_lines_are_kept(oracle: Oracle) -> None:
     assert content(merged(inputs)).total() == (30,)
 
 
+def test_columns_at_locations_without_samples_do_not_count(oracle: Oracle) -> None:
+    unused = Profile.FromString(_with_columns(9, time=1))
+    unused.sample[0].value[0] = 0
+    inputs = [unused.SerializeToString(), _with_columns(7, time=2)]
+    assert _columns(check_as_go(inputs, oracle)) == [7, 3]
+    del unused.sample[:]
+    inputs = [unused.SerializeToString(), _with_columns(7, time=2)]
+    assert _columns(check_as_go(inputs, oracle)) == [7, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -143,8 +143,9 @@ class Numbering:
         return numbers
 
     def add_inner_columns(self, profile: ProfileColumns, location_of: vec[i64]) -> None:
-        """Append the inner columns of a profile to its traces."""
+        """Append the inner columns of a profile, at locations that its samples use, to its traces."""
         locations, lines, words = profile.locations, profile.lines, zeros(1)
+        used = used_locations(profile)
         begin: i64 = 0
         for row in range(profile.n_locations):
             end: i64 = locations[5 * row + 3]
@@ -152,7 +153,7 @@ class Numbering:
             for k in range(begin, end - 1):
                 if lines[3 * k + 2] != 0:
                     has_inner = True
-            if has_inner:
+            if has_inner and used[row] != 0:
                 size: i64 = 1 + end - begin
                 words = room(words, size)
                 words[0] = location_of[row]
@@ -319,6 +320,27 @@ class Numbering:
         table.make_room(other.count, i64(len(words)))
         table.numbers_of(words, other.ends, other.count, numbers)
         return numbers
+
+
+def used_locations(profile: ProfileColumns) -> vec[i64]:
+    """Return 1 for each location in a sample that has a value other than 0, and 0 for the others."""
+    used, frames, values, n_types = (
+        zeros(profile.n_locations),
+        profile.frames,
+        profile.values,
+        profile.n_types,
+    )
+    begin: i64 = 0
+    for row in range(profile.n_samples):
+        end: i64 = profile.frame_ends[row + 1]
+        any_value: i64 = 0
+        for k in range(row * n_types, row * n_types + n_types):
+            any_value |= values[k]
+        if any_value != 0:
+            for k in range(begin, end):
+                used[i64(frames[k])] = 1
+        begin = end
+    return used
 
 
 @final
