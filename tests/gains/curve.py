@@ -65,7 +65,7 @@ class NativeSubject:
         self._program, self._folder = program, folder
         self._builder = ClangBuilder(program, Toolchain("clang"), folder)
         self.title = f"{program.name}, {self._builder.compiler}"
-        self.sources = self._builder.sources
+        self.sources: Sequence[Path] = self._builder.sources
         self._plain = self._builder.build("none")
         self._none = self._instructions(self._plain)
         # A training has some 10,000 samples at 997 Hz.
@@ -93,7 +93,7 @@ class GoSubject:
     def __init__(self, program: GoProgram, folder: Path, samples: int) -> None:
         self._program, self._folder = program, folder
         self._module = copied_module(folder)
-        self.sources = sorted(self._module.glob("*.go"))
+        self.sources: Sequence[Path] = sorted(self._module.glob("*.go"))
         self._plain = build_package(folder / "none", self._module)
         # A training has some 1,000 samples.
         (rounds,) = program.training
@@ -109,7 +109,8 @@ class GoSubject:
         drawn = self._folder / "drawn.pb.gz"
         drawn.write_bytes(profile)
         guided = build_package(self._folder / "guided", self._module, drawn)
-        commands = {"none": [self._plain, *self._program.timed], "guided": [guided, *self._program.timed]}
+        work = self._program.timed
+        commands = {"none": [str(self._plain), *work], "guided": [str(guided), *work]}
         return 1 - 1 / in_turns(commands, _ROUNDS, self._folder)["guided"].ratio
 
 

@@ -81,6 +81,6 @@ def profile(
 def with_program(merged: Path, plain: Path, builder: Builder) -> Path:
     """Return the profile for LLVM of a merge and the program that was profiled, as a file beside it."""
     written = merged.with_suffix(".prof")
-    command = ["pprof-merge", "--format", "llvm", "--binary", plain, "-o", written, merged]
+    command: list[str | Path] = ["pprof-merge", "--format", "llvm", "--binary", plain, "-o", written, merged]
     builder.toolchain.run(command)
     return written

@@ -53,7 +53,8 @@ def test_changed_sources_have_a_line_more_in_some_functions(source: str) -> None
 class Made:
     """A program of which each sample saves the same, until all is saved."""
 
-    how, sources, least = "in thought", (), 10
+    how, least = "in thought", 10
+    sources: Sequence[Path] = ()
 
     def __init__(self, title: str, samples: int) -> None:
         self.title, self.collected = title, profile([samples])

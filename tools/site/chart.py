@@ -166,10 +166,10 @@ def samples_chart(page: str) -> str:
         return bottom - _PLOT_HEIGHT * (share - low) / (high - low)
 
     parts = [_text(_MARGIN, _MARGIN + 10, "Gain, of that with all samples", weight="bold")]
-    for share in (0, 50, 100):
+    for mark in (0.0, 50.0, 100.0):
         parts += [
-            _text(_MARGIN, round(y(share) + 4), f"{share} %", fill=_FAINT, size=12),
-            f'<path d="M{_PLOT_LEFT} {y(share):.1f}H{_PLOT_RIGHT}" stroke="{_EDGE}"/>',
+            _text(_MARGIN, round(y(mark) + 4), f"{mark:.0f} %", fill=_FAINT, size=12),
+            f'<path d="M{_PLOT_LEFT} {y(mark):.1f}H{_PLOT_RIGHT}" stroke="{_EDGE}"/>',
         ]
     for power in range(first, last + 1):
         parts.append(_text(round(x(power) - 12), bottom + 20, f"{10**power:,}", fill=_FAINT, size=12))
