@@ -24,6 +24,7 @@ GROUPS = (
     "http_submit",
     "push",
     "http",
+    "bulk",
     "traces",
     "catalog",
     "pages",

@@ -55,6 +55,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Merges over HTTP",
         "## Restarts",
         "## Memory of a collector",
+        "## Bulk reads",
         "## Traces",
         "## A catalog of a million profiles",
         "## Pages",

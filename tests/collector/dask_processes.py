@@ -34,6 +34,11 @@ class DaskProcess:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Return the id of the process."""
+        return self._process.pid
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait for a line with this pattern, and return the match."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
