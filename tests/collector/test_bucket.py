@@ -401,6 +401,7 @@ def test_objects_of_others_are_left_alone(server: Server, gateway: Gateway) -> N
     assert "invalid path" in failed.stderr
 
 
+@pytest.mark.sqlite
 def test_backup_and_check_read_the_bucket(server: Server, tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert server.submit(profile_of(name)).status_code == 204
