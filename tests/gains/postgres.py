@@ -28,7 +28,7 @@ from tests.server import Server
 NAME = "postgresql"
 PAGE = "tutorial-postgres-build.md"
 # The builds of the page, by what docs/gains.md calls their profiles.
-_BUILDS = {NONE: "none", WITH_PROGRAM: "ours", INSTRUMENTED: "instrumented"}
+BUILDS = {NONE: "none", WITH_PROGRAM: "ours", INSTRUMENTED: "instrumented"}
 _SECONDS, _SCALE = 4, 10
 _TRANSACTIONS = 10_000  # what CPU times are given for: one takes too little to be read
 # The loads by pgbench's names, and how many of their transactions Valgrind counts.
@@ -56,7 +56,7 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
         with only_postgres(), Server(folder / "collector") as server:
             _follow_the_page(Clone(folder / "clone", server), work)
         installed = work / "installed" / "bin"
-        builds = {profile: installed / f"pg-{name}" for profile, name in _BUILDS.items()}
+        builds = {profile: installed / f"pg-{name}" for profile, name in BUILDS.items()}
         flags = shared_flags(builds)
         progress(f"{NAME}: all were built by commands such as: {flags}")
         instructions = {load: _instructions(load, builds, work) for load in _LOADS}
@@ -87,7 +87,7 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
 
 def _follow_the_page(clone: Clone, work: Path) -> None:
     """Run the page's commands, with its sources unpacked in another way, since apt may have none."""
-    first, _, *steps = commands(PAGE)
+    first, _, *steps, _ = commands(PAGE)
     sources_of("postgresql-15", work)
     for step in steps:
         progress(f"{NAME}: {step.strip().splitlines()[0]}")
@@ -105,18 +105,18 @@ def _seconds(builds: dict[str, Path], rounds: int) -> dict[str, dict[str, list[f
         for round_ in range(rounds + 1):
             for load, of_load in seconds.items():
                 for build, cluster in clusters.items():
-                    taken = _transaction(cluster, load)
+                    taken = transaction_seconds(cluster, load, _SECONDS)
                     if round_:  # the first fills caches
                         of_load[build].append(taken * _TRANSACTIONS)
             progress(f"{NAME}: round {round_} of {rounds}")
     return seconds
 
 
-def _transaction(cluster: Cluster, script: str) -> float:
+def transaction_seconds(cluster: Cluster, script: str, seconds: int) -> float:
     """Return the CPU time of the server's processes for a transaction (s)."""
     meter, idle = CpuMeter(cluster.pid), len(children_of(cluster.pid))
     before = meter.taken()
-    with cluster.pgbench(_SECONDS, script=script) as pgbench:
+    with cluster.pgbench(seconds, script=script) as pgbench:
         printed, _ = pgbench.communicate()
     while len(children_of(cluster.pid)) > idle:  # its clients' processes
         time.sleep(0.01)
@@ -129,8 +129,8 @@ def _instructions(load: str, builds: dict[str, Path], work: Path) -> dict[str, i
     """Return the instructions of a transaction by build, in the data of the page's first server."""
     few, many = (work / f"{load}-{amount}.sql" for amount in ("few", "many"))
     count = _LOADS[load][1]
-    few.write_text("".join(_statements(load, count // 10)))
-    many.write_text("".join(_statements(load, count + count // 10)))
+    few.write_text("".join(transactions(load, count // 10)))
+    many.write_text("".join(transactions(load, count + count // 10)))
     found = {}
     for build, server in builds.items():
         stripped = server.with_name("stripped")
@@ -160,7 +160,7 @@ def _single_user(server: Path, text: Path, work: Path) -> int:
         return counted(as_postgres, server, arguments, Path(copied), text)
 
 
-def _statements(load: str, count: int) -> Iterator[str]:
+def transactions(load: str, count: int) -> Iterator[str]:
     """Yield the statements of transactions, the same each time, at accounts spread over the table."""
     for number in range(count):
         values = {

@@ -1,0 +1,44 @@
+"""The measurement of PostgreSQL: its page's commands are whole, and a transaction costs CPU time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.gains import postgres
+from tests.interop.postgres_cluster import MISSING, running_postgres
+from tests.interop.tutorial import commands
+
+_INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Path) -> None:
+    blocks = commands(postgres.PAGE)
+    script = tmp_path / "script"
+    for block in blocks:
+        script.write_text(block)
+        subprocess.run(["bash", "-n", script], check=True)
+    text = "".join(blocks)
+    built = {"none", *re.findall(r"^guided (\S+)", text, re.MULTILINE)}
+    assert built - {"counting"} == {*postgres.BUILDS.values()}
+    assert blocks[-1] == f'make gains ARGS="{postgres.NAME}"\n'
+    assert "postgresql-15" in blocks[1]
+
+
+@pytest.mark.parametrize(("load", "statements"), [("select-only", 1), ("tpcb-like", 7)])
+def test_transactions_are_the_same_each_time(load: str, statements: int) -> None:
+    text = "".join(postgres.transactions(load, 20))
+    assert text == "".join(postgres.transactions(load, 20))
+    assert text.count(";\n") == text.count("\n") == 20 * statements
+    assert len({*re.findall(r"SELECT abalance .* aid = (\d+)", text)}) == 20
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_a_server_of_ones_own_is_measured() -> None:
+    with running_postgres(1, "pg-own", _INSTALLED[-1]) as cluster:
+        name = Path(f"/proc/{cluster.pid}/comm").read_text().strip()
+        assert name == "pg-own"
+        assert 0 < postgres.transaction_seconds(cluster, "tpcb-like", 2) < 1
