@@ -11,9 +11,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from wsproto import ConnectionType, WSConnection
@@ -22,6 +23,7 @@ from wsproto.events import AcceptConnection, Message, Request, TextMessage
 from tests.server import Server
 
 PATH = shutil.which("firefox-esr") or shutil.which("firefox")
+NONE: Mapping[str, object] = MappingProxyType({})
 _PATIENCE_SECONDS = 120
 _LISTENING = re.compile(r"WebDriver BiDi listening on ws://([\d.]+):(\d+)")
 
@@ -43,9 +45,13 @@ class Firefox:
 
     @classmethod
     @contextmanager
-    def running(cls, home: Path) -> Iterator[Self]:
-        """Run the browser with a new profile in a folder."""
+    def running(cls, home: Path, preferences: Mapping[str, object] = NONE) -> Iterator[Self]:
+        """Run the browser with a new profile in a folder, and with these preferences."""
         home.mkdir()
+        lines = (
+            f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in preferences.items()
+        )
+        (home / "user.js").write_text("".join(lines))
         log = home / "log"
         command = [
             str(PATH),
@@ -79,6 +85,16 @@ class Firefox:
         answer = self._ask("script.evaluate", expression=script, target=target, awaitPromise=True)
         assert answer["type"] == "success", answer
         return answer["result"].get("value")
+
+    def count(self, selector: str) -> int:
+        """Return how many elements a selector of CSS finds; works without scripts on the page, too."""
+        locator = {"type": "css", "value": selector}
+        return len(self._ask("browsingContext.locateNodes", context=self._context, locator=locator)["nodes"])
+
+    def add_cookie(self, name: str, value: str, domain: str) -> None:
+        """Have a cookie sent to a host."""
+        text = {"type": "string", "value": value}
+        self._ask("storage.setCookie", cookie={"name": name, "value": text, "domain": domain, "path": "/"})
 
     def resize(self, width: int) -> None:
         """Make the window so many pixels wide."""

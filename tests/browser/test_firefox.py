@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,35 @@ def test_every_page_is_without_faults_in_firefox(server: Server, tmp_path: Path)
             firefox.go(f"{server.base_url}{path}")
             assert firefox.run("document.documentElement.scrollWidth - innerWidth") <= 0, name
         assert not firefox.faults
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
+def test_every_page_is_without_faults_in_firefox_in_the_dark(server: Server, tmp_path: Path) -> None:
+    """Starts a browser of its own, and opens every page."""
+    with Firefox.running(
+        tmp_path / "firefox", {"layout.css.prefers-color-scheme.content-override": 0}
+    ) as firefox:
+        firefox.sign_in(server)
+        for name, path in PAGES.items():
+            firefox.go(f"{server.base_url}{path}")
+            background = firefox.run("getComputedStyle(document.body).backgroundColor")
+            assert max(map(int, re.findall(r"\d+", background)[:3])) < 64, name
+            assert not firefox.faults, name
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(PATH is None, reason="Firefox is not installed")
+def test_every_page_is_whole_in_firefox_without_scripts(server: Server, tmp_path: Path) -> None:
+    """Starts a browser of its own, and opens every page."""
+    signed_in = server.client.post("/ui/sign-in", data={"key": server.merge_key})
+    with Firefox.running(tmp_path / "firefox", {"javascript.enabled": False}) as firefox:
+        for name, value in signed_in.cookies.items():
+            firefox.add_cookie(name, value, "127.0.0.1")
+        for name, path in PAGES.items():
+            firefox.go(f"{server.base_url}{path}")
+            assert firefox.count("h1") == 1, name
+            assert firefox.count("a[href='/ui/sign-in']") == 0, name
+            assert not firefox.faults, name
+        firefox.go(f"{server.base_url}{SERVICE}?search=malloc")
+        assert firefox.count(".flame .hit") > 0
