@@ -89,3 +89,4 @@ def test_every_page_is_whole_in_firefox_without_scripts(server: Server, tmp_path
             assert not firefox.faults, name
         firefox.go(f"{server.base_url}{SERVICE}?search=malloc")
         assert firefox.count(".flame .hit") > 0
+        assert firefox.count("a.save + button") == 0  # a script adds it
