@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -13,6 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import WIDTHS, Person, Theme
 from tests.collector.recorded_traces import SUBMIT
+from tests.collector.test_ui_live import collector, target
+from tests.faults.stacks import profile_of
 from tests.merge.stacked import stacked
 from tests.server import Server
 
@@ -448,6 +451,17 @@ def test_the_newest_profile_is_shown_as_it_comes(
         page.locator(CALLS).nth(1).click()
         expect(page.locator(".where").last).to_contain_text("Zoomed to")
         assert not person.faults
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_a_profile_is_taken_now(browser: Browser, tmp_path: Path, *, has_scripts: bool) -> None:
+    with target() as (host, _), collector(tmp_path, f"shop=http://{host}/profile") as server:
+        assert server.submit(profile_of("a"), query={"service": "shop"}).status_code == 204
+        with Person.of(browser, server, java_script_enabled=has_scripts) as person:
+            person.page.goto("/ui/services/shop/live")
+            person.page.get_by_role("button", name=f"Take a profile of {host} now").click()
+            expect(person.page.locator(".flame")).to_contain_text("captured.now")
+            assert not person.faults
 
 
 @pytest.mark.parametrize("width", WIDTHS)
