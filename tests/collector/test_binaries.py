@@ -136,8 +136,7 @@ def test_a_merge_is_made_with_the_program_as_the_command_makes_it(
         assert released.content == second.content
         # What is stored stays through a restart, and without a catalog.
         server.kill()
-        for path in server.data.glob("catalog.sqlite3*"):
-            path.unlink()
+        server.drop_catalog()
         server.reindex()
         server.start()
         assert server.merge(query=LLVM).content == second.content
@@ -219,6 +218,7 @@ def test_the_newest_are_kept(tmp_path: Path, programs: list[Path]) -> None:
             assert len(listed(server)) == left
 
 
+@pytest.mark.sqlite
 def test_a_backup_and_a_restore_hold_them(tmp_path: Path, programs: list[Path]) -> None:
     with Server(tmp_path / "own") as server, Server(tmp_path / "other") as other:
         assert upload(server, programs[0].read_bytes()).status_code == 200
