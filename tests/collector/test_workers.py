@@ -199,7 +199,7 @@ def test_a_fork_server_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytes
 
 def test_a_task_that_takes_too_long_is_refused_and_what_waits_is_done(tmp_path: Path) -> None:
     async def run() -> tuple[int, int]:
-        async with Workers(1, BOUNDS._replace(task_seconds=1), tmp_path) as workers:
+        async with Workers(1, BOUNDS._replace(task_seconds=3), tmp_path) as workers:
             overdue = asyncio.create_task(workers.run(_forever, tmp_path / "pid"))
             await wait_for_file(tmp_path / "pid")
             assert 0 < workers.oldest_task_seconds < 60
