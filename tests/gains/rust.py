@@ -65,16 +65,13 @@ class RustBuilder:
     def instrumented(self) -> Path:
         """Build as `Builder` documents. Debian's rustc has no runtime for counts of its own; clang's does."""
         runtime = self.toolchain.run(["clang", "-print-file-name=libclang_rt.profile-x86_64.a"]).strip()
-        if not Path(runtime).is_absolute():
-            folder = self.toolchain.run(["clang", "-print-runtime-dir"]).strip()
-            runtime = f"{folder}/libclang_rt.profile-x86_64.a"
         counts = self._folder / "counts.profraw"
         counting = self._build(
             "counting",
             f"-Cprofile-generate={self._folder}",
             "-Zno-profiler-runtime",
             f"-Clink-arg={runtime}",
-            "-Clink-arg=-Wl,-u,__llvm_profile_runtime",
+            "-Clink-arg=-lc",  # what the runtime calls
         )
         work = self._program.arguments(self._program.training)
         self.toolchain.run([str(counting), *work], {"LLVM_PROFILE_FILE": str(counts)})
