@@ -89,7 +89,8 @@ class Person:
         self.page.wait_for_url("**/ui/")
 
     def overflow(self) -> int:
-        """Return by how many pixels the page is wider than the window."""
+        """Return by how many pixels the page is wider than the window, once it is loaded."""
+        self.page.wait_for_load_state()
         return int(self.page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
     def watch(self) -> None:

@@ -9,7 +9,7 @@ import gzip
 from typing import TYPE_CHECKING
 
 import pytest
-from pprof_merge import compress
+from pprof_merge import ENGINE, compress
 
 from tests.merge.hostile import AS_LET_IN, GZIPPED, HOSTILE, IN_32_KB_OF_GZIP, bomb
 from tests.merge.intake import MALFORMED, TAKEN, intake
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-MOST_MEMORY = 110 * MIB
+# Python's own numbers take more than those of the compiled engine.
+MOST_MEMORY = (110 if ENGINE == "compiled" else 150) * MIB
 
 
 @pytest.mark.parametrize("name", HOSTILE)
