@@ -139,7 +139,9 @@ class Server:
     def variables(self) -> dict[str, str]:
         """The environment of its commands."""
         folder = Path(self.environment["PGOF_DIRECTORY"])
-        return {**self.storages.settings(folder), **self.catalogs.settings(folder), **self.environment}
+        # A catalog of its own isn't looked for elsewhere: its database may not be running.
+        catalog = {} if "PGOF_CATALOG" in self.environment else self.catalogs.settings(folder)
+        return {**self.storages.settings(folder), **catalog, **self.environment}
 
     def catalog(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction on the catalog, for what no collector does."""
