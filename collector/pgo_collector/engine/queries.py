@@ -58,11 +58,24 @@ class TableResult:
     sample_types: tuple[ValueType, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Around:
+    """The callers and the callees of a function, as flame graphs whose first call is the function.
+
+    `total` is the value of all stacks, also of those without the function.
+    """
+
+    callers: FlameGraph
+    callees: FlameGraph
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class UseResult:
     """The use of one function for one sample type, and the number of profiles in it.
 
-    `whole` is as in TableResult. Type and use are None if there was nothing to merge.
+    `whole` is as in TableResult. Type and use are None if there was nothing to merge. `around` has the calls
+    around the function, if they were asked for.
     """
 
     sample_type: ValueType | None
@@ -71,6 +84,7 @@ class UseResult:
     whole: int
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
+    around: Around | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +126,6 @@ class FlameGraphResult:
     whole: int
     left_out: tuple[LeftOut, ...]
     sample_types: tuple[ValueType, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AroundResult:
-    """The callers and the callees of a function as flame graphs whose first call is the function.
-
-    They are None if there was nothing to merge. `total` is the value of all stacks, also of those without the
-    function.
-    """
-
-    callers: FlameGraph | None
-    callees: FlameGraph | None
-    total: int
-    left_out: tuple[LeftOut, ...]
 
 
 class EqualSteps(NamedTuple):
@@ -191,8 +191,13 @@ def table_blobs(chosen: ChosenBlobs, grouping: Grouping, focus: Focus, budget: B
 
 
 @trim_after
-def use_blobs(chosen: ChosenBlobs, name: str, focus: Focus, budget: Budget) -> UseResult:
-    """Return the use of the functions with a name in a part of the merge of blobs. Raises AnswerTooLarge."""
+def use_blobs(
+    chosen: ChosenBlobs, name: str, focus: Focus, around: FlameView | None, budget: Budget
+) -> UseResult:
+    """Return the use of the functions with a name in a part of the merge of blobs.
+
+    With a view, the result has the trees of callers and of callees, too. Raises AnswerTooLarge.
+    """
     inputs = read_merge_inputs(chosen)
     merged = _merged(inputs, focus)
     if merged is None:
@@ -200,8 +205,15 @@ def use_blobs(chosen: ChosenBlobs, name: str, focus: Focus, budget: Budget) -> U
     with refuse_too_large("the function: "):
         use = FunctionUse.of(merged.profile, name, merged.column, budget)
         server_budget(budget).check(use.nbytes, _ADVICE)
-    profiles = len(inputs.numbers)
-    return UseResult(merged.sample_type, use, profiles, merged.whole, inputs.left_out, merged.sample_types)
+    return UseResult(
+        merged.sample_type,
+        use,
+        len(inputs.numbers),
+        merged.whole,
+        inputs.left_out,
+        merged.sample_types,
+        None if around is None else _around(merged, name, focus, around, budget),
+    )
 
 
 @trim_after
@@ -304,24 +316,13 @@ def draw_blobs(
     )
 
 
-@trim_after
-def around_blobs(
-    chosen: ChosenBlobs, name: str, focus: Focus, view: FlameView, budget: Budget
-) -> AroundResult:
-    """Return the trees of callers and of callees of a function in a part of the merge of blobs.
-
-    Raises AnswerTooLarge.
-    """
-    inputs = read_merge_inputs(chosen)
-    merged = _merged(inputs, focus)
-    if merged is None:
-        return AroundResult(None, None, 0, inputs.left_out)
+def _around(merged: _Merged, name: str, focus: Focus, view: FlameView, budget: Budget) -> Around:
     with refuse_too_large(_FLAME_GRAPH):
         stacks = StackReading(focus).stacks(merged, budget)
         callers, callees = (FlameGraph.of(part, view) for part in stacks.around(name))
         names = {*callers.names, *callees.names}
         server_budget(budget).check(sum(map(len, names)), _ADVICE)
-    return AroundResult(callers, callees, int(stacks.values.sum()), inputs.left_out)
+    return Around(callers, callees, int(stacks.values.sum()))
 
 
 class _Merged(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from pprof_merge import FlameGraph, FlameView, ValueType, share_of
 
-from pgo_collector.engine.queries import StackReading, StacksResult, around_blobs, draw_blobs, weigh_blobs
+from pgo_collector.engine.queries import StackReading, StacksResult, draw_blobs, weigh_blobs
 from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
-from pgo_collector.model.selection import Coarse, Focus, Selection
+from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType
 from pgo_collector.queries.fleet import Fleet, Found, nothing_readable
 from pgo_collector.store.store import not_stored
@@ -20,8 +20,6 @@ from pgo_collector.store.store import not_stored
 T = TypeVar("T")
 
 _PLAIN = StackReading()
-# The calls around a function: the largest on each side, and none that is too narrow to click on.
-_AROUND = FlameView(least=1 / 400, most=300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,36 +105,6 @@ async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *argu
     """Return the result of a task for the one service that was found."""
     (result,) = [result async for _, result in fleet.run(found, task, lambda _: arguments)]
     return result
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Around:
-    """The callers and the callees of a function, as flame graphs whose first call is the function.
-
-    `total` is the value of all stacks of the selection, also of those without the function.
-    """
-
-    callers: FlameGraph
-    callees: FlameGraph
-    total: int
-    left_out: tuple[LeftOut, ...]
-
-
-async def around_function(fleet: Fleet, selection: Selection, name: str, focus: Focus) -> Around:
-    """Return the calls around a function in a part of one service's selection.
-
-    Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable.
-    """
-
-    async def made() -> Around:
-        found = await fleet.find(selection)
-        drawn = await _only_result(fleet, found, around_blobs, name, focus, _AROUND)
-        if drawn.callers is None or drawn.callees is None:
-            raise nothing_readable(found, [left.reason for left in drawn.left_out])
-        return Around(drawn.callers, drawn.callees, drawn.total, drawn.left_out)
-
-    question = "around", name, focus
-    return await fleet.kept.answer(question, [selection], made, lambda around: not around.left_out)
 
 
 def flame_answer(flame: Flame, reading: StackReading, search: str) -> FlameGraphAnswer:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pprof_merge import Call, FunctionUse, LineUse, Place, ValueType, share_of
+from pprof_merge import Call, FlameView, FunctionUse, LineUse, Place, ValueType, share_of
 
 from pgo_collector.engine.outputs import refuse_too_large
-from pgo_collector.engine.queries import UseResult, use_blobs
+from pgo_collector.engine.queries import Around, UseResult, use_blobs
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import USUAL, Coarse, Focus, Selection
@@ -19,6 +19,8 @@ from pgo_collector.queries.fleet import Fleet, chosen_type, nothing_readable, ot
 
 _ADVICE = "ask for one service"
 _MAX_INLINED = 10
+# The calls around a function: the largest on each side, and none that is too narrow to click on.
+AROUND = FlameView(least=1 / 400, most=300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +28,8 @@ class FleetUse:
     """The use of one function in all services that measure one sample type.
 
     `profiles` are the stored profiles of these services, and `whole` is their total with all names. `others`
-    are the services that measure something else.
+    are the services that measure something else. `around` has the calls around the function in one service,
+    if they were asked for.
     """
 
     name: str
@@ -38,10 +41,13 @@ class FleetUse:
     others: dict[str, str]
     coarse: Coarse
     left_out: list[LeftOut]
+    around: Around | None = None
 
 
-async def fleet_use(fleet: Fleet, selection: Selection, name: str, focus: Focus = USUAL) -> FleetUse:
-    """Return the use of the functions named `name` in a part of a selection.
+async def fleet_use(
+    fleet: Fleet, selection: Selection, name: str, focus: Focus = USUAL, around: FlameView | None = None
+) -> FleetUse:
+    """Return the use of the functions named `name` in a part of a selection; `around` is for one service.
 
     Raises NoSuchFunction, NothingToMerge, AnswerTooLarge or WorkerUnavailable.
     """
@@ -50,9 +56,12 @@ async def fleet_use(fleet: Fleet, selection: Selection, name: str, focus: Focus 
     measured: dict[str, tuple[ValueType, int, int]] = {}
     kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
+    drawn: list[Around] = []
 
     def add(service: str, result: UseResult) -> None:
         left_out.extend(result.left_out)
+        if result.around is not None:
+            drawn.append(result.around)
         if result.use is None or result.sample_type is None:
             return
         measured[service] = result.sample_type, result.profiles, result.whole
@@ -62,7 +71,7 @@ async def fleet_use(fleet: Fleet, selection: Selection, name: str, focus: Focus 
         with refuse_too_large("the function: "):
             fleet.budget.check(total.nbytes, _ADVICE)
 
-    async for service, result in fleet.run(found, use_blobs, lambda _: (name, focus)):
+    async for service, result in fleet.run(found, use_blobs, lambda _: (name, focus, around)):
         await asyncio.to_thread(add, service, result)
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])
@@ -81,6 +90,7 @@ async def fleet_use(fleet: Fleet, selection: Selection, name: str, focus: Focus 
         others=others(types, chosen),
         coarse=found.coarse,
         left_out=left_out,
+        around=drawn[0] if drawn else None,
     )
 
 

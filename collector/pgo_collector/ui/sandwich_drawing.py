@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from pprof_merge import FlameGraph, Frame, package_of, share_of
 
+from pgo_collector.engine.queries import Around
 from pgo_collector.queries.answers import Function
-from pgo_collector.queries.flames import Around
 from pgo_collector.ui.amounts import amount, cut, percent, short
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT, colour_of, label_of
 from pgo_collector.ui.links import Links, link_of_name

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.engine.queries import Around
 from pgo_collector.errors import NoSuchFunction
 from pgo_collector.http.openapi import FOCUS, METHODS
 from pgo_collector.http.parameters import single_parameter, whole_number
 from pgo_collector.http.selections import first_value, focus_of
 from pgo_collector.model.selection import Focus
 from pgo_collector.queries.answers import Function
-from pgo_collector.queries.flames import around_function
-from pgo_collector.queries.functions import fleet_use, function_of
+from pgo_collector.queries.functions import AROUND, fleet_use, function_of
 from pgo_collector.ui.flame_drawing import ROW_HEIGHT
 from pgo_collector.ui.pages.service import SelectedProfiles, no_profiles_page, selected_profiles, service_page
 from pgo_collector.ui.pages.top import MAX_ROWS, largest_names
@@ -38,19 +38,18 @@ def function_routes(sources: Sources) -> APIRouter:
         most = whole_number(request, "n") if first_value(request, "n") else _DEFAULT_ROWS
         if selected.summary is None:
             return await no_profiles_page(request, sources, selected)
-        found = None
+        found = around = None
         status, similar = HTTPStatus.OK, None
         if first_value(request, "function"):
             _, name = single_parameter(request, ("function",))
             try:
-                found = await _kept_function(sources, selected, name, most, focus)
+                found, around = await _kept_function(sources, selected, name, most, focus)
             except NoSuchFunction as error:
                 status, similar = error.status, error.similar
         if found is None and not similar:
             similar = await largest_names(sources, selected.selection, "function", focus)
         sandwich = None
-        if found is not None:
-            around = await around_function(sources.fleet, selected.selection, found.name, focus)
+        if found is not None and around is not None:
             sandwich = await asyncio.to_thread(sandwich_of, around, found, selected.links)
         rows = max(found.n_callers, found.n_callees, found.n_lines) if found else 0
         return await service_page(
@@ -73,14 +72,18 @@ def function_routes(sources: Sources) -> APIRouter:
 
 async def _kept_function(
     sources: Sources, selected: SelectedProfiles, name: str, most: int, focus: Focus
-) -> Function:
-    """Return the use of a function, kept if it was asked for before. Raises NoSuchFunction."""
+) -> tuple[Function, Around | None]:
+    """Return the use of a function and the calls around it, kept if they were asked for before.
+
+    Raises NoSuchFunction.
+    """
     selection = selected.selection
     version = "" if selected.summary is None else selected.summary.newest_version
 
-    async def made() -> Function:
-        use = await fleet_use(sources.fleet, selection, name, focus)
-        return await asyncio.to_thread(function_of, use, most, sources.source_links, version)
+    async def made() -> tuple[Function, Around | None]:
+        use = await fleet_use(sources.fleet, selection, name, focus, AROUND)
+        found = await asyncio.to_thread(function_of, use, most, sources.source_links, version)
+        return found, use.around
 
     question = "function", name, most, version, focus
-    return await sources.fleet.kept.answer(question, [selection], made, lambda found: not found.left_out)
+    return await sources.fleet.kept.answer(question, [selection], made, lambda kept: not kept[0].left_out)
