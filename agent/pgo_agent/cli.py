@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_series, add_trace, read_key, trace_key
+from pgo_agent.commands.arguments import add_collector, add_series, add_trace, read_key, trace_key
 from pgo_agent.commands.binary import add_binary
 from pgo_agent.commands.capture import add_capture
 from pgo_agent.commands.doctor import add_doctor
@@ -80,10 +80,7 @@ def _convert(options: argparse.Namespace) -> int:
 def _add_submit(submit: argparse.ArgumentParser) -> None:
     submit.description = "Submit pprof profiles to a collector. If one is refused, go on with the rest."
     submit.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a profile, gzipped or bare")
-    submit.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
-    submit.add_argument(
-        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
-    )
+    add_collector(submit)
     add_series(submit)
     submit.add_argument("--type", help="the profile type, such as heap (default: cpu)")
     add_trace(submit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -75,8 +74,7 @@ two workers, on the same two cores. The memory is the peak of the process that r
 def _first_merge(fleet: Fleet, settings: Mapping[str, str], merges: set[str]) -> Cost:
     """Return the cost of a start without rows, and of the merge of all; add its SHA-256 to `merges`."""
     server, before = fleet.server, dict(fleet.server.environment)
-    server.kill()
-    shutil.rmtree(server.data / "rows")
+    fleet.lose_rows()
     for kept in (server.data / "merged").iterdir():
         kept.unlink()
     server.environment |= settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -35,6 +36,11 @@ class Fleet:
             list(
                 clients.map(self._submit_all, (self._stored[client::_CLIENTS] for client in range(_CLIENTS)))
             )
+
+    def lose_rows(self) -> None:
+        """Kill the server, and delete the rows that its workers have written."""
+        self.server.kill()
+        shutil.rmtree(self.server.data / "rows")
 
     def more(self) -> Request:
         """Submit a new profile."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -122,7 +121,7 @@ def _starts(fleet: Fleet, them: Cost) -> Section:
     for name, asked, end in (
         ("SIGKILL", "≤ 3 s", server.kill),
         ("SIGTERM", "≤ 3 s", server.stop),
-        ("SIGKILL, and its rows are lost", "≥ 8", partial(_lose_rows, server)),
+        ("SIGKILL, and its rows are lost", "≥ 8", fleet.lose_rows),
     ):
         end()
         began = time.perf_counter()
@@ -151,11 +150,6 @@ The clock runs from the start of the process until the first merge of all profil
 submitted first. CPU is the time of all processes until they are idle. Without rows, all blobs are decoded
 and rows are written for the next start; {_THEIRS} is its merge of the table above, without a start.""",
     )
-
-
-def _lose_rows(server: Server) -> None:
-    server.kill()
-    shutil.rmtree(server.data / "rows")
 
 
 def _rooms(fleet: Fleet, empty: float) -> Section:

@@ -33,6 +33,14 @@ def add_sampling(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_collector(command: argparse._ActionsContainer) -> None:
+    """Add --url and --key-file: the collector, and the key to submit with. Both are required."""
+    command.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
+    command.add_argument(
+        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
+    )
+
+
 def add_series(command: argparse._ActionsContainer) -> None:
     """Add --service and --label, which describe the profiles to the collector."""
     command.add_argument("--service", help="the service that the profiles belong to")

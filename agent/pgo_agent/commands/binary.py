@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import read_key
+from pgo_agent.commands.arguments import add_collector, read_key
 from pgo_agent.errors import NotReadable
 from pgo_agent.native.elf import Elf
 
@@ -28,10 +28,7 @@ def add_binary(binary: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a program, as it was built: not stripped, and with a build id",
     )
-    binary.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
-    binary.add_argument(
-        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
-    )
+    add_collector(binary)
     binary.add_argument("--service", help="the service that the programs are")
     binary.add_argument("--json", action="store_true", help="print what was sent as JSON")
     binary.set_defaults(run=_binary)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import add_trace, label, read_key, trace_key
+from pgo_agent.commands.arguments import add_collector, add_trace, label, read_key, trace_key
 from pgo_agent.scrape import TYPES, Shard, TargetDefaults
 
 _POD_LABELS = {"namespace": "namespace", "version": "label:app.kubernetes.io/version"}
@@ -23,8 +23,7 @@ def add_scrape(scrape: argparse.ArgumentParser) -> None:
         "Pull profiles from programs that answer at /debug/pprof, again and again, and submit them."
     )
     add = scrape.add_argument
-    add("--url", required=True, help="the collector's URL, such as http://host:8080")
-    add("--key-file", type=Path, required=True, help="a file whose first line is the submit key")
+    add_collector(scrape)
     add(
         "--label",
         metavar="NAME=VALUE",

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pgo_agent.collector import Collector
-from pgo_agent.commands.arguments import read_key
+from pgo_agent.commands.arguments import add_collector, read_key
 from pgo_agent.native.go_symbols import Symbols
 
 
@@ -20,10 +20,7 @@ def add_symbols(symbols: argparse.ArgumentParser) -> None:
     symbols.add_argument(
         "binary", metavar="BINARY", type=Path, help="the program, as it was built: not stripped"
     )
-    symbols.add_argument("--url", required=True, help="the collector's URL, such as http://host:8080")
-    symbols.add_argument(
-        "--key-file", type=Path, required=True, help="a file whose first line is the submit key"
-    )
+    add_collector(symbols)
     symbols.add_argument("--service", help="the service that the program is")
     symbols.add_argument("--json", action="store_true", help="print what was sent as JSON")
     symbols.set_defaults(run=_symbols)
