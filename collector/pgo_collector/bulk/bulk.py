@@ -51,9 +51,9 @@ class Bulk(Protocol):
     progress: BulkProgress
 
     async def load(self, chosen: ChosenBlobs) -> None:
-        """Have the blobs read for the worker that keeps their rows, if there are very many unread ones.
+        """Have the blobs read for the worker that keeps their rows, if very many of them are unread.
 
-        A task of that worker reads those that are left. Raises WorkerUnavailable.
+        The worker's own task reads the blobs that are still unread afterwards. Raises WorkerUnavailable.
         """
 
     async def inspect(

@@ -80,7 +80,7 @@ class DaskCluster:
 
     async def load(self, chosen: ChosenBlobs) -> None:
         """Have the cluster read the blobs, if at least `PGOF_BULK_BLOBS` are unread."""
-        if len(chosen.blobs) < self._least:
+        if len(chosen.blobs) < self._least or not self._may_be_asked:
             return
         async with self._loading.setdefault(chosen.owner, asyncio.Lock()):
             rows = await self._workers.run_for(chosen.owner, missing_rows, chosen)
@@ -149,7 +149,7 @@ class DaskCluster:
             await asyncio.to_thread(path.write_bytes, part.packed)
             await self._workers.run_for(owner, absorb_rows, owner, path)
         finally:
-            path.unlink(missing_ok=True)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _run(self, client: Client, task: Callable[..., object], *arguments: object) -> Any:
         """Return a task's result; cancel it on the cluster if nobody waits any more. Raises ClusterFails."""

@@ -17,7 +17,7 @@ _IN_USE = "55P03"  # the lock on the catalog isn't free
 
 
 class Fault(Enum):
-    """What is wrong with the database."""
+    """A fault of the database."""
 
     # Its file isn't as SQLite wrote it.
     DAMAGED = "damaged"

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What is in a folder of the storage: the names of folders and of files, and the size of a file."""
+    """The content of a folder: the names of its folders and files, and a function for the size of a file."""
 
     folders: list[str]
     files: Collection[str]

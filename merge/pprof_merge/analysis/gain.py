@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was measured with a compiler, as docs/gains.md has it.
+    """Measurements with one compiler, from docs/gains.md.
 
     `ratios` are the smallest and the largest CPU time without ÷ with a profile, over all programs.
     `by_samples` are shares of the gain with all samples, and `by_changes` those of the gain without changes;
@@ -88,7 +88,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a build with a merge can be expected to gain. `reason` says it in words, with its basis.
+    """The expected gain of a build with a merge. `reason` says it in words, with its basis.
 
     `share` is how much of what all samples gain is gained with so many `samples`; None if that isn't
     measured. `lost` is the share of the weight in functions that the program doesn't have any more; None if

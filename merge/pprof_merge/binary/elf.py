@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
     from elftools.elf.sections import NoteSection, Section
 
-# An entry of a table of symbols (Elf64_Sym), and the type of those that are functions.
+# A symbol in ELF (Elf64_Sym), and the type of a symbol that is a function.
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )

@@ -31,7 +31,7 @@ class Version(NamedTuple):
 
     @property
     def is_usable(self) -> bool:
-        """Whether this collector works with such tables as they are."""
+        """True if this collector can use tables of this version without a step."""
         return self.major == VERSION.major and self.minor >= VERSION.minor
 
 
@@ -77,7 +77,7 @@ def upgrade(connection: sa.Connection) -> None:
 
 
 def create_tables(connection: sa.Connection, *, checkfirst: bool) -> None:
-    """Make this version's tables; with `checkfirst`, those that are missing."""
+    """Make the tables of this version, and note it; with `checkfirst`, only missing tables are made."""
     METADATA.create_all(connection, checkfirst=checkfirst)
     connection.execute(sa.insert(MADE).values(at_nanos=time.time_ns()))
     note_version(connection, VERSION)
