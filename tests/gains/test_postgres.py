@@ -21,6 +21,8 @@ def test_each_step_of_the_page_is_a_script_and_all_builds_are_in_it(tmp_path: Pa
     for block in blocks:
         script.write_text(block)
         subprocess.run(["bash", "-n", script], check=True)
+    # Each block is run by a shell of its own, after the first.
+    assert not any(re.search(r"^\w+\(\) \{", block, re.MULTILINE) for block in blocks[1:])
     text = "".join(blocks)
     built = {"none", *re.findall(r"^guided (\S+)", text, re.MULTILINE)}
     assert built - {"counting"} == {*postgres.BUILDS.values()}
