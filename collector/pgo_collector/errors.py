@@ -51,7 +51,10 @@ A refusal carries the HTTP status that the client gets:
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
     │   │   ├── CatalogGone
-    │   │   └── CatalogSlow
+    │   │   ├── CatalogSlow
+    │   │   └── CatalogBusy
+    │   │       ├── LeaseHeld
+    │   │       └── LeaseLost
     │   ├── TracesFail          503
     │   ├── StorageFails        503, and an OSError, too
     │   │   ├── StorageGone
@@ -75,6 +78,7 @@ A refusal carries the HTTP status that the client gets:
         ├── FolderUnusable
         ├── StorageUnusable
         ├── CatalogUnreadable
+        │   └── CatalogInUse
         ├── CatalogUnavailable
         ├── BackupUnusable
         ├── TracesUnreadable
@@ -419,6 +423,20 @@ class CatalogSlow(CatalogFails):
     _headers: ClassVar = {"Retry-After": "5"}
 
 
+class CatalogBusy(CatalogFails):
+    """Another request, maybe of another collector, is changing or deleting the same."""
+
+    _headers: ClassVar = {"Retry-After": "5"}
+
+
+class LeaseHeld(CatalogBusy):
+    """Another collector has the lease that this one needs."""
+
+
+class LeaseLost(CatalogBusy):
+    """The lease wasn't renewed in time, and another collector may go on with what it is for."""
+
+
 class TracesFail(Refusal):
     """The trace store is damaged, or another program's or version's."""
 
@@ -550,6 +568,10 @@ class StorageUnusable(CannotStart):
 
 class CatalogUnreadable(CannotStart):
     """The catalog's file is damaged or not a catalog, or its database can't be used."""
+
+
+class CatalogInUse(CatalogUnreadable):
+    """Another process has the catalog to itself."""
 
 
 class CatalogUnavailable(CannotStart):

@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         default="",
         description=(
             "Where the blobs are: s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. By default"
-            " they are in the data folder. Only one server at a time can use a prefix."
+            " they are in the data folder. Only collectors with the same PGOF_CATALOG can use a prefix."
         ),
     )
     storage_seconds: float = Field(
@@ -179,8 +179,8 @@ class Settings(BaseSettings):
         repr=False,
         description=(
             "The database of the catalog: empty for SQLite in the data folder, or a URL of PostgreSQL, such"
-            " as postgresql://user@host/database. Needs the extra `postgresql` of the package. Only one"
-            " server at a time can use it."
+            " as postgresql://user@host/database. Needs the extra `postgresql` of the package. Several"
+            " collectors can use it if their blobs are in the same PGOF_STORAGE; else only one."
         ),
     )
     catalog_connections: int = Field(
@@ -938,6 +938,11 @@ class Settings(BaseSettings):
     def has_metrics(self) -> bool:
         """Whether anyone can scrape /metrics."""
         return self.metrics_open or self.metrics_auth_keys_file is not None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several collectors may use the catalog and the blobs."""
+        return bool(self.catalog and self.storage)
 
     @property
     def labels_of_rollups(self) -> frozenset[str]:

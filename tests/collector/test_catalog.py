@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.catalog import Catalog, Combined
+from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -108,8 +109,9 @@ def test_a_series_stays_for_profiles_that_a_roll_up_moved_to_another(catalog: Ca
     first = of_pod[0].name
     rolled_up = BlobName(first.series.rolled_up({"version"}), Identity(EPOCH, "f" * 64))
     facts = Facts(EPOCH, 1, "f" * 64, 1, 1)
-    catalog.replace(rolled_up, facts, 1, [blob.name for blob in of_pod], [blob.id for blob in of_pod])
-    catalog.drop_retired(of_pod)
+    combined = Combined(rolled_up, facts, 1, [blob.name for blob in of_pod])
+    catalog.replace(NO_LEASE, combined, [blob.id for blob in of_pod])
+    catalog.drop_retired(NO_LEASE, of_pod)
     assert counts(catalog)["series"] == PODS + 1
     assert catalog.counting_blob(first) is not None
     catalog.drop([catalog.counting_blob(first)])  # type: ignore[list-item] # it was there just now

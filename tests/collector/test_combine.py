@@ -171,7 +171,7 @@ def test_an_input_that_cannot_be_deleted_counts_no_more(server: Server) -> None:
     (inputs / "in the way").mkdir(parents=True)
     submit_all(server, "c")
     assert server.combine().status_code == 200
-    assert server.events("not deleted, left for the next start")
+    assert server.events("not deleted, left for the next upkeep")
     assert tally(server.merge().content) == {"a": 1, "b": 1, "c": 1}
     os.removedirs(inputs / "in the way")
     server.restart()

@@ -11,7 +11,6 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
@@ -19,6 +18,7 @@ from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.upkeep.upkeep import Upkeep
 from pydantic import HttpUrl
@@ -87,9 +87,12 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
         metrics = PrometheusMetrics()
         async with open_store(settings, folder, metrics) as store:
             endpoint = Endpoint(receiver.url, secret_file, 5)
-            deliveries = Deliveries(store, endpoint, 1, 100, metrics.count_deliveries)
+            locks = Locks(store.catalog.database.leases)
+            deliveries = Deliveries(
+                store, locks, endpoint, max_days=1, max_events=100, observe=metrics.count_deliveries
+            )
             following = [asyncio.create_task(each.run()) for each in (keys, deliveries)]
-            locks, warming, background = Locks(), Warming(store), BackgroundTasks({})
+            warming, background = Warming(store), BackgroundTasks({})
             dependencies = AppDependencies(
                 store,
                 StartLineTables(store, settings),

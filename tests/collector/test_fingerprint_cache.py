@@ -11,7 +11,8 @@ from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.catalog import Catalog, Combined
+from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Matcher, Selection
@@ -58,7 +59,8 @@ def _combine(catalog: Catalog, name: BlobName, facts: Facts) -> None:
         each for inputs in catalog.profiles_counted_by(blob.id for blob in blobs).values() for each in inputs
     ]
     rolled_up = name._replace(series=name.series.rolled_up(["version"]))
-    catalog.replace(rolled_up, facts, 1, [*inside, name], [blob.id for blob in blobs])
+    combined = Combined(rolled_up, facts, 1, [*inside, name])
+    catalog.replace(NO_LEASE, combined, [blob.id for blob in blobs])
 
 
 def _drop(catalog: Catalog, name: BlobName, _: Facts) -> None:

@@ -21,7 +21,7 @@ from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
 from pgo_collector.storage.folder import FolderStorage
-from pgo_collector.store.folder import DataFolder, folder_storage
+from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage
 from pgo_collector.store.reconcile import reconcile
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
@@ -84,16 +84,18 @@ def test_a_profile_more_takes_next_to_no_memory(tmp_path: Path) -> None:
 
 def most_at_a_start(home: Path, count: int) -> int:
     """Return the most bytes that comparing the catalog with blobs/ takes, with ten blobs a day."""
+    database = SQLite(home / CATALOG)
     with (
         DataFolder(home) as folder,
         Store(
             folder,
-            SQLite(folder.catalog),
+            database,
             folder_storage(home),
             workers := Workers(1, BOUNDS, folder.rows),
             OwnWorkers(workers),
         ) as store,
     ):
+        database.open()
         names = [
             BlobName(Series("service", "cpu"), Identity(EPOCH + number * DAY // 10, f"{number:064x}"))
             for number in range(count)

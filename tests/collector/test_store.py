@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pgo_collector.catalog.catalog import Combined
+from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.making import Locks, make_merge
+from pgo_collector.merges.making import make_merge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -31,6 +33,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.group_commit import Submission, Submitted
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 from pgo_collector.workers.batcher import SubmitBatcher
 from pprof_merge.analysis.rules import Rules
@@ -67,6 +70,10 @@ async def submission(store: Store, part: Path) -> Submission:
     return Submission(part, SERIES, validated.facts)
 
 
+def merges_of(store: Store) -> Merges:
+    return Merges(store, Locks(store.catalog.database.leases), kept=10)
+
+
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:
     form = Rendition(format_named(), Rules())
     made = await (merges.combine if combine else merges.current)(SELECTION, form)
@@ -79,7 +86,7 @@ def test_a_merge_that_is_submitted_while_it_is_combined_counts_too(tmp_path: Pat
         async with opened(tmp_path) as store, store.part() as part:
             for name in ("a", "b"):
                 await submit(store, profile_of(name))
-            merges = Merges(store, Locks(), kept=10)
+            merges = merges_of(store)
             part.write_bytes(await merged(merges))
             pending = await submission(store, part)
             may_go_on = threading.Event()
@@ -137,7 +144,11 @@ def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path)
                 )
             )
             assert len({result.name for result in stored}) == 3
-            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1, "c": 1}
+            assert tally(await merged(merges_of(store))) == {
+                "a": 1,
+                "b": 1,
+                "c": 1,
+            }
             assert not list(store.folder.incoming.iterdir())
 
     asyncio.run(play())
@@ -155,7 +166,11 @@ def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
             assert isinstance(first, Submitted)
             assert isinstance(second, NotStored)
             assert isinstance(third, Submitted)
-            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1, "d": 1}
+            assert tally(await merged(merges_of(store))) == {
+                "a": 1,
+                "b": 1,
+                "d": 1,
+            }
 
     asyncio.run(play())
 
@@ -172,7 +187,10 @@ def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
                 connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO profiles")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
-            assert tally(await merged(Merges(store, Locks(), kept=10))) == {"a": 1, "b": 1}
+            assert tally(await merged(merges_of(store))) == {
+                "a": 1,
+                "b": 1,
+            }
 
     asyncio.run(play())
 
@@ -184,12 +202,13 @@ def test_a_retired_blob_stays_until_what_replaced_it_is_there(tmp_path: Path) ->
             blobs = store.catalog.live(SELECTION)
             new = BlobName(SERIES, Identity(0, "ab" * 32))
             inputs = {BlobName(SERIES, Identity(fact.time_nanos, fact.digest)) for fact in facts} | {new}
-            store.catalog.replace(new, Facts(0, 0, "ab" * 32, 0, 0), 1, inputs, {blob.id for blob in blobs})
-            await delete_retired(store)
+            combined = Combined(new, Facts(0, 0, "ab" * 32, 0, 0), 1, inputs)
+            store.catalog.replace(NO_LEASE, combined, {blob.id for blob in blobs})
+            await delete_retired(store, NO_LEASE)
             assert all(blob_file(store, blob.name).exists() for blob in blobs)
             blob_file(store, new).parent.mkdir(parents=True)
             blob_file(store, new).write_bytes(b"")
-            await delete_retired(store)
+            await delete_retired(store, NO_LEASE)
             assert not any(blob_file(store, blob.name).exists() for blob in blobs)
             assert not store.catalog.retired()
 
@@ -238,7 +257,7 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
             for number, name in enumerate("ab"):
                 await submit(store, profile_of(name, time_nanos=EPOCH + number * DAY))
             selection = replace(SELECTION, begin=EPOCH + DAY)
-            merges = Merges(store, Locks(), kept=10)
+            merges = merges_of(store)
             reads = 0
             resolve = store.catalog.resolve_merge
 
@@ -249,7 +268,7 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
 
             async def overtaken(*args: Any) -> Any:
                 made = await make_merge(*args)
-                await combine_blobs(store, store.catalog.live(SELECTION))
+                await combine_blobs(store, NO_LEASE, store.catalog.live(SELECTION))
                 return made
 
             monkeypatch.setattr(store.catalog, "resolve_merge", counted)
@@ -277,7 +296,7 @@ def test_a_merge_is_of_what_counts_when_its_turn_comes(
         async with opened(tmp_path) as store:
             for name in "ab":
                 await submit(store, profile_of(name))
-            merges = Merges(store, Locks(), kept=10)
+            merges = merges_of(store)
             resolve, loop = store.catalog.resolve_merge, asyncio.get_running_loop()
 
             def overtaken(*args: Any) -> Any:

@@ -21,11 +21,11 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.bulk.bulk import OwnWorkers
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder, folder_storage
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 from pgo_collector.workers.pool import Workers
@@ -83,7 +83,7 @@ def app(tmp_path: Path) -> FastAPI:
             AppDependencies(
                 store,
                 StartLineTables(store, Settings()),
-                Locks(),
+                Locks(store.catalog.database.leases),
                 Warming(store),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),

@@ -6,22 +6,30 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 from __future__ import annotations
 
 import json
+import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeVar
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
+from pgo_collector.catalog.changes import Owner
 from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.fingerprint_cache import FingerprintCache, SelectionState, read_state
+from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import (
     NAMED,
     NAMED_BLOBS,
     Blob,
     add_profiles,
     assign_profiles,
+    claim_blob,
+    delete_blobs,
     drop_empty_series,
     put_blob,
     read_blobs,
@@ -35,15 +43,21 @@ from pgo_collector.catalog.rows import (
 )
 from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
+from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Event, Facts, LeftOut
-from pgo_collector.model.selection import Selection
+from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.traces.spans import place, span
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
+# How often a transaction is tried that meets another collector's, and the longest pause before a further try.
+_TRIES = 5
+_PAUSE_SECONDS = 0.1
+_NONE_NEW: Mapping[Owner, int] = MappingProxyType({})
 # Values in one statement; SQLite limits them.
 _BATCH = 500
 # Bytes in .inputs of the first line, and of every other line without its time and labels. See `store.blobs`.
@@ -75,6 +89,15 @@ class Day(NamedTuple):
     number: int
 
 
+class Combined(NamedTuple):
+    """A combined blob, the size of its .inputs in bytes, and the profiles inside it, its own among them."""
+
+    name: BlobName
+    facts: Facts
+    inputs_size: int
+    inputs: Collection[BlobName]
+
+
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A stored merge: `size` in bytes and `sha256` in hex are its file's; for `etag` see `OpenMerge`."""
@@ -84,6 +107,23 @@ class Merge:
     size: int
     sha256: str
     left_out: tuple[LeftOut, ...]
+
+
+def _tried_again(transaction: Callable[P, T]) -> Callable[P, T]:
+    """Have a transaction tried again if another collector's was in its way."""
+
+    @wraps(transaction)
+    def trying(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(_TRIES - 1):
+            try:
+                return transaction(*args, **kwargs)
+            except sa.exc.SQLAlchemyError as error:
+                if fault_of(error) is not Fault.CONFLICT:
+                    raise
+            time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - spreads load
+        return transaction(*args, **kwargs)
+
+    return trying
 
 
 class Catalog:
@@ -98,22 +138,30 @@ class Catalog:
         return self.database.reading()
 
     @contextmanager
-    def writing(self, *blobs: BlobName) -> Iterator[sa.Connection]:
+    def writing(
+        self, changed: Collection[Owner] = (), new: Mapping[Owner, int] = _NONE_NEW
+    ) -> Iterator[sa.Connection]:
         """Begin a transaction on the one connection that writes, for this class, `GroupCommit` and `Outbox`.
 
-        Name the blobs that may become live in it or stop being live: cached fingerprints of their services
-        and types are dropped.
+        At its end, `changed` are the services and types of the blobs that become live in it or stop being
+        live, and `new` says how many submitted profiles it counts. Fingerprints that were cached before
+        aren't used any more.
         """
+        changes = self.database.changes
         try:
             with span("catalog", "transaction"):
                 with self.database.writing() as connection:
                     yield connection
+                    changes.note(connection, changed, new)
                     done = time.monotonic_ns()
                 if (there := place()) is not None:
                     there.add("catalog", "COMMIT", done)
         finally:
-            for service, type_ in {name.series[:2] for name in blobs}:
-                self._fingerprints.invalidate(service, type_)
+            changes.noted(changed)
+
+    def submitted(self, service: str, day: int) -> int | None:
+        """Return how many profiles of a service were stored on a day, in days since 1970; None if unknown."""
+        return self.database.changes.submitted(service, day)
 
     def made_nanos(self) -> int:
         """Return when the tables were made, in ns since 1970.
@@ -145,8 +193,11 @@ class Catalog:
             return int(connection.execute(query).scalar_one())
 
     def known_state(self, selection: Selection) -> SelectionState | None:
-        """Return the cached state of a selection; None if there is none. Nothing is read."""
-        return self._fingerprints.get(selection)
+        """Return the cached state of a selection; None if there is none. No blobs are read."""
+        if selection.service == EVERY_SERVICE:
+            return None
+        version = self.database.changes.version(selection.service, selection.type)
+        return self._fingerprints.get(selection, version)
 
     def state(self, selection: Selection) -> SelectionState:
         """Return the fingerprint of a selection's live blobs, and how it is finer than they are."""
@@ -179,10 +230,10 @@ class Catalog:
 
     @contextmanager
     def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
-        generation = self._fingerprints.generation(selection)
+        version = self.database.changes.version(selection.service, selection.type)
         with self.database.reading() as connection:
             state = read_state(connection, selection)
-            self._fingerprints.put(selection, generation, state)
+            self._fingerprints.put(selection, version, state)
             yield state, connection
 
     def services(self, type_: str | None = None) -> list[str]:
@@ -251,12 +302,18 @@ class Catalog:
             return [*read_blobs(connection, BLOBS.c.live & IS_COMBINED)]
 
     def retired(self, service: str | None = None, type_: str | None = None) -> list[Blob]:
-        """Return the blobs that no longer count and wait for deletion, of one service and type or of all."""
+        """Return the blobs that don't count and wait for deletion, of one service and type or of all."""
         where = ~BLOBS.c.live
         if service is not None:
             where &= (SERIES.c.service == service) & (SERIES.c.type == type_)
         with self.database.reading() as connection:
             return [*read_blobs(connection, where)]
+
+    def retired_owners(self) -> list[Owner]:
+        """Return the services and types that have blobs which wait for deletion."""
+        query = sa.select(SERIES.c.service, SERIES.c.type).distinct().select_from(NAMED_BLOBS)
+        with self.database.reading() as connection:
+            return [(service, type_) for service, type_ in connection.execute(query.where(~BLOBS.c.live))]
 
     def extents(self, selection: Selection) -> dict[str, Extent]:
         """Return the number and the times of the selected blobs of each service; services are sorted."""
@@ -287,12 +344,6 @@ class Catalog:
         """Return the blob that counts the profile with this name; None if none does."""
         with self.database.reading() as connection:
             return read_counting_blob(connection, name)
-
-    def times(self, series: Series, digest: str) -> list[int]:
-        """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
-        where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
-        with self.database.reading() as connection:
-            return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
     def counting_ids(self, names: Iterable[BlobName]) -> dict[BlobName, int]:
         """Return the id of the blob that counts each profile; profiles that no blob counts are left out."""
@@ -363,33 +414,41 @@ class Catalog:
                     found.setdefault(blob, []).append(name)
         return found
 
-    def add(self, *blobs: tuple[BlobName, Facts], events: Iterable[Event] = ()) -> None:
+    @_tried_again
+    def add(self, *blobs: tuple[BlobName, Facts], events: Sequence[Event] = ()) -> None:
         """Make blobs with one profile each live, have them count it, and put these events into the outbox."""
-        with self.writing(*(name for name, _ in blobs)) as connection:
-            add_profiles(connection, blobs)
+        with self.writing(_owners(name for name, _ in blobs)) as connection:
+            if not add_profiles(connection, blobs):
+                raise CatalogBusy("a blob of this name is being deleted: try again")
             add_events(connection, events)
 
+    @_tried_again
     def set_size(self, blob: int, size: int) -> None:
         """Set the size of a blob's file, in bytes."""
         with self.writing() as connection:
             connection.execute(sa.update(BLOBS).where(BLOBS.c.id == blob).values(size=size))
 
-    def replace(
-        self,
-        name: BlobName,
-        facts: Facts,
-        inputs_size: int,
-        inputs: Iterable[BlobName],
-        retired: Iterable[int],
-    ) -> None:
+    @_tried_again
+    def claim(self, lease: Lease, name: BlobName, facts: Facts) -> bool:
+        """Take the name of a combined blob that is going to be stored; return False if it is a live blob's.
+
+        If it isn't stored in the end, it is deleted as a retired blob is. Raises LeaseLost.
+        """
+        with self.writing() as connection:
+            lease.check(connection)
+            return claim_blob(connection, name, facts)
+
+    @_tried_again
+    def replace(self, lease: Lease, combined: Combined, retired: Collection[int]) -> None:
         """Make a combined blob live and retire the blobs that it replaces, given by id, in one transaction.
 
-        `inputs` are the profiles that it counts from now on: its own, and all that the retired blobs counted.
-        The blob may already be live, with fewer profiles.
+        It counts all that the retired blobs counted. It may already be live, with fewer profiles. Raises
+        LeaseLost.
         """
-        inputs = list(inputs)
+        name, facts, inputs_size, inputs = combined
         end = max(each.identity.time_nanos for each in (*inputs, name))
-        with self.writing(name) as connection:
+        with self.writing(_owners([name])) as connection:
+            lease.check(connection)
             new = put_blob(connection, name, facts, end, inputs_size)
             every = [{"blob": blob} for blob in {new, *retired}]
             unassign_profiles(connection, [row["blob"] for row in every])
@@ -399,26 +458,41 @@ class Catalog:
             )
             assign_profiles(connection, new, name, inputs)
 
-    def drop(self, blobs: Iterable[Blob]) -> None:
+    @_tried_again
+    def retire(self, lease: Lease, blobs: Collection[Blob]) -> None:
+        """Have blobs count nothing any more; they wait for deletion. Raises LeaseLost."""
+        every = [{"blob": blob.id} for blob in blobs]
+        if every:
+            with self.writing(_owners(blob.name for blob in blobs)) as connection:
+                lease.check(connection)
+                unassign_profiles(connection, [blob.id for blob in blobs])
+                connection.execute(
+                    sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=False), every
+                )
+
+    @_tried_again
+    def drop(self, blobs: Collection[Blob]) -> None:
         """Drop the rows of live blobs, and of the profiles that they count."""
-        dropped = [*blobs]
-        ids = [blob.id for blob in dropped]
+        ids = [blob.id for blob in blobs]
         if ids:
-            with self.writing(*(blob.name for blob in dropped)) as connection:
+            with self.writing(_owners(blob.name for blob in blobs)) as connection:
                 series = series_with(connection, ids)
                 unassign_profiles(connection, ids)
-                _delete(connection, ids)
+                delete_blobs(connection, ids)
                 drop_empty_series(connection, series)
 
-    def drop_retired(self, blobs: Iterable[Blob]) -> None:
-        """Drop the rows of retired blobs whose files are deleted."""
+    @_tried_again
+    def drop_retired(self, lease: Lease, blobs: Collection[Blob]) -> None:
+        """Drop the rows of retired blobs whose files are deleted. Raises LeaseLost."""
         ids = [blob.id for blob in blobs]
         if ids:
             with self.writing() as connection:
+                lease.check(connection)
                 series = series_with(connection, ids)
-                _delete(connection, ids)
+                delete_blobs(connection, ids)
                 drop_empty_series(connection, series)
 
+    @_tried_again
     def drop_empty_series(self) -> None:
         """Drop the series without a profile, which earlier versions left behind."""
         with self.writing() as connection:
@@ -458,6 +532,10 @@ def add_events(connection: sa.Connection, events: Iterable[Event]) -> None:
         connection.execute(sa.insert(OUTBOX).values(_waiting(event)))
 
 
+def _owners(names: Iterable[BlobName]) -> set[Owner]:
+    return {name.series[:2] for name in names}
+
+
 def _named(name: BlobName) -> tuple[str | int, ...]:
     """Return a profile's values of the columns of `_WANTED` after the number."""
     series, (time_nanos, digest) = name
@@ -467,11 +545,6 @@ def _named(name: BlobName) -> tuple[str | int, ...]:
 def _batches(values: Iterable[T]) -> Iterator[list[T]]:
     every = list(values)
     return (every[start : start + _BATCH] for start in range(0, len(every), _BATCH))
-
-
-def _delete(connection: sa.Connection, ids: Iterable[int]) -> None:
-    every = [{"blob": blob} for blob in ids]
-    connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
 
 
 def _waiting(event: Event) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from pgo_collector.catalog.changes import Changes
+from pgo_collector.catalog.leases import Leases
 from pgo_collector.catalog.migrations import Version
 
 
@@ -20,6 +22,18 @@ class Database(Protocol):
     """
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no other collector uses the catalog: from `open` until `share`, or always."""
+
+    @property
+    def changes(self) -> Changes:
+        """The versions of blobs."""
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of the collectors that use the catalog."""
+
+    @property
     def damage(self) -> str | None:
         """The damage that was found in it so far, with what repairs it."""
 
@@ -28,7 +42,16 @@ class Database(Protocol):
         """Advice for one that can't be read."""
 
     def open(self) -> None:
-        """Make the tables those of this version: by steps, or anew. Raises CatalogUnreadable."""
+        """Make the tables those of this version: by steps, or anew.
+
+        Raises CatalogInUse if another process has the catalog to itself, and CatalogUnreadable.
+        """
+
+    def share(self) -> None:
+        """Let other collectors in, if several may use the catalog. Raises SQLAlchemyError."""
+
+    def serialize(self, connection: sa.Connection, key: str) -> None:
+        """Have other transactions wait that ask for the same key, until this one has ended."""
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction that reads, and sees the tables as they are at one moment."""

@@ -10,10 +10,6 @@ import sqlalchemy as sa
 REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
 # The error codes with which SQLite reports a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-# Beginnings of PostgreSQL's SQLSTATE codes. A connection that is lost or refused may have none.
-_GONE = ("08", "57P")  # connection exceptions; the database shuts down, has crashed, or starts
-_SLOW = ("57014", "53300")  # a statement took too long; too many connections
-_IN_USE = "55P03"  # the lock on the catalog isn't free
 
 
 class Fault(Enum):
@@ -27,8 +23,24 @@ class Fault(Enum):
     SLOW = "slow"
     # Another process writes this catalog.
     IN_USE = "in use"
+    # Another collector changes the same: the transaction may be tried again.
+    CONFLICT = "conflict"
     # It refuses a statement, or its disk is full.
     OTHER = "other"
+
+
+# Beginnings of PostgreSQL's SQLSTATE codes. A connection that is lost or refused may have none.
+_BY_STATE = {
+    # Connection exceptions; the database shuts down, has crashed, or starts; it has ended a transaction in
+    # which nothing was done for too long.
+    Fault.GONE: ("08", "57P", "25P03"),
+    # A statement took too long; too many connections.
+    Fault.SLOW: ("57014", "53300"),
+    # The lock on the catalog isn't free.
+    Fault.IN_USE: ("55006",),
+    # A deadlock; a row was changed, inserted, deleted or locked by another transaction meanwhile.
+    Fault.CONFLICT: ("40001", "40P01", "23505", "23503", "55P03"),
+}
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -42,11 +54,7 @@ def fault_of(error: BaseException) -> Fault:
     state = getattr(driver_error, "sqlstate", "")
     if state is None:
         return Fault.GONE if isinstance(error, sa.exc.OperationalError) else Fault.OTHER
-    if state.startswith(_SLOW):
-        return Fault.SLOW
-    if state == _IN_USE:
-        return Fault.IN_USE
-    return Fault.GONE if state.startswith(_GONE) else Fault.OTHER
+    return next((fault for fault, begins in _BY_STATE.items() if state.startswith(begins)), Fault.OTHER)
 
 
 def may_be_committed(error: BaseException) -> bool:

@@ -1,14 +1,14 @@
 """A cache of selections' fingerprints and coarse flags, as the catalog last read them.
 
-An entry is valid until a blob of its service and type comes or goes. This process makes all such changes: no
-other process writes a catalog that is being served. A selection that begins later, as `last=7d` does with
-every request, has the same state as long as no blob lies between the two begins.
+An entry is valid for one version of its service's and type's blobs: see `changes`. A selection that begins
+later, as `last=7d` does with every request, has the same state as long as no blob lies between the two
+begins.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -37,48 +37,38 @@ class SelectionState:
 
 
 class _Entry(NamedTuple):
-    generation: int
+    version: Hashable
     begin: int | None
     state: SelectionState
 
 
 class FingerprintCache:
-    """The states that were read last, valid for one generation of their service and type.
+    """The states that were read last, each with the version of the blobs of its service and type.
 
-    Ask for the `generation` before you read a state, and `put` it with that. If a blob comes or goes
-    meanwhile, the entry is of an old generation, and `get` never returns it.
+    Ask for the version before you read a state, and `put` it with that. If a blob comes or goes meanwhile,
+    the entry is of an old version, and `get` never returns it.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._generations: Counter[tuple[str, str]] = Counter()
         self._entries: dict[Selection, tuple[_Entry, ...]] = {}
 
-    def generation(self, selection: Selection) -> int:
-        """Return how often the blobs of the selection's service and type have changed."""
-        return self._generations[selection.service, selection.type]
-
-    def invalidate(self, service: str, type_: str) -> None:
-        """Drop what is known of a service and type; call it before anyone can rely on their changed blobs."""
-        with self._lock:
-            self._generations[service, type_] += 1
-
-    def get(self, selection: Selection) -> SelectionState | None:
-        """Return the present state of a selection; None if it isn't cached."""
-        generation, begin = self.generation(selection), selection.begin
+    def get(self, selection: Selection, version: Hashable) -> SelectionState | None:
+        """Return the state of a selection at a version; None if it isn't cached."""
+        begin = selection.begin
         for kept in self._entries.get(_beginless(selection), ()):
-            if kept.generation == generation and _is_between(begin, kept.begin, kept.state.until):
+            if kept.version == version and _is_between(begin, kept.begin, kept.state.until):
                 return kept.state
         return None
 
-    def put(self, selection: Selection, generation: int, state: SelectionState) -> None:
-        """Cache a state that was read after `generation` was asked for."""
+    def put(self, selection: Selection, version: Hashable, state: SelectionState) -> None:
+        """Cache a state that was read after `version` was asked for."""
         if selection.service == EVERY_SERVICE:  # changes are counted by service only
             return
-        key, kept = _beginless(selection), _Entry(generation, selection.begin, state)
+        key, kept = _beginless(selection), _Entry(version, selection.begin, state)
         with self._lock:
             others = self._entries.pop(key, ())
-            current = [other for other in others if other.generation == generation]
+            current = [other for other in others if other.version == version]
             self._entries[key] = (kept, *current[: _MOST_BEGINS - 1])
             if len(self._entries) > _MOST_SELECTIONS:
                 del self._entries[next(iter(self._entries))]

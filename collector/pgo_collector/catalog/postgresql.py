@@ -1,12 +1,13 @@
-"""The catalog in PostgreSQL, through psycopg. One server writes it; the blobs are in its data folder."""
+"""The catalog in PostgreSQL, through psycopg: of one collector, or of several that share a storage, too."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import ceil, inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psycopg
@@ -15,8 +16,11 @@ from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import event
+from sqlalchemy.engine.interfaces import IsolationLevel
 
+from pgo_collector.catalog.changes import OwnChanges, SharedChanges
 from pgo_collector.catalog.faults import Fault, fault_of
+from pgo_collector.catalog.leases import NoLeases, SharedLeases
 from pgo_collector.catalog.migrations import (
     NO_VERSION,
     VERSION,
@@ -27,35 +31,66 @@ from pgo_collector.catalog.migrations import (
 )
 from pgo_collector.catalog.statements import driver_errors, trace_statements
 from pgo_collector.catalog.tables import METADATA, OUTBOX
-from pgo_collector.errors import BackupUnusable, CatalogUnreadable
+from pgo_collector.errors import BackupUnusable, CatalogInUse, CatalogUnreadable
 
 T = TypeVar("T")
 # How long a server that starts, or lost its connection, waits for the lock of one that is just ending.
 _LOCK_SECONDS = 10
 _LOCK_PAUSE_SECONDS = 0.1
-# The first number of the lock, so that it isn't another program's. The second one is the schema's.
-_LOCK = 0x70676F
+# The first numbers of locks, so that they aren't another program's: of the catalog, whose second number is
+# the schema's; of the tables, for a change of them; of a key, see `serialize`.
+_LOCK, _TABLES_LOCK, _KEY_LOCK = 0x70676F, 0x70676F + 1, 0x70676F + 2
+# How long a statement waits for a row that another collector's transaction has changed (ms).
+_ROW_MILLISECONDS = "500"
 # Settings of a session, for the server to notice within half a minute that the collector's machine is gone,
 # and free the lock. Its own defaults are hours.
 _KEEPALIVES = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4"}
 # How much later than the server the client gives a statement up: it is for a server that hangs.
 _GRACE_SECONDS = 2.0
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+_SCHEMA = sa.func.hashtext(sa.func.current_schema())
 
 
 class PostgreSQL:
     """A `Database` in PostgreSQL, in the first schema of the connection's search path.
 
-    The connection that writes holds a lock, so no other server writes the same catalog. If it is lost, so are
-    the lock and the transaction; the next transaction gets the lock again, or fails.
+    The connection that writes holds a lock on the catalog: alone, or if several collectors share it, together
+    with them. If the connection is lost, so are the lock and the transaction; the next transaction gets the
+    lock again, or fails.
+
+    A collector that may share it has it alone at first, if no other is there: then it can compare it with the
+    blobs. `share` lets others in.
     """
 
-    def __init__(self, url: str, connections: int, connect_seconds: float, statement_seconds: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        connections: int,
+        connect_seconds: float,
+        statement_seconds: float,
+        *,
+        shared_seconds: float | None = None,
+    ) -> None:
+        """Take the bounds of connections; several collectors may use it if there are `shared_seconds`.
+
+        A transaction of one that stops working, as when its machine sleeps, is ended after so many seconds.
+        """
         self._url = url
         self._connect_seconds = connect_seconds
         self._statement_seconds = statement_seconds
-        self._readers = self._engine(connections)
-        self._writer = self._engine(1)
-        event.listen(self._writer, "connect", _take_lock)
+        self._may_share = shared_seconds is not None
+        self._readers = self._engine(connections, "REPEATABLE READ")
+        # What another collector has committed is seen, and waited for, row by row.
+        settings = {"lock_timeout": _ROW_MILLISECONDS}
+        if shared_seconds is not None:
+            settings["idle_in_transaction_session_timeout"] = f"{shared_seconds * 1000:.0f}"
+        self._writer = self._engine(1, "READ COMMITTED", settings)
+        # Leases mustn't wait for other transactions of this process.
+        self._leasing = self._engine(1, "READ COMMITTED", settings)
+        self.is_alone = True
+        self.changes = SharedChanges(self.reading) if self._may_share else OwnChanges()
+        self.leases = SharedLeases(self._leasing_transaction) if self._may_share else NoLeases()
+        event.listen(self._writer, "connect", self._take_lock)
 
     def __str__(self) -> str:
         try:
@@ -74,29 +109,65 @@ class PostgreSQL:
         return "start PostgreSQL, let this user in, or correct PGOF_CATALOG"
 
     def open(self) -> None:
-        """Take the lock, and make the tables, or take the steps to this version. Raises CatalogUnreadable."""
+        """Take the lock, and make the tables, or take the steps to this version.
+
+        Raises CatalogInUse and CatalogUnreadable.
+        """
+        self.is_alone = True
         try:
-            with self.writing() as connection:
-                encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-                version = self.version(connection)
-                if encoding != "UTF8":
-                    raise CatalogUnreadable(
-                        f"catalog {self}: names may have any letters, and its encoding is {encoding}; make a"
-                        " database with ENCODING 'UTF8'"
-                    )
-                if version == NO_VERSION:
-                    # A table of this name that is there is another program's.
-                    create_tables(connection, checkfirst=False)
-                elif version.major > VERSION.major:
-                    raise CatalogUnreadable(
-                        f"catalog {self}: a newer version of pgo-collector has changed its tables; run that"
-                        " version, or take another database"
-                    )
-                elif not version.is_usable:
-                    upgrade(connection)
+            try:
+                self._make_tables()
+            except sa.exc.SQLAlchemyError as error:
+                if not self._may_share or fault_of(error) is not Fault.IN_USE:
+                    raise
+                self.is_alone = False
+                self._make_tables()
         except sa.exc.SQLAlchemyError as error:
             self.close()
             raise self._unreadable(error) from error
+
+    def _make_tables(self) -> None:
+        with self.writing() as connection:
+            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TABLES_LOCK, _SCHEMA)))
+            encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+            version = self.version(connection)
+            if encoding != "UTF8":
+                raise CatalogUnreadable(
+                    f"catalog {self}: names may have any letters, and its encoding is {encoding}; make a"
+                    " database with ENCODING 'UTF8'"
+                )
+            if version == NO_VERSION:
+                # A table of this name that is there is another program's.
+                create_tables(connection, checkfirst=False)
+            elif version.major > VERSION.major:
+                raise CatalogUnreadable(
+                    f"catalog {self}: a newer version of pgo-collector has changed its tables; run that"
+                    " version, or take another database"
+                )
+            elif version.major < VERSION.major and not self.is_alone:
+                raise CatalogInUse(
+                    f"catalog {self}: collectors of an older version use its tables, which this version"
+                    " changes; stop them"
+                )
+            elif not version.is_usable:
+                upgrade(connection)
+            if isinstance(self.changes, SharedChanges):
+                self.changes.drop_old(connection)
+
+    def share(self) -> None:
+        """Hold the lock together with others from now on, if several collectors may use the catalog."""
+        if not self._may_share or not self.is_alone:
+            return
+        with self.writing() as connection:
+            connection.execute(sa.select(sa.func.pg_advisory_lock_shared(_LOCK, _SCHEMA)))
+            connection.execute(sa.select(sa.func.pg_advisory_unlock(_LOCK, _SCHEMA)))
+            self.is_alone = False
+
+    def serialize(self, connection: sa.Connection, key: str) -> None:
+        """Take a lock that the transaction gives back. Raises a conflict if another has it for too long."""
+        if self._may_share:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_KEY_LOCK, sa.func.hashtext(key))))
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -108,6 +179,11 @@ class PostgreSQL:
     def writing(self) -> Iterator[sa.Connection]:
         """Begin a transaction on the one connection that writes."""
         with self._writer.begin() as connection, driver_errors(connection):
+            yield connection
+
+    @contextmanager
+    def _leasing_transaction(self) -> Iterator[sa.Connection]:
+        with self._leasing.begin() as connection, driver_errors(connection):
             yield connection
 
     def looking(self) -> AbstractContextManager[sa.Connection]:
@@ -152,22 +228,24 @@ class PostgreSQL:
 
     def close(self) -> None:
         """Close all connections."""
-        self._writer.dispose()
-        self._readers.dispose()
+        for engine in (self._leasing, self._writer, self._readers):
+            engine.dispose()
 
     def _unreadable(self, error: sa.exc.SQLAlchemyError) -> CatalogUnreadable:
         if fault_of(error) is Fault.IN_USE:
-            return CatalogUnreadable(
+            return CatalogInUse(
                 f"catalog {self}: another pgo-collector uses it; stop that one, or take another database"
             )
         return CatalogUnreadable(f"catalog {self}: {getattr(error, 'orig', error)}; {self.repair}")
 
-    def _engine(self, connections: int) -> sa.Engine:
+    def _engine(
+        self, connections: int, isolation: IsolationLevel, settings: Mapping[str, str] = _NO_SETTINGS
+    ) -> sa.Engine:
         """Return an engine with so many connections at most, which are tried before they are used again."""
         engine = sa.create_engine(
             "postgresql+psycopg://",
-            creator=self._connect,
-            isolation_level="REPEATABLE READ",
+            creator=lambda: self._connect(settings),
+            isolation_level=isolation,
             pool_size=connections,
             max_overflow=0,
             pool_timeout=self._connect_seconds,
@@ -176,7 +254,7 @@ class PostgreSQL:
         trace_statements(engine)
         return engine
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self, settings: Mapping[str, str]) -> psycopg.Connection[Any]:
         """Connect as the URL says, which libpq reads, and libpq's own variables and files."""
         connection = _Connection.connect(
             self._url,
@@ -187,10 +265,27 @@ class PostgreSQL:
         connection.adapters.register_loader("numeric", _WholeLoader)
         connection.adapters.register_dumper(str, _TextDumper)
         bound = f"{self._statement_seconds * 1000:.0f}"
-        for setting in {**_KEEPALIVES, "statement_timeout": bound}.items():
+        for setting in {**_KEEPALIVES, "statement_timeout": bound, **settings}.items():
             connection.execute("SELECT set_config(%s, %s, false)", setting)
         connection.commit()
         return connection
+
+    def _take_lock(self, connection: psycopg.Connection[Any], _: object) -> None:
+        """Take the lock of the catalog's schema for as long as the connection lasts. Raises ObjectInUse.
+
+        A collector that may share the catalog doesn't wait until it has it alone.
+        """
+        wait = 0 if self._may_share and self.is_alone else _LOCK_SECONDS
+        function = "pg_try_advisory_lock" if self.is_alone else "pg_try_advisory_lock_shared"
+        deadline = time.monotonic() + wait
+        try:
+            while not _has_lock(connection, function):
+                if time.monotonic() >= deadline:
+                    raise psycopg.errors.ObjectInUse("another pgo-collector writes this catalog")
+                time.sleep(_LOCK_PAUSE_SECONDS)
+        except psycopg.Error:
+            connection.close()
+            raise
 
 
 class _WholeLoader(Loader):
@@ -237,21 +332,8 @@ class _Connection(psycopg.Connection[Any]):
                 raise psycopg.errors.QueryCanceled("the server doesn't answer")
 
 
-def _take_lock(connection: psycopg.Connection[Any], _: object) -> None:
-    """Take the lock of the catalog's schema for as long as the connection lasts. Raises LockNotAvailable."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    try:
-        while not _has_lock(connection):
-            if time.monotonic() > deadline:
-                raise psycopg.errors.LockNotAvailable("another pgo-collector writes this catalog")
-            time.sleep(_LOCK_PAUSE_SECONDS)
-    except psycopg.Error:
-        connection.close()
-        raise
-
-
-def _has_lock(connection: psycopg.Connection[Any]) -> bool:
-    query = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
+def _has_lock(connection: psycopg.Connection[Any], function: str) -> bool:
+    query = f"SELECT {function}(%s, hashtext(current_schema()))"
     row = connection.execute(query, [_LOCK]).fetchone()
     connection.commit()
     return row == (True,)

@@ -6,7 +6,7 @@ The statements of a submit are prepared: what SQLAlchemy does around one takes l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from pgo_collector.catalog.statements import Prepared
-from pgo_collector.catalog.tables import BLOBS, LABELS, ORIGINS, PROFILES, SERIES
+from pgo_collector.catalog.tables import BLOBS, IS_LIVE, LABELS, ORIGINS, PROFILES, SERIES
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.series import Series
 
 _MARK_BITS = 40
+# The columns that name a profile, in BLOBS and PROFILES.
+_PROFILE = ("series_id", "time_nanos", "digest")
 
 
 class Blob(NamedTuple):
@@ -46,14 +48,20 @@ def _same(table: sa.Table, *columns: str) -> list[sa.ColumnElement[bool]]:
     return [table.c[column] == sa.bindparam(column) for column in columns]
 
 
-def _put(insert: Callable[[sa.Table], Any]) -> Any:
-    """Return the statement that inserts a blob, or updates the one with the same name."""
+def _put(insert: Callable[[sa.Table], Any], where: sa.ColumnElement[bool] | None = None) -> Any:
+    """Return the statement that inserts a blob, or updates the one with the same name, if `where` holds."""
     new = insert(BLOBS).inline()  # an id is returned only where it is asked for
     changed = ("end_nanos", "duration_nanos", "size", "samples", "inputs_size", "live")
     return new.on_conflict_do_update(
-        index_elements=("series_id", "time_nanos", "digest"),
+        index_elements=_PROFILE,
         set_={column: new.excluded[column] for column in changed},
+        where=where,
     )
+
+
+def _claim(insert: Callable[[sa.Table], Any]) -> Any:
+    """Return the statement that inserts a blob, unless there is one with the same name."""
+    return insert(BLOBS).on_conflict_do_nothing(index_elements=_PROFILE)
 
 
 _FIND_SERIES = sa.select(SERIES.c.id).where(*_same(SERIES, "service", "type", "labels"))
@@ -73,9 +81,9 @@ _EMPTY_SERIES = sa.select(SERIES.c.id).where(
 )
 _IS_EMPTY = _EMPTY_SERIES.where(SERIES.c.id == sa.bindparam("series"))
 _BLOB = [column.name for column in BLOBS.c if not column.primary_key]
-_PUT_BLOBS = Prepared(_put, *_BLOB)
+_PUT_BLOBS = Prepared(lambda insert: _put(insert, where=IS_LIVE), *_BLOB)
 _PUT_BLOB = Prepared(lambda insert: _put(insert).returning(BLOBS.c.id), *_BLOB)
-_PROFILE = ("series_id", "time_nanos", "digest")
+_CLAIM_BLOB = Prepared(_claim, *_BLOB)
 _NEW_PROFILES = Prepared(
     sa.insert(PROFILES).values(
         **{column: sa.bindparam(column) for column in _PROFILE},
@@ -96,6 +104,12 @@ def read_counting_blob(connection: sa.Connection, profile: BlobName) -> Blob | N
     """Return the blob that counts the profile with this name; None if none does."""
     rows = _COUNTING.rows(connection, _key(profile.series) | profile.identity._asdict())
     return _blob(*rows[0]) if rows else None
+
+
+def read_times(connection: sa.Connection, series: Series, digest: str) -> list[int]:
+    """Return the times, in ns since 1970, of the counted profiles of a series that have this digest."""
+    where = (PROFILES.c.series_id == series_id(series), PROFILES.c.digest == digest)
+    return list(connection.execute(sa.select(PROFILES.c.time_nanos).where(*where)).scalars())
 
 
 def read_blobs(
@@ -147,12 +161,66 @@ def put_blob(
     return int(id_)
 
 
-def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> None:
-    """Insert live blobs with one profile each, which they count."""
-    ids = {series: _put_series(connection, series) for series in {name.series for name, _ in entries}}
-    rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in entries]
-    _PUT_BLOBS.each(connection, rows)
+def claim_blob(connection: sa.Connection, name: BlobName, facts: Facts) -> bool:
+    """Take the name of a blob that is going to be stored, with a row that isn't live.
+
+    Return False if there is a live blob of this name.
+    """
+    series = _put_series(connection, name.series)
+    row = _blob_row(series, name, facts, name.identity.time_nanos, 0)
+    _CLAIM_BLOB.each(connection, [{**row, "live": False}])
+    return not connection.execute(sa.select(BLOBS.c.live).where(*_is_named(name))).scalar_one()
+
+
+def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Facts]]) -> bool:
+    """Insert live blobs with one profile each, which they count.
+
+    Return False if some of the names are taken by blobs that aren't live: see `names_taken`.
+    """
+    # Sorted, so that two transactions with the same names wait for each other, and not both for ever.
+    ordered = sorted(entries, key=lambda entry: entry[0])
+    every = dict.fromkeys(name.series for name, _ in ordered)
+    ids = {series: _put_series(connection, series) for series in every}
+    rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in ordered]
+    if _PUT_BLOBS.each(connection, rows) < len(rows):
+        return False
     _NEW_PROFILES.each(connection, rows)
+    return True
+
+
+def names_taken(connection: sa.Connection, names: Collection[BlobName]) -> set[BlobName]:
+    """Return the names that blobs have which aren't live, and which count no profile: what is being stored or
+    deleted.
+    """
+    return {
+        name
+        for name in names
+        if connection.execute(sa.select(BLOBS.c.id).where(*_is_named(name), ~BLOBS.c.live)).first()
+    }
+
+
+def _is_named(name: BlobName) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        BLOBS.c.series_id == series_id(name.series),
+        BLOBS.c.time_nanos == name.identity.time_nanos,
+        BLOBS.c.digest == name.identity.digest,
+    )
+
+
+def remove_profiles(connection: sa.Connection, names: Iterable[BlobName]) -> None:
+    """Delete the rows that `add_profiles` has inserted, in the same transaction."""
+    ids = [connection.execute(sa.select(BLOBS.c.id).where(*_is_named(name))).scalar_one() for name in names]
+    if ids:
+        series = series_with(connection, ids)
+        unassign_profiles(connection, ids)
+        delete_blobs(connection, ids)
+        drop_empty_series(connection, series)
+
+
+def delete_blobs(connection: sa.Connection, ids: Iterable[int]) -> None:
+    """Delete the rows of blobs that count no profile."""
+    every = [{"blob": blob} for blob in ids]
+    connection.execute(sa.delete(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")), every)
 
 
 def _blob_row(

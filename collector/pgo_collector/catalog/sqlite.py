@@ -12,7 +12,9 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import event
 
+from pgo_collector.catalog.changes import OwnChanges
 from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
+from pgo_collector.catalog.leases import NoLeases
 from pgo_collector.catalog.migrations import (
     FIRST_VERSION,
     NO_VERSION,
@@ -33,7 +35,11 @@ _log = structlog.get_logger()
 class SQLite:
     """A `Database` in a file. What a commit has written is on disk."""
 
+    is_alone = True
+
     def __init__(self, path: Path) -> None:
+        self.changes = OwnChanges()
+        self.leases = NoLeases()
         self._path = path
         self._damage: str | None = None
         # Every transaction is ended by the code that begins it, so the pool needn't roll back.
@@ -68,6 +74,12 @@ class SQLite:
         except sa.exc.DatabaseError as error:
             self.close()
             raise CatalogUnreadable(f"catalog {self._path}: {error.orig}; {REINDEX}") from error
+
+    def share(self) -> None:
+        """Do nothing: the data folder is locked."""
+
+    def serialize(self, connection: sa.Connection, key: str) -> None:
+        """Do nothing: only one transaction writes at a time."""
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:

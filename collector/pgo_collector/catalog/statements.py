@@ -55,12 +55,14 @@ class Prepared:
         _trace(text, started)
         return found
 
-    def each(self, connection: sa.Connection, values: Sequence[Values]) -> None:
-        """Run the statement with each of these values."""
+    def each(self, connection: sa.Connection, values: Sequence[Values]) -> int:
+        """Run the statement with each of these values; return how many rows it has changed in all."""
         text = self._text(connection.dialect)
         started = time.monotonic_ns()
-        _driver(connection).cursor().executemany(text, values)
+        cursor = _driver(connection).cursor()
+        cursor.executemany(text, values)
         _trace(text, started)
+        return int(cursor.rowcount)
 
     def _text(self, dialect: sa.Dialect) -> str:
         text = self._texts.get(dialect.name)

@@ -136,3 +136,30 @@ OUTBOX = sa.Table(
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("due_nanos", sa.BigInteger, nullable=False, index=True),
 )
+
+# Leases: rights to do something that only one collector may do at a time. See `leases`.
+LEASES = sa.Table(
+    "leases",
+    METADATA,
+    sa.Column("name", _TEXT, primary_key=True),
+    # A random number for each time that it was taken; 0 if nobody has it.
+    sa.Column("token", sa.BigInteger, nullable=False),
+    # By the database's clock, in ms since 1970: when it ends unless it is renewed, and until when the one who
+    # has it must not delete objects.
+    sa.Column("ends_ms", sa.BigInteger, nullable=False),
+    sa.Column("deletes_ms", sa.BigInteger, nullable=False),
+)
+
+# The changes that each collector has made to the blobs of a service and type, and how many of its profiles it
+# stored on a day: see `changes`.
+CHANGES = sa.Table(
+    "changes",
+    METADATA,
+    sa.Column("service", _TEXT, primary_key=True),
+    sa.Column("type", _TEXT, primary_key=True),
+    sa.Column("collector", sa.BigInteger, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    # In days since 1970.
+    sa.Column("day", sa.BigInteger, nullable=False),
+    sa.Column("submitted", sa.BigInteger, nullable=False),
+)

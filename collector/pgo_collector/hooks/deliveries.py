@@ -17,15 +17,20 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.outbox import FailedEvent, Outbox, WaitingEvent
+from pgo_collector.errors import LeaseHeld, LeaseLost
 from pgo_collector.hooks.endpoint import Attempt, Endpoint, pause_seconds
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.times import DAY_NANOS, format_time
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 
 _TICK_SECONDS = 1.0
+# How often a collector tries to take the lease that another one has.
+_LEASE_PAUSE_SECONDS = 5.0
 _AT_ONCE = 8
 _TYPE = "profile.stored"
 _log = structlog.get_logger()
@@ -56,7 +61,7 @@ def announce(name: BlobName, facts: Facts) -> list[Event]:
 
 
 class Deliveries:
-    """The background task that delivers a data folder's events; there must be only one.
+    """The background task that delivers the events of a catalog. One collector at a time does.
 
     `observe` is called with each outcome and its number of events. A failed event is postponed by itself, so
     that it doesn't hold others up. After a failure nothing is tried for a while, and then one event alone, so
@@ -66,14 +71,16 @@ class Deliveries:
     def __init__(
         self,
         store: Store,
+        locks: Locks,
         endpoint: Endpoint,
+        *,
         max_days: float,
         max_events: int,
         observe: Callable[[str, int], None],
-        *,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._store = store
+        self._locks = locks
         self._outbox = Outbox(store.catalog)
         self._endpoint = endpoint
         self._max_age_nanos = max_days * DAY_NANOS
@@ -88,13 +95,22 @@ class Deliveries:
         async with self._endpoint:
             while True:
                 try:
-                    has_more = await self._round()
-                except SQLAlchemyError as error:
+                    async with self._locks.lease("webhook") as lease:
+                        await self._rounds(lease)
+                except LeaseHeld:
+                    await asyncio.sleep(_LEASE_PAUSE_SECONDS)
+                except (SQLAlchemyError, LeaseLost) as error:
                     _log.error("events not delivered, the catalog fails", reason=str(error))
-                    has_more = False
                     # Without a pause, events whose delivery can't be recorded would be sent every second.
                     self._pause(_backoff_seconds(self._failures + 1))
-                await asyncio.sleep(0 if has_more else _TICK_SECONDS)
+                    await asyncio.sleep(_TICK_SECONDS)
+
+    async def _rounds(self, lease: Lease) -> NoReturn:
+        """Deliver events as long as this collector has the lease. Raises LeaseLost and SQLAlchemyError."""
+        while True:
+            lease.check_time()
+            has_more = await self._round()
+            await asyncio.sleep(0 if has_more else _TICK_SECONDS)
 
     async def _round(self) -> bool:
         """Deliver the due events, unless in a pause; return whether more may be due.

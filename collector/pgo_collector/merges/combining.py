@@ -9,9 +9,12 @@ from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
+from pgo_collector.catalog.catalog import Combined
+from pgo_collector.catalog.leases import Lease
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.renditions import PLAIN_RENDITION
 from pgo_collector.errors import NothingToMerge
@@ -25,12 +28,15 @@ from pgo_collector.store.store import Store
 _log = structlog.get_logger()
 
 
-async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collection[str] = ()) -> None:
+async def combine_blobs(
+    store: Store, lease: Lease, blobs: Sequence[Blob], kept_labels: Collection[str] = ()
+) -> None:
     """Replace live blobs by their merge; blobs that can't be read stay as they are.
 
     The blobs must be of one series, or of series that a roll-up makes one: see `Series.rolled_up`. Call this
-    with the lock of the service and type. The replaced blobs don't count any more, but their files stay until
-    `collect_garbage`. Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
+    with the lock and the lease of the service and type. The replaced blobs don't count any more, but their
+    files stay until `collect_garbage`. Raises NotOfThisProfile, WorkerUnavailable, LeaseLost, OSError or
+    SQLAlchemyError.
     """
     service, type_, *_ = blobs[0].name.series
     async with store.part() as part:
@@ -42,15 +48,24 @@ async def combine_blobs(store: Store, blobs: Sequence[Blob], kept_labels: Collec
             if len(taken) > 1 and merged.facts is not None:
                 rolled_up = [blob.name.series.rolled_up(kept_labels) for blob in taken]
                 series = reduce(Series.merged_with, rolled_up)
-                await store.write(_replace, store, series, taken, merged.facts, part)
+                await store.write(_replace, store, lease, taken, _Merged(series, merged.facts, part))
 
 
-def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, part: Path) -> None:
-    """Replace the blobs in `taken` by their merge, in the file `part`, unless its name was taken meanwhile.
+class _Merged(NamedTuple):
+    """The merge of some blobs: the series that it is of, what it is, and the file that it is in."""
 
-    If this fails in the middle, its files stay. The next start finds out whether the catalog counts the
-    merge, and finishes the replacement or removes the files.
+    series: Series
+    facts: Facts
+    part: Path
+
+
+def _replace(store: Store, lease: Lease, taken: Sequence[Blob], merged: _Merged) -> None:
+    """Replace the blobs in `taken` by their merge, unless its name was taken meanwhile.
+
+    If this fails in the middle, its files stay, under a name whose row isn't live: they are deleted with the
+    retired blobs.
     """
+    series, facts, part = merged
     time_nanos = facts.time_nanos or min(blob.name.identity.time_nanos for blob in taken)
     name = BlobName(series, Identity(time_nanos, facts.digest))
     ids = {blob.id for blob in taken}
@@ -58,11 +73,12 @@ def _replace(store: Store, series: Series, taken: Sequence[Blob], facts: Facts, 
     inputs = {name, *chain.from_iterable(counted.values())}
     if any(blob.name == name for blob in taken):  # the other blobs added no sample to it
         inputs_size = store.blobs.write_inputs(name, inputs)
-    elif store.catalog.counting_blob(name) is not None:
+    elif not store.catalog.claim(lease, name, facts):
         return  # this very merge was submitted as a profile; the next combine includes it
     else:
         store.blobs.discard(name)  # the file of a combine that failed may be there
         inputs_size = store.blobs.keep(part, name, inputs)
     size = store.blobs.size(name)  # of the file with its seal
-    store.catalog.replace(name, dataclasses.replace(facts, size=size), inputs_size, inputs, ids)
+    combined = Combined(name, dataclasses.replace(facts, size=size), inputs_size, inputs)
+    store.catalog.replace(lease, combined, ids)
     _log.info("combined", blob=str(name), blobs=len(taken))

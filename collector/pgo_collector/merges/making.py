@@ -1,14 +1,12 @@
-"""Make merges: the task for a worker, the open file of a merge, and the locks that keep merges apart."""
+"""Make merges: the task for a worker, and the open file of a merge."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
-from weakref import WeakValueDictionary
 
 import structlog
 from pprof_merge import UNBOUNDED, Budget
@@ -74,14 +72,3 @@ class OpenMerge:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         return cls(etag, size, (), EXACT, file)
-
-
-class Locks:
-    """A lock for each service and type, which exists while anyone uses it."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, service: str, type_: str) -> asyncio.Lock:
-        """Return the lock of a service and type."""
-        return self._locks.setdefault((service, type_), asyncio.Lock())

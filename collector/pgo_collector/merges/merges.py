@@ -24,9 +24,10 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.inputs import chosen_of, fingerprint_of, nothing_selected
-from pgo_collector.merges.making import Locks, OpenMerge, make_merge
+from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.store.garbage import collect_garbage, delete_live
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store, not_stored
 from pgo_collector.traces.spans import place, span
 
@@ -116,7 +117,7 @@ class Merges:
         profiles are plain merges; only the answer is in the rendition. Raises as `current` does.
         """
         with _storage_errors():
-            async with self._locks.of(selection.service, selection.type):
+            async with self._locks.changing(selection.service, selection.type) as lease:
                 blobs = await asyncio.to_thread(self.store.catalog.live, selection)
                 if not blobs:
                     raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
@@ -124,8 +125,8 @@ class Merges:
                 for _, of_series in groupby(ordered, key=lambda blob: blob.name.series):
                     own = [*of_series]
                     if len(own) > 1:
-                        await combine_blobs(self.store, own)
-                await collect_garbage(self.store, selection.service, selection.type)
+                        await combine_blobs(self.store, lease, own)
+                await collect_garbage(self.store, lease, selection.service, selection.type)
                 return await self._find_or_make(selection, rendition)
 
     async def delete(self, service: str, type_: str) -> None:
@@ -134,12 +135,12 @@ class Merges:
         Profiles that come in meanwhile stay. Raises NothingSelected, NotStored or WorkerUnavailable.
         """
         with _storage_errors():
-            async with self._locks.of(service, type_):
+            async with self._locks.changing(service, type_) as lease:
                 selection = Selection(service, type_)
                 blobs = await asyncio.to_thread(self.store.catalog.live, selection)
                 if not blobs:
                     raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
-                await delete_live(self.store, service, type_, blobs)
+                await delete_live(self.store, lease, service, type_, blobs)
 
     async def _find_or_make(self, selection: Selection, rendition: Rendition) -> OpenMerge:
         found = await asyncio.to_thread(self._find, selection, rendition)

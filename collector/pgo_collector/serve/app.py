@@ -20,7 +20,6 @@ from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.problems import install_error_handlers
-from pgo_collector.merges.making import Locks
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
@@ -60,6 +59,7 @@ from pgo_collector.routes.traces import report_of_trace_routes, traces_routes
 from pgo_collector.serve.traced import describer
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.quotas import Quotas
 from pgo_collector.store.readiness import Readiness
 from pgo_collector.store.start_lines import StartLineTables
@@ -104,7 +104,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     readiness = Readiness(store, dependencies.background, settings.min_free_megabytes)
     include(ready_routes(readiness, store.workers, dependencies.warming))
     include(metrics_routes(dependencies.metrics, metrics_keys, is_open=settings.metrics_open))
-    quotas = Quotas(Inventory(store.catalog), settings.quota_profiles, settings.quota_megabytes)
+    quotas = Quotas(store.catalog, settings.quota_profiles, settings.quota_megabytes)
     bodies = BodyReader(settings)
     ingest = Ingest(store, quotas, settings, bodies)
     include(submit_routes(ingest, submit_keys, settings.default_service))

@@ -20,12 +20,13 @@ from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.bulk.bulk import open_bulk
+from pgo_collector.catalog.database import Database
+from pgo_collector.errors import CatalogInUse
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.connection import Connection, State
 from pgo_collector.http.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.http.keys import KeyFile
-from pgo_collector.merges.making import Locks
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
@@ -41,6 +42,7 @@ from pgo_collector.serve.start_gate import StartGate
 from pgo_collector.serve.traced import open_tracing
 from pgo_collector.settings import Settings
 from pgo_collector.store.folder import DataFolder
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
@@ -54,6 +56,8 @@ from pgo_collector.workers.process import Bounds
 
 # Time to decode and store bodies that have arrived, when the server stops.
 _GRACE_SECONDS = 15
+# How often a collector tries to open a catalog that another one has to itself, besides the time of a try.
+_WAIT_SECONDS = 1.0
 _log = structlog.get_logger()
 
 
@@ -89,15 +93,35 @@ async def open_store(
         # Not before: the fork server must not begin with the threads of a client of an object store.
         await asyncio.to_thread(storage.verify)
         announced = announce if settings.webhook_url else unannounced
-        store = Store(folder, database_of(settings), storage, workers, bulk, announce=announced)
-        with store:
-            await reconcile(store, progress)
+        database = database_of(settings)
+        await _open(database, settings, progress or Progress())
+        with Store(folder, database, storage, workers, bulk, announce=announced) as store:
+            await asyncio.to_thread(folder.sweep)
+            if database.is_alone:
+                await reconcile(store, progress)
+                await asyncio.to_thread(database.share)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
             await asyncio.to_thread(sweep_releases, folder)
             await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
             yield store
+
+
+async def _open(database: Database, settings: Settings, progress: Progress) -> None:
+    """Open the catalog's database; wait while another collector that may share it has it to itself.
+
+    Raises CatalogUnreadable.
+    """
+    while True:
+        try:
+            return await asyncio.to_thread(database.open)
+        except CatalogInUse:
+            if not settings.is_shared:
+                raise
+        progress.begin("waiting for the collector that compares the stored profiles with the catalog")
+        _log.info("another collector has the catalog to itself, waiting")
+        await asyncio.sleep(_WAIT_SECONDS)
 
 
 async def _serve(settings: Settings) -> None:
@@ -170,7 +194,8 @@ async def _opened_app(
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with open_store(settings, folder, metrics, progress) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
-        locks, warming, start_lines = Locks(), Warming(store), StartLineTables(store, settings)
+        locks = Locks(store.catalog.database.leases)
+        warming, start_lines = Warming(store), StartLineTables(store, settings)
         upkeep = Upkeep(store, locks, settings, tracing)
         background = BackgroundTasks(
             {
@@ -181,8 +206,8 @@ async def _opened_app(
                 "warming": warming,
                 "upkeep": upkeep,
                 "joining": _joining(store, start_lines, settings, tracing),
-                "sealing": Sealing(store),
-                "webhook": _deliveries(endpoint, store, settings, metrics, tracing),
+                "sealing": Sealing(store, locks),
+                "webhook": _deliveries(endpoint, store, locks, settings, metrics=metrics, tracing=tracing),
             }
         )
         metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
@@ -234,16 +259,23 @@ def _joining(
 
 
 def _deliveries(
-    endpoint: Endpoint | None, store: Store, settings: Settings, metrics: Metrics, tracing: Tracing
+    endpoint: Endpoint | None,
+    store: Store,
+    locks: Locks,
+    settings: Settings,
+    *,
+    metrics: Metrics,
+    tracing: Tracing,
 ) -> Deliveries | NoDeliveries:
     if endpoint is None:
         return NoDeliveries()
     return Deliveries(
         store,
+        locks,
         endpoint,
-        settings.webhook_days,
-        settings.webhook_events_kept,
-        metrics.count_deliveries,
+        max_days=settings.webhook_days,
+        max_events=settings.webhook_events_kept,
+        observe=metrics.count_deliveries,
         tracing=tracing,
     )
 

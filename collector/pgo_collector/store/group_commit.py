@@ -1,25 +1,43 @@
 """Group commit: validated profiles become blobs that count, many at once.
 
-The storage gets them together, and one transaction counts them all.
+The storage gets them together, and one transaction counts them all. The rows come before the blobs: until
+the transaction ends, another collector's that is about the same profile waits, be it one that stores it or
+one that deletes it.
 """
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.catalog import Catalog, add_events
-from pgo_collector.catalog.faults import may_be_committed
-from pgo_collector.catalog.rows import Blob, add_profiles, read_counting_blob
+from pgo_collector.catalog.changes import Owner
+from pgo_collector.catalog.faults import Fault, fault_of, may_be_committed
+from pgo_collector.catalog.rows import (
+    Blob,
+    add_profiles,
+    names_taken,
+    read_counting_blob,
+    read_times,
+    remove_profiles,
+)
+from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
 from pgo_collector.storage.storage import MISSING
 from pgo_collector.store.blobs import Blobs, Content
+
+# How often profiles are tried together, and the longest pause before a further try.
+_TRIES = 3
+_PAUSE_SECONDS = 0.05
 
 
 class Submission(NamedTuple):
@@ -46,6 +64,19 @@ class Submitted(NamedTuple):
     is_new: bool
 
 
+class _Conflict(Exception):
+    """A transaction met one of another collector's. The profiles at the places `busy` aren't tried again."""
+
+    def __init__(self, reason: Exception, busy: Collection[int] = ()) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.busy = busy
+
+
+class _NoneStored(Exception):
+    """No blob could be stored, so there is nothing to commit."""
+
+
 class GroupCommit:
     """Stores validated profiles, on the thread that makes all changes: see `Store.write`."""
 
@@ -59,17 +90,95 @@ class GroupCommit:
 
         The result is an error if that failed; otherwise the file `part` is gone.
         """
+        left = dict(enumerate(submissions))
+        results: dict[int, Submitted | Exception] = {}
+        for _ in range(_TRIES):
+            try:
+                committed = self._commit([*left.values()])
+            except _Conflict as conflict:
+                numbers = [*left]
+                results |= dict.fromkeys(numbers, conflict.reason)
+                for place in conflict.busy:
+                    del left[numbers[place]]
+                if not left:
+                    break
+                time.sleep(_PAUSE_SECONDS * random.random())  # noqa: S311 - spreads load
+            else:
+                results |= zip(left, committed, strict=True)
+                break
+        else:
+            if len(left) > 1:  # one of them may be in another collector's hands
+                results |= {number: self.commit([each])[0] for number, each in left.items()}
+        return [results[number] for number in range(len(submissions))]
+
+    def _commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+        """Store profiles and count them in one transaction; return the result of each.
+
+        The blobs that can't be stored aren't counted. If the transaction fails, none is; their files stay if
+        it may have been committed all the same. Raises _Conflict if it may be tried again.
+        """
         names: list[BlobName] = []
-        for submission in submissions:
-            names.append(self._name(submission, names))
+        new: dict[BlobName, Submission] = {}
         failures: dict[BlobName, Exception] = {}
-        new = self._store(names, submissions, failures)
+        changed: Counter[Owner] = Counter()
+        try:
+            with self._catalog.writing(changed, new=changed) as connection:
+                for submission in submissions:
+                    names.append(self._name(connection, submission, names))
+                counting = {name: read_counting_blob(connection, name) for name in names}
+                firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
+                new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
+                changed.update(name.series[:2] for name in new)
+                self._count(connection, new, names)
+                failures.update(self._place(new, firsts, counting))
+                changed.subtract(name.series[:2] for name in new if name in failures)
+                self._take_back(connection, new, failures)
+                stored = ((name, new[name].facts) for name in new if name not in failures)
+                add_events(
+                    connection, [event for name, facts in stored for event in self._announce(name, facts)]
+                )
+        except _NoneStored:
+            pass
+        except SQLAlchemyError as error:
+            if fault_of(error) is Fault.CONFLICT:
+                raise _Conflict(error) from error
+            if self._catalog.database.is_alone and not may_be_committed(error):
+                uncounted = new.keys() - failures.keys()
+                self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
+                self._blobs.remove_folders(uncounted)
+            failures |= {name: failures.get(name, error) for name in names}
+            if not names:
+                return [error] * len(submissions)
         return [
             failures.get(name) or self._submitted(submission, name, is_new=new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
         ]
 
-    def _name(self, submission: Submission, earlier: Sequence[BlobName]) -> BlobName:
+    @staticmethod
+    def _count(
+        connection: sa.Connection, new: Mapping[BlobName, Submission], names: Sequence[BlobName]
+    ) -> None:
+        """Insert the rows of new profiles. Raises _Conflict if a name is another blob's that isn't live."""
+        if not add_profiles(connection, [(name, each.facts) for name, each in new.items()]):
+            taken = names_taken(connection, new)
+            busy = CatalogBusy("the same profile was deleted, and isn't gone yet: send it again")
+            raise _Conflict(busy, {place for place, name in enumerate(names) if name in taken})
+
+    @staticmethod
+    def _take_back(
+        connection: sa.Connection,
+        new: Mapping[BlobName, Submission],
+        failures: Mapping[BlobName, Exception],
+    ) -> None:
+        """Delete the rows of profiles whose blobs couldn't be stored. Raises _NoneStored if all couldn't."""
+        failed = new.keys() & failures.keys()
+        if failed and len(failed) == len(new):
+            raise _NoneStored
+        remove_profiles(connection, failed)
+
+    def _name(
+        self, connection: sa.Connection, submission: Submission, earlier: Sequence[BlobName]
+    ) -> BlobName:
         """Return the name of a profile.
 
         A profile without a time gets the one that the same bytes were stored with, if they were: it is a
@@ -78,7 +187,8 @@ class GroupCommit:
         series, digest = submission.series, submission.facts.digest
         time_nanos = submission.facts.time_nanos or submission.created_nanos
         if not time_nanos:
-            times = self._catalog.times(series, digest)
+            self._catalog.database.serialize(connection, f"{series} {digest}")
+            times = read_times(connection, series, digest)
             times += [
                 name.identity.time_nanos
                 for name in earlier
@@ -87,59 +197,24 @@ class GroupCommit:
             time_nanos = min(times, default=0) or time.time_ns()
         return BlobName(series, Identity(time_nanos, digest))
 
-    def _store(
-        self,
-        names: Sequence[BlobName],
-        submissions: Sequence[Submission],
-        failures: dict[BlobName, Exception],
-    ) -> dict[BlobName, Submission]:
-        """Make blobs of the profiles that aren't counted; return these profiles.
-
-        In one transaction all blobs whose files are durable are counted. The others are in `failures`; if the
-        transaction fails, all are. Their files stay if it may have been committed all the same.
-        """
-        new: dict[BlobName, Submission] = {}
-        try:
-            with self._catalog.writing(*names) as connection:
-                counting = {name: read_counting_blob(connection, name) for name in names}
-                new = self._place(names, submissions, counting, failures)
-                entries = [(name, new[name].facts) for name in new if name not in failures]
-                events = [event for name, facts in entries for event in self._announce(name, facts)]
-                add_profiles(connection, entries)
-                add_events(connection, events)
-        except SQLAlchemyError as error:
-            if not may_be_committed(error):
-                uncounted = new.keys() - failures.keys()
-                self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
-                self._blobs.remove_folders(uncounted)
-            failures |= {name: failures.get(name, error) for name in names}
-        return new
-
     def _place(
         self,
-        names: Sequence[BlobName],
-        submissions: Sequence[Submission],
+        new: Mapping[BlobName, Submission],
+        submissions: Mapping[BlobName, Submission],
         counting: Mapping[BlobName, Blob | None],
-        failures: dict[BlobName, Exception],
-    ) -> dict[BlobName, Submission]:
-        """Write the blobs of the profiles that aren't counted; return these profiles.
+    ) -> dict[BlobName, OSError]:
+        """Write the blobs of new profiles; return the errors of those that couldn't be written.
 
-        If a blob can't be written, its profile is in `failures`, too. A counted profile whose blob is missing
-        is written again, but isn't returned.
+        A counted profile whose blob is missing is written again, too.
         """
-        new: dict[BlobName, Submission] = {}
         contents: dict[BlobName, Content] = {}
-        for name, submission in zip(names, submissions, strict=True):
+        for name, submission in submissions.items():
             blob = counting[name]
             # An error at the very end of a commit may leave a profile counted, whose file was then deleted.
             is_gone = blob is not None and blob.name == name and self._blobs.size(name) == MISSING
-            if name in new or (blob is not None and not is_gone):
-                continue
-            if blob is None:
-                new[name] = submission
-            contents[name] = Content(submission.part, submission.content, submission.facts.size)
-        failures.update(self._blobs.create(contents))
-        return new
+            if name in new or is_gone:
+                contents[name] = Content(submission.part, submission.content, submission.facts.size)
+        return self._blobs.create(contents)
 
     @staticmethod
     def _submitted(submission: Submission, name: BlobName, *, is_new: bool) -> Submitted | Exception:

@@ -7,11 +7,13 @@ import time
 from dataclasses import dataclass
 from math import inf
 
+from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.inventory import Inventory
 from pgo_collector.errors import QuotaUsedUp
 
 _DAY_SECONDS = 86_400
-# How long usage is cached. Deletes, combines and roll-ups make room, which is noticed after that time.
+# How long usage is cached. Deletes, combines and roll-ups make room, which is noticed after that time, and so
+# is what other collectors store.
 _READ_SECONDS = 30
 _MEGABYTE = 1 << 20
 
@@ -31,8 +33,9 @@ class _Usage:
 class Quotas:
     """The quotas, the same for every service; inf is no quota."""
 
-    def __init__(self, inventory: Inventory, profiles_a_day: float, megabytes: float) -> None:
-        self._inventory = inventory
+    def __init__(self, catalog: Catalog, profiles_a_day: float, megabytes: float) -> None:
+        self._catalog = catalog
+        self._inventory = Inventory(catalog)
         self._profiles = profiles_a_day
         self._size = megabytes * _MEGABYTE
         self._usages: dict[str, _Usage] = {}
@@ -69,8 +72,10 @@ class Quotas:
             return known
         since = day * _DAY_SECONDS * 10**9
         profiles, size = await asyncio.to_thread(self._inventory.usage, service, since)
-        # A profile's time is when it was taken. At the first look, those taken today stand for those
-        # submitted today.
-        come = self._usages[service].profiles if known is not None and known.day == day else profiles
+        come = await asyncio.to_thread(self._catalog.submitted, service, day)
+        if come is None:
+            # A profile's time is when it was taken. At the first look, those taken today stand for those
+            # submitted today.
+            come = self._usages[service].profiles if known is not None and known.day == day else profiles
         usage = self._usages[service] = _Usage(day, now, come, size)
         return usage

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from pgo_collector.catalog.catalog import Combined
+from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.tasks import Unreadable
 from pgo_collector.errors import InputsDamaged, TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.model.blob_names import BlobName
@@ -61,18 +63,17 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
     for name, inputs in damaged.items():
         await _adopt_damaged(store, name, found.combined[name], inputs)
     progress.begin("deleting what was replaced")
-    await delete_retired(store)
+    await delete_retired(store, NO_LEASE)
     await store.write(store.catalog.drop_empty_series)
     await asyncio.to_thread(_log_missing, store, found.missing)
     await asyncio.to_thread(_sweep_merged, store)
 
 
 def _compare(store: Store, progress: Progress) -> Differences:
-    """Delete unfinished files; return how the storage and the catalog differ."""
+    """Return how the storage and the catalog differ."""
     storage = store.blobs.storage
     progress.begin("checking the catalog")
     store.catalog.database.check()
-    store.folder.sweep()
     progress.begin("comparing folders with the catalog")
     with store.catalog.rows() as rows:
         found = find_differences(storage.lister(), rows, progress.advance)
@@ -177,7 +178,8 @@ async def _adopt_combined(
         elif (facts := await _read(store, name)) is None:
             damaged[name] = inputs
         else:
-            await store.write(store.catalog.replace, name, facts, changed[name], inputs, inside)
+            combined = Combined(name, facts, changed[name], inputs)
+            await store.write(store.catalog.replace, NO_LEASE, combined, inside)
             _log.info("combined profile taken in", blob=str(name), blobs=len(inside))
     return damaged
 
@@ -244,7 +246,8 @@ async def _adopt_damaged(store: Store, name: BlobName, inputs_size: int, inputs:
         await asyncio.to_thread(store.blobs.discard, name)
     else:
         facts = _facts_from_name(store, name)
-        await store.write(store.catalog.replace, name, facts, inputs_size, missing, ())
+        combined = Combined(name, facts, inputs_size, missing)
+        await store.write(store.catalog.replace, NO_LEASE, combined, ())
 
 
 async def _read(store: Store, name: BlobName) -> Facts | None:

@@ -13,7 +13,8 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.errors import InputsDamaged
+from pgo_collector.errors import InputsDamaged, LeaseHeld
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 
 # Blobs that are sealed in one call of `Store.write`; then submits have their turn.
@@ -24,15 +25,19 @@ _log = structlog.get_logger()
 class Sealing:
     """The background task that seals all combined blobs once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, locks: Locks) -> None:
         self._store = store
+        self._locks = locks
 
     async def run(self) -> None:
         """Seal the combined blobs without a seal; a failure is logged, and the next start tries again."""
         try:
-            unsealed = await asyncio.to_thread(_unsealed, self._store)
-            for start in range(0, len(unsealed), _BATCH):
-                await self._store.write(_seal, self._store, unsealed[start : start + _BATCH])
+            async with self._locks.lease("sealing"):
+                unsealed = await asyncio.to_thread(_unsealed, self._store)
+                for start in range(0, len(unsealed), _BATCH):
+                    await self._store.write(_seal, self._store, unsealed[start : start + _BATCH])
+        except LeaseHeld:
+            return
         except (OSError, SQLAlchemyError) as error:
             _log.warning("not all combined profiles are sealed, the next start goes on", reason=str(error))
             return

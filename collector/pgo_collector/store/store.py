@@ -19,6 +19,7 @@ from pgo_collector.catalog.database import Database
 from pgo_collector.catalog.faults import REINDEX, Fault, fault_of
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.errors import (
+    CatalogBusy,
     CatalogFails,
     CatalogGone,
     CatalogSlow,
@@ -47,6 +48,9 @@ T = TypeVar("T")
 
 # Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
 _MOST_AT_ONCE = 64
+# How long a transaction may wait for the storage, in times that a request to it may take: one request after
+# another, with further tries, for many blobs at once.
+_IDLE_REQUESTS = 8
 
 
 class _Waiting(NamedTuple):
@@ -75,16 +79,12 @@ class Store:
         *,
         announce: Announce = unannounced,
     ) -> None:
-        """Open the catalog's database; `announce` makes the events of stored profiles.
-
-        Raises CatalogUnreadable.
-        """
+        """Take an open database; `announce` makes the events of stored profiles."""
         self.folder = folder
         self.workers = workers
         self.bulk = bulk
         self.announce = announce
         self.blobs = Blobs(storage)
-        database.open()
         self.catalog = Catalog(database)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[_Waiting] = deque()
@@ -216,6 +216,7 @@ def database_of(settings: Settings) -> Database:
         settings.catalog_connections,
         settings.catalog_connect_seconds,
         settings.catalog_statement_seconds,
+        shared_seconds=_IDLE_REQUESTS * settings.storage_seconds if settings.is_shared else None,
     )
 
 
@@ -240,6 +241,8 @@ def catalog_fails(error: Exception) -> CatalogFails:
             )
         case Fault.IN_USE:
             return CatalogFails("the catalog fails: another pgo-collector writes it")
+        case Fault.CONFLICT:
+            return CatalogBusy("another collector is changing the same profiles: try again")
         case Fault.DAMAGED:
             return CatalogFails(f"the catalog fails: {reason_of(error)}; it is damaged: {REINDEX}")
     return CatalogFails(f"the catalog fails: {reason_of(error)}")

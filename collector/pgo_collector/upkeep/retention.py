@@ -11,9 +11,9 @@ import structlog
 
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.rows import Blob
-from pgo_collector.merges.making import Locks
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.store.garbage import delete_live
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 
 _MEGABYTE = 1 << 20
@@ -55,13 +55,13 @@ class Retention:
         return found
 
     async def enforce(self, store: Store, locks: Locks, now_nanos: int) -> None:
-        """Delete the expired blobs. Raises OSError, SQLAlchemyError or WorkerUnavailable."""
+        """Delete the expired blobs. Raises OSError, SQLAlchemyError, CatalogBusy or WorkerUnavailable."""
         expired = await asyncio.to_thread(self.expired, store.catalog, now_nanos)
         ordered = sorted(expired, key=lambda each: _owner(each.blob))
         for (service, type_), of_owner in groupby(ordered, key=lambda each: _owner(each.blob)):
             blobs = [each.blob for each in of_owner]
-            async with locks.of(service, type_):
-                await delete_live(store, service, type_, blobs)
+            async with locks.changing(service, type_) as lease:
+                await delete_live(store, lease, service, type_, blobs)
             _log.info("deleted by age or size", service=service, type=type_, blobs=len(blobs))
 
 

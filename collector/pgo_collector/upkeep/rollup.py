@@ -14,9 +14,9 @@ import structlog
 from pgo_collector.catalog.catalog import Catalog, Day
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.merges.combining import combine_blobs
-from pgo_collector.merges.making import Locks
 from pgo_collector.model.series import LONGEST_SERIES, Series
 from pgo_collector.store.garbage import collect_garbage
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 
 # Bytes of a blob's name after the folders of its series: the day, the time, the digest, and the suffix.
@@ -27,17 +27,17 @@ _log = structlog.get_logger()
 async def roll_up(store: Store, locks: Locks, before_nanos: int, kept_labels: Collection[str]) -> None:
     """Combine profiles of each UTC day that was over at `before_nanos`; keep all labels if none are named.
 
-    Raises NotOfThisProfile, WorkerUnavailable, OSError or SQLAlchemyError.
+    Raises NotOfThisProfile, WorkerUnavailable, CatalogBusy, OSError or SQLAlchemyError.
     """
     groups = await asyncio.to_thread(_crowded, store, before_nanos, kept_labels)
     for (service, type_), of_owner in groupby(groups, key=lambda days: days[0].series[:2]):
         for days in of_owner:
-            async with locks.of(service, type_):
+            async with locks.changing(service, type_) as lease:
                 blobs = await asyncio.to_thread(_live_on, store.catalog, days)
                 if len(blobs) > 1:
-                    await combine_blobs(store, blobs, kept_labels)
-        async with locks.of(service, type_):
-            await collect_garbage(store, service, type_)
+                    await combine_blobs(store, lease, blobs, kept_labels)
+        async with locks.changing(service, type_) as lease:
+            await collect_garbage(store, lease, service, type_)
         _log.info("rolled up", service=service, type=type_)
 
 

@@ -1,4 +1,4 @@
-"""Upkeep: runs retention and roll-ups at the start, and again after each pause."""
+"""Upkeep: runs retention and roll-ups at the start, and after each pause, in one collector at a time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.errors import Refusal
-from pgo_collector.merges.making import Locks
+from pgo_collector.errors import LeaseHeld, Refusal
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
+from pgo_collector.store.garbage import collect_garbage
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
@@ -55,16 +56,28 @@ class Upkeep:
         """Run upkeep now and after each pause, until cancelled."""
         while True:
             try:
-                with self._tracing.background("upkeep", "upkeep"):
-                    await self._run_once(time.time_ns())
+                async with self._locks.lease("upkeep"):
+                    with self._tracing.background("upkeep", "upkeep"):
+                        await self._run_once(time.time_ns())
                 self.done_at = time.time()
                 _log.info("upkeep done")
+            except LeaseHeld:
+                self.done_at = time.time()
+                _log.info("upkeep is another collector's now")
             except (Refusal, OSError, SQLAlchemyError) as error:
                 _log.error("upkeep failed, tried again later", reason=str(error))
+            await self._save_rows()
             await asyncio.sleep(self.pause)
 
+    async def _save_rows(self) -> None:
+        """Have the workers save the rows that they have read."""
+        try:
+            await self._store.workers.save_rows()
+        except (Refusal, OSError) as error:
+            _log.error("rows are not saved, tried again later", reason=str(error))
+
     async def _run_once(self, now_nanos: int) -> None:
-        """Delete expired profiles, roll up, and have the workers save the rows that they have read.
+        """Delete expired profiles, roll up, and collect garbage.
 
         Raises Refusal, OSError or SQLAlchemyError.
         """
@@ -75,4 +88,11 @@ class Upkeep:
         if before >= _FIRST_NANOS:
             with span("upkeep", "roll-up"):
                 await roll_up(self._store, self._locks, int(before), self._rollup_labels)
-        await self._store.workers.save_rows()
+        with span("upkeep", "garbage"):
+            await self._collect_garbage()
+
+    async def _collect_garbage(self) -> None:
+        """Delete the retired blobs that couldn't be deleted at once."""
+        for service, type_ in await asyncio.to_thread(self._store.catalog.retired_owners):
+            async with self._locks.changing(service, type_) as lease:
+                await collect_garbage(self._store, lease, service, type_)

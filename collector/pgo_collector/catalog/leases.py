@@ -1,0 +1,171 @@
+"""Leases: rights to do something that only one of several collectors may do at a time.
+
+A combine of a service's profiles is an example. The one who holds the lease renews it all the time; when it
+dies, the lease ends within seconds, and another collector takes it. A collector that was only paused doesn't
+notice at once: so every transaction that a lease protects checks it, and fails if another has taken it. No
+check protects objects in the storage: whoever takes a lease that wasn't given back deletes none for a while,
+in which even a paused collector has noticed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from pgo_collector.catalog.tables import LEASES
+from pgo_collector.errors import LeaseLost
+
+# A lease ends so long after it was renewed, and is renewed so often.
+LEASE_SECONDS = 10.0
+RENEWAL_SECONDS = 3.0
+# How long nothing is deleted under a lease whose last holder didn't give it back. It checks its clock before
+# each request that deletes, so this is for a request that has begun before a pause.
+_QUARANTINE_SECONDS = 120.0
+Writing = Callable[[], AbstractContextManager[sa.Connection]]
+
+_NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
+
+
+class Lease(Protocol):
+    """A lease that is held. Methods that take no connection may block; they raise SQLAlchemyError."""
+
+    @property
+    def may_delete(self) -> bool:
+        """Whether objects in the storage may be deleted under it."""
+
+    def check(self, connection: sa.Connection) -> None:
+        """Raise LeaseLost if another has it; until this transaction ends, no other can take it."""
+
+    def check_time(self) -> None:
+        """Raise LeaseLost if it wasn't renewed in time, by this machine's clock."""
+
+    def renew(self) -> None:
+        """Have it last longer. Raises LeaseLost."""
+
+    def release(self) -> None:
+        """Give it back, unless it is lost."""
+
+
+class Leases(Protocol):
+    """The leases of a catalog."""
+
+    def take(self, name: str) -> Lease | None:
+        """Take a lease; None if another collector holds it. Blocks, and raises SQLAlchemyError."""
+
+
+class _NoLease:
+    """The lease of a collector that has its catalog to itself."""
+
+    may_delete = True
+
+    def check(self, connection: sa.Connection) -> None:
+        """Do nothing."""
+
+    def check_time(self) -> None:
+        """Do nothing."""
+
+    def renew(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+NO_LEASE: Lease = _NoLease()
+
+
+class NoLeases:
+    """The leases of a catalog that no other collector uses: whoever asks has them."""
+
+    def take(self, name: str) -> Lease:
+        """Return NO_LEASE."""
+        del name
+        return NO_LEASE
+
+
+class SharedLeases:
+    """The leases in a PostgreSQL that several collectors use. `writing` begins a transaction."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    def take(self, name: str) -> Lease | None:
+        """Take a lease that nobody has, or that has ended."""
+        began, token = _clock(), secrets.randbits(62) | 1
+        new = insert(LEASES).values(name=name, token=token, ends_ms=_later(LEASE_SECONDS), deletes_ms=0)
+        taken_over = sa.case((LEASES.c.token != 0, _later(_QUARANTINE_SECONDS)), else_=LEASES.c.deletes_ms)
+        query = new.on_conflict_do_update(
+            index_elements=["name"],
+            set_={"token": new.excluded.token, "ends_ms": new.excluded.ends_ms, "deletes_ms": taken_over},
+            where=LEASES.c.ends_ms < _NOW,
+        ).returning(LEASES.c.deletes_ms - _NOW)
+        with self._writing() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            return None
+        return _SharedLease(self._writing, name, token, began + LEASE_SECONDS, _clock() + row[0] / 1000)
+
+
+@dataclass(slots=True)
+class _SharedLease:
+    """A lease in LEASES; it is valid `until` a time, and objects are deleted only `after` a time.
+
+    Both are in seconds of the clock that goes on while the machine sleeps.
+    """
+
+    writing: Writing
+    name: str
+    token: int
+    until: float
+    after: float
+
+    @property
+    def may_delete(self) -> bool:
+        return _clock() >= self.after
+
+    @property
+    def _row(self) -> sa.ColumnElement[bool]:
+        return (LEASES.c.name == self.name) & (LEASES.c.token == self.token)
+
+    def check(self, connection: sa.Connection) -> None:
+        # Locked, so that whoever takes the lease waits for this transaction.
+        if not connection.execute(sa.select(LEASES.c.name).where(self._row).with_for_update(read=True)).all():
+            raise self._lost()
+
+    def check_time(self) -> None:
+        if _clock() > self.until:
+            raise self._lost()
+
+    def renew(self) -> None:
+        """Have it last longer. If it has ended and nobody has taken it, it is held again."""
+        began = _clock()
+        later = sa.update(LEASES).where(self._row).values(ends_ms=_later(LEASE_SECONDS))
+        with self.writing() as connection:
+            is_held = connection.execute(later).rowcount == 1
+        if not is_held:
+            raise self._lost()
+        self.until = began + LEASE_SECONDS
+
+    def release(self) -> None:
+        """Delete its row, unless that says that nothing may be deleted yet."""
+        with self.writing() as connection:
+            connection.execute(sa.delete(LEASES).where(self._row, LEASES.c.deletes_ms <= _NOW))
+            connection.execute(sa.update(LEASES).where(self._row).values(token=0, ends_ms=0))
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"this collector has lost the lease {self.name}, another one may go on: try again")
+
+
+def _later(seconds: float) -> sa.ColumnElement[int]:
+    return _NOW + int(seconds * 1000)
+
+
+def _clock() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
