@@ -66,11 +66,11 @@ class OwnChanges:
 
 def _count(insert: Callable[[sa.Table], Any]) -> Any:
     new = insert(CHANGES)
-    before = sa.case((CHANGES.c.day == new.excluded.day, CHANGES.c.submitted), else_=0)
+    before = sa.case((CHANGES.c.day == new.excluded.day, CHANGES.c.submitted), else_=sa.text("0"))
     return new.on_conflict_do_update(
         index_elements=("service", "type", "collector"),
         set_={
-            "version": CHANGES.c.version + 1,
+            "version": CHANGES.c.version + sa.text("1"),
             "day": new.excluded.day,
             "submitted": before + new.excluded.submitted,
         },

@@ -1,0 +1,214 @@
+"""Several collectors at once over one catalog in PostgreSQL and one bucket, which `make shared` starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from pgo_collector.catalog.tables import BLOBS, LEASES
+
+from tests.catalogs import Schemas
+from tests.collector.test_routes import assert_problem
+from tests.faults.stacks import profile_of, tally
+from tests.interop.ceph_cluster import Gateway
+from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
+from tests.server import Server, bearer
+
+pytestmark = [pytest.mark.bucket, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_postgres(scale=0) as cluster:
+        yield cluster
+
+
+# A key that may submit and merge.
+BOTH = "a-key-of-both"
+
+
+class _Same(Schemas):
+    """One schema for the data folders of all collectors."""
+
+    def __init__(self, port: int, data: Path) -> None:
+        super().__init__(port)
+        self._data = data
+
+    def settings(self, data: Path) -> dict[str, str]:
+        del data
+        return dict(super().settings(self._data))
+
+    def changing(self, data: Path) -> object:
+        del data
+        return super().changing(self._data)
+
+
+@contextmanager
+def collectors(
+    gateway: Gateway, cluster: Cluster, home: Path, count: int = 3, **settings: str
+) -> Iterator[list[Server]]:
+    """Collectors that share a catalog and a bucket."""
+    catalogs = _Same(cluster.port, home)
+    shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment, **settings}
+    with ExitStack() as stack:
+        servers = []
+        for number in range(count):
+            server = Server(home / str(number), shared)
+            for file, own in ((server.submit_keys, server.submit_key), (server.merge_keys, server.merge_key)):
+                file.write_text(f"{own}\n{BOTH}\n")
+            server.catalogs = catalogs
+            stack.callback(server.kill)
+            servers.append(server)
+        for server in servers:
+            server.start()
+        yield servers
+
+
+@pytest.fixture
+def three(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> Iterator[list[Server]]:
+    with collectors(gateway, cluster, tmp_path) as servers:
+        yield servers
+
+
+def test_each_collector_serves_what_any_has_stored(three: list[Server]) -> None:
+    for number, server in enumerate(three):
+        answer = server.submit(profile_of(f"of{number}"))
+        assert answer.status_code == 204, answer.text
+        for other in three:
+            expected = {f"of{each}": 1 for each in range(number + 1)}
+            assert tally(other.merge().content) == expected
+    assert len({server.merge().content for server in three}) == 1
+    assert len({server.merge().headers["ETag"] for server in three}) == 1
+
+
+def test_the_same_profile_sent_to_all_at_once_counts_once(three: list[Server]) -> None:
+    """With a time and without one, which each collector would give it by itself."""
+    profiles = [profile_of(f"p{number}", **{} if number % 2 else {"time_nanos": 0}) for number in range(10)]
+
+    def send(server: Server) -> list[int]:
+        return [server.submit(profile).status_code for profile in profiles]
+
+    with ThreadPoolExecutor() as threads:
+        statuses = [*threads.map(send, three * 3)]
+    assert {status for each in statuses for status in each} <= {204, 503}
+    for profile in profiles:
+        assert three[0].submit(profile).status_code == 204
+    expected = {f"p{number}": 1 for number in range(10)}
+    assert all(tally(server.merge().content) == expected for server in three)
+
+
+def test_combines_of_all_at_once_count_everything_once(three: list[Server]) -> None:
+    names = [f"s{number}" for number in range(60)]
+    stop = threading.Event()
+
+    def combine(server: Server) -> Counter[int]:
+        answers: Counter[int] = Counter()
+        while not stop.is_set():
+            answers[server.combine().status_code] += 1
+        return answers
+
+    assert three[0].submit(profile_of("first")).status_code == 204
+    with ThreadPoolExecutor() as threads:
+        combining = [threads.submit(combine, server) for server in three]
+        for number, name in enumerate(names):
+            server = three[number % 3]
+            while server.submit(profile_of(name)).status_code != 204:
+                time.sleep(0.05)
+        stop.set()
+        answers = sum((each.result() for each in combining), Counter())
+    assert answers[200] > 3, answers
+    assert {*answers} <= {200, 503}, answers
+    expected = dict.fromkeys(["first", *names], 1)
+    assert all(tally(server.merge().content) == expected for server in three)
+
+
+def test_a_paused_collector_loses_its_lease_and_changes_nothing_when_it_wakes(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+        for name in "abcdef":
+            assert one.submit(profile_of(name)).status_code == 204
+        with one.catalog() as catalog:
+            # The lease is one's, which is about to combine: nobody else can, until it is lost.
+            catalog.execute(
+                sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=1 << 60, deletes_ms=0)
+            )
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(other.combine)
+            time.sleep(1)
+            assert not waiting.done()
+            with one.catalog() as catalog:
+                catalog.execute(sa.update(LEASES).values(ends_ms=0))
+            assert waiting.result().status_code == 200
+        # It wasn't given back, so nothing is deleted yet; what is deleted can't be sent again meanwhile.
+        assert other.events("nothing is deleted for a while, another collector may be at it")
+        with one.catalog() as catalog:
+            rows = catalog.execute(sa.select(BLOBS.c.live)).scalars().all()
+        assert sorted(rows) == [False] * 6 + [True]
+        assert tally(one.merge().content) == dict.fromkeys("abcdef", 1)
+        assert one.submit(profile_of("a")).status_code == 204
+        assert tally(one.merge().content) == dict.fromkeys("abcdef", 1)
+
+
+def test_a_killed_collector_holds_nobody_up(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> None:
+    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+        for name in "abc":
+            assert one.submit(profile_of(name)).status_code == 204
+        one.kill()
+        assert other.combine().status_code == 200
+        assert other.submit(profile_of("d")).status_code == 204
+        one.start()
+        assert not one.events("profiles taken in")
+        assert tally(one.merge().content) == dict.fromkeys("abcd", 1)
+
+
+def test_a_stopped_collector_holds_nobody_up(three: list[Server]) -> None:
+    one, other, third = three
+    for name in "abc":
+        assert one.submit(profile_of(name)).status_code == 204
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        for name in "def":
+            assert other.submit(profile_of(name)).status_code == 204
+        assert third.combine().status_code == 200
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+    assert one.submit(profile_of("g")).status_code == 204
+    assert all(tally(server.merge().content) == dict.fromkeys("abcdefg", 1) for server in three)
+
+
+def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A blob without a row, as a collector leaves it that is killed while it stores one, is taken in then."""
+    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+        for name in "ab":
+            assert one.submit(profile_of(name)).status_code == 204
+        with one.catalog() as catalog:
+            catalog.exec_driver_sql("DELETE FROM profiles")
+            catalog.exec_driver_sql("DELETE FROM blobs")
+        other.restart()  # the other one is there, so nothing is compared
+        assert_problem(other.merge(), 404)
+        one.stop()
+        other.restart()
+        assert other.events("profiles taken in")
+        assert tally(other.merge().content) == dict.fromkeys("ab", 1)
+
+
+def test_what_is_deleted_can_be_sent_again_to_another_collector(three: list[Server]) -> None:
+    one, other, _ = three
+    for _ in range(3):
+        assert one.submit(profile_of("a")).status_code == 204
+        gone = other.client.delete("/api/profile/default", headers=bearer(BOTH))
+        assert gone.status_code == 200, gone.text
+        assert one.submit(profile_of("a")).status_code == 204
+        assert tally(other.merge().content) == {"a": 1}
