@@ -47,6 +47,7 @@ A refusal carries the HTTP status that the client gets:
     │   ├── NotOffered          501
     │   ├── BinariesOff         501
     │   ├── CaptureFailed       502
+    │   ├── BlobsGone           503
     │   ├── CapturesBusy        503
     │   ├── TooManyStreams      503
     │   ├── CatalogFails        503
@@ -230,6 +231,13 @@ class NothingSelected(NothingToMerge):
 
     def __init__(self, advice: str = "") -> None:
         super().__init__(f"no stored profile matches the selection{advice and '; '}{advice}")
+
+
+class BlobsGone(Refusal):
+    """Stored profiles were combined or deleted while they were read, each time that they were looked for."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    _headers: ClassVar = {"Retry-After": "5"}
 
 
 class NoSuchFunction(Refusal):

@@ -11,6 +11,7 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.hooks.deliveries import Deliveries
 from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
 from pgo_collector.metrics.prometheus import PrometheusMetrics
@@ -95,6 +96,7 @@ def test_no_request_blocks_the_event_loop(tmp_path: Path) -> None:
             warming, background = Warming(store), BackgroundTasks({})
             dependencies = AppDependencies(
                 store,
+                KeptMerges(folder.merged, settings.merges_kept),
                 StartLineTables(store, settings),
                 locks,
                 warming,

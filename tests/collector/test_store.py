@@ -21,6 +21,7 @@ from pgo_collector.engine.tasks import drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.combining import combine_blobs
+from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import make_merge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName, Identity
@@ -71,14 +72,13 @@ async def submission(store: Store, part: Path) -> Submission:
 
 
 def merges_of(store: Store) -> Merges:
-    return Merges(store, Locks(store.catalog.database.leases), kept=10)
+    return Merges(store, Locks(store.catalog.database.leases), KeptMerges(store.folder.merged, 10))
 
 
 async def merged(merges: Merges, *, combine: bool = False) -> bytes:
     form = Rendition(format_named(), Rules())
     made = await (merges.combine if combine else merges.current)(SELECTION, form)
-    with made.file:
-        return made.file.read()
+    return made.read()
 
 
 def test_a_merge_that_is_submitted_while_it_is_combined_counts_too(tmp_path: Path) -> None:
@@ -144,11 +144,7 @@ def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path)
                 )
             )
             assert len({result.name for result in stored}) == 3
-            assert tally(await merged(merges_of(store))) == {
-                "a": 1,
-                "b": 1,
-                "c": 1,
-            }
+            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1, "c": 1}
             assert not list(store.folder.incoming.iterdir())
 
     asyncio.run(play())
@@ -166,11 +162,7 @@ def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
             assert isinstance(first, Submitted)
             assert isinstance(second, NotStored)
             assert isinstance(third, Submitted)
-            assert tally(await merged(merges_of(store))) == {
-                "a": 1,
-                "b": 1,
-                "d": 1,
-            }
+            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1, "d": 1}
 
     asyncio.run(play())
 
@@ -187,10 +179,7 @@ def test_all_submits_of_a_group_fail_with_the_catalog(tmp_path: Path) -> None:
                 connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO profiles")
             results = await submitted_at_once(store, [profile_of("a"), profile_of("b")])
             assert [isinstance(result, Submitted) and result.is_new for result in results] == [False, True]
-            assert tally(await merged(merges_of(store))) == {
-                "a": 1,
-                "b": 1,
-            }
+            assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1}
 
     asyncio.run(play())
 
@@ -259,7 +248,7 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
             selection = replace(SELECTION, begin=EPOCH + DAY)
             merges = merges_of(store)
             reads = 0
-            resolve = store.catalog.resolve_merge
+            resolve = store.catalog.resolve
 
             def counted(*args: Any) -> Any:
                 nonlocal reads
@@ -271,17 +260,15 @@ def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(
                 await combine_blobs(store, NO_LEASE, store.catalog.live(SELECTION))
                 return made
 
-            monkeypatch.setattr(store.catalog, "resolve_merge", counted)
+            monkeypatch.setattr(store.catalog, "resolve", counted)
             monkeypatch.setattr("pgo_collector.merges.merges.make_merge", overtaken)
             made = await merges.current(selection, plain)
-            with made.file:
-                assert tally(made.file.read()) == {"b": 1}
+            assert tally(made.read()) == {"b": 1}
             assert made.coarse == EXACT
             assert reads == 1
             monkeypatch.undo()
             later = await merges.current(selection, plain)
-            with later.file:
-                assert tally(later.file.read()) == {"a": 1, "b": 1}
+            assert tally(later.read()) == {"a": 1, "b": 1}
             assert later.coarse.blobs
 
     asyncio.run(play())
@@ -297,7 +284,7 @@ def test_a_merge_is_of_what_counts_when_its_turn_comes(
             for name in "ab":
                 await submit(store, profile_of(name))
             merges = merges_of(store)
-            resolve, loop = store.catalog.resolve_merge, asyncio.get_running_loop()
+            resolve, loop = store.catalog.resolve, asyncio.get_running_loop()
 
             def overtaken(*args: Any) -> Any:
                 resolved = resolve(*args)
@@ -310,7 +297,7 @@ def test_a_merge_is_of_what_counts_when_its_turn_comes(
                 owner = rows_owner("default", CPU)
                 await store.workers.run_for(owner, drop_rows, owner, 0)  # or the worker still had the rows
 
-            monkeypatch.setattr(store.catalog, "resolve_merge", overtaken)
+            monkeypatch.setattr(store.catalog, "resolve", overtaken)
             assert tally(await merged(merges)) == {"a": 1, "b": 1}
 
     asyncio.run(play())

@@ -21,6 +21,7 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.bulk.bulk import OwnWorkers
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.warming import Warming
 from pgo_collector.serve.app import AppDependencies, Keys, create_app
 from pgo_collector.settings import Settings
@@ -82,6 +83,7 @@ def app(tmp_path: Path) -> FastAPI:
             Settings(),
             AppDependencies(
                 store,
+                KeptMerges(folder.merged, 1),
                 StartLineTables(store, Settings()),
                 Locks(store.catalog.database.leases),
                 Warming(store),

@@ -37,7 +37,8 @@ def check_order(operations: list[Operation]) -> None:
             unsynced.add(folder)
         elif operation.writes and folder == "incoming":
             unsynced.add(str(path))
-    assert not unsynced
+    # An answer's file is deleted, or becomes a kept merge, which is checked whenever it is opened.
+    assert {PurePath(name).parts[0] for name in unsynced} <= {"incoming"}
 
 
 def test_a_submit(lane: Lane) -> None:

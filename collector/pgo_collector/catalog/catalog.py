@@ -5,12 +5,10 @@ Every method is one transaction. The catalog may be lost: `reconcile` rebuilds i
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -42,10 +40,10 @@ from pgo_collector.catalog.rows import (
     unassign_profiles,
 )
 from pgo_collector.catalog.selection_sql import selected
-from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, MERGES, OUTBOX, PROFILES, SERIES
+from pgo_collector.catalog.tables import BLOBS, DAY, IS_COMBINED, MADE, OUTBOX, PROFILES, SERIES
 from pgo_collector.errors import CatalogBusy
 from pgo_collector.model.blob_names import BlobName, Identity
-from pgo_collector.model.facts import Event, Facts, LeftOut
+from pgo_collector.model.facts import Event, Facts
 from pgo_collector.model.selection import EVERY_SERVICE, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS
@@ -96,17 +94,6 @@ class Combined(NamedTuple):
     facts: Facts
     inputs_size: int
     inputs: Collection[BlobName]
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """A stored merge: `size` in bytes and `sha256` in hex are its file's; for `etag` see `OpenMerge`."""
-
-    fingerprint: str
-    etag: str
-    size: int
-    sha256: str
-    left_out: tuple[LeftOut, ...]
 
 
 def _tried_again(transaction: Callable[P, T]) -> Callable[P, T]:
@@ -201,32 +188,23 @@ class Catalog:
 
     def state(self, selection: Selection) -> SelectionState:
         """Return the fingerprint of a selection's live blobs, and how it is finer than they are."""
-        return self.known_state(selection) or self.resolve(selection, lambda _: None)[0]
+        return self.known_state(selection) or self.resolve(selection, lambda *_: None)[0]
 
-    def resolve(self, selection: Selection, take: Callable[[Iterator[Blob]], T]) -> tuple[SelectionState, T]:
-        """Return the state of a selection, and what `take` returns for its blobs, as of the same moment.
+    def resolve(
+        self, selection: Selection, take: Callable[[SelectionState, Iterator[Blob]], T]
+    ) -> tuple[SelectionState, T]:
+        """Return the state of a selection, and what `take` returns for it and its blobs, as of one moment.
 
-        `take` gets the live blobs one by one, in canonical order: by time, then by digest.
+        `take` gets the live blobs one by one, in canonical order: by time, then by digest. They are read only
+        if it asks for the first one.
         """
         with self._resolving(selection) as (state, connection):
-            return state, take(read_in_order(connection, selected(selection)))
+            return state, take(state, read_in_order(connection, selected(selection)))
 
     def resolve_newest(self, selection: Selection, limit: int) -> tuple[SelectionState, list[Blob]]:
         """Return a selection's state and its `limit` newest blobs in canonical order, as of one moment."""
         with self._resolving(selection) as (state, connection):
             return state, [*read_newest(connection, selected(selection), limit)][::-1]
-
-    def resolve_merge(
-        self, selection: Selection, take: Callable[[Iterator[Blob]], T], kept_as: Callable[[str], str]
-    ) -> tuple[SelectionState, Merge | T]:
-        """Return the state of a selection, and its stored merge, or else what `take` returns for its blobs.
-
-        `take` is called as in `resolve`; `kept_as` turns the fingerprint of the blobs into that of their
-        merge.
-        """
-        with self._resolving(selection) as (state, connection):
-            merge = _read_merge(connection, kept_as(state.fingerprint))
-            return state, merge or take(read_in_order(connection, selected(selection)))
 
     @contextmanager
     def _resolving(self, selection: Selection) -> Iterator[tuple[SelectionState, sa.Connection]]:
@@ -498,32 +476,23 @@ class Catalog:
         with self.writing() as connection:
             drop_empty_series(connection)
 
-    def merge(self, fingerprint: str) -> Merge | None:
-        """Return the stored merge with this fingerprint; None if there is none."""
+    def live_among(self, names: Iterable[BlobName]) -> set[BlobName]:
+        """Return those of these blobs that are live."""
+        found: set[BlobName] = set()
         with self.database.reading() as connection:
-            return _read_merge(connection, fingerprint)
-
-    def merge_fingerprints(self) -> set[str]:
-        """Return the fingerprints of all stored merges."""
-        with self.database.reading() as connection:
-            return set(connection.execute(sa.select(MERGES.c.fingerprint)).scalars())
-
-    def keep_merge(self, merge: Merge, limit: int) -> set[str]:
-        """Store a merge and drop the oldest ones beyond `limit`; return the fingerprints of those."""
-        newest = sa.select(MERGES.c.number).order_by(MERGES.c.number.desc()).limit(limit)
-        gone = sa.delete(MERGES).where(MERGES.c.number.not_in(newest)).returning(MERGES.c.fingerprint)
-        row = {**asdict(merge), "left_out": _listed(merge.left_out)}
-        with self.writing() as connection:
-            connection.execute(sa.delete(MERGES).where(MERGES.c.fingerprint == merge.fingerprint))
-            connection.execute(sa.insert(MERGES).values(row))
-            return set(connection.execute(gone).scalars())
-
-
-def _read_merge(connection: sa.Connection, fingerprint: str) -> Merge | None:
-    row = connection.execute(sa.select(MERGES).where(MERGES.c.fingerprint == fingerprint)).one_or_none()
-    if row is None:
-        return None
-    return Merge(row.fingerprint, row.etag, row.size, row.sha256, _left_out(row.left_out))
+            for batch in _batches(names):
+                texts = [(index, *_named(name)) for index, name in enumerate(batch)]
+                wanted = sa.values(*_WANTED, name="wanted").data(texts).cte("wanted")
+                same = (BLOBS.c[column] == wanted.c[column] for column in ("time_nanos", "digest"))
+                query = (
+                    sa.select(wanted.c.number)
+                    .select_from(wanted)
+                    .join(SERIES, sa.and_(*(SERIES.c[key] == wanted.c[key] for key in _SERIES_KEY)))
+                    .join(BLOBS, sa.and_(BLOBS.c.series_id == SERIES.c.id, *same))
+                    .where(BLOBS.c.live)
+                )
+                found |= {batch[number] for number in connection.execute(query).scalars()}
+        return found
 
 
 def add_events(connection: sa.Connection, events: Iterable[Event]) -> None:
@@ -550,11 +519,3 @@ def _batches(values: Iterable[T]) -> Iterator[list[T]]:
 def _waiting(event: Event) -> dict[str, Any]:
     row = {"event": event.id, "created_nanos": event.created_nanos, "body": event.body}
     return {**row, "attempts": 0, "due_nanos": event.created_nanos}
-
-
-def _listed(left_out: Iterable[LeftOut]) -> str:
-    return json.dumps([asdict(entry) for entry in left_out])
-
-
-def _left_out(text: str) -> tuple[LeftOut, ...]:
-    return tuple(LeftOut(**entry) for entry in json.loads(text))

@@ -120,7 +120,7 @@ def read_blobs(
 ) -> Iterator[Blob]:
     """Yield the first `limit` matching blobs in this order, read one by one."""
     query = sa.select(*_BLOB_COLUMNS).select_from(NAMED_BLOBS).where(where).order_by(*order).limit(limit)
-    return starmap(_blob, connection.execute(query))
+    yield from starmap(_blob, connection.execute(query))
 
 
 def read_in_order(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Iterator[Blob]:

@@ -110,7 +110,8 @@ PROFILES = sa.Table(
     sa.Column("blob_id", sa.ForeignKey("blobs.id"), nullable=False, index=True),
 )
 
-# The files of merged/: merges in the requested renditions, by the fingerprint of blobs and rendition.
+# Used by collectors of version 5.0 alone, which may run beside this one: it goes with the next major version.
+# See `merges.kept`.
 MERGES = sa.Table(
     "merges",
     METADATA,

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.http.context import context_of
 from pgo_collector.merges.making import OpenMerge
-from pgo_collector.model.facts import LeftOut
+from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import Coarse
 
 COARSE_HEADER = "PGO-Coarse"
@@ -30,7 +30,6 @@ _ADVICE = "ask for fewer rows with n"
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # Bounds on PGO-Left-Out. Blob names have labels in them and can take some KB; proxies and clients allow 8 KB
 # for all headers.
-_MOST_ENTRIES = 10
 _LONGEST_REASON = 120
 _LONGEST_HEADER = 6000
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
@@ -64,7 +63,7 @@ def merge_download(
     headers = {"ETag": quote_etag(made.etag), "Cache-Control": "private, no-cache"}
     headers |= coarse_headers(made.coarse)
     if made.left_out:
-        headers[LEFT_OUT_HEADER] = left_out_header(made.left_out)
+        headers[LEFT_OUT_HEADER] = left_out_header(made.left_out, made.n_left_out)
     if request.method != "POST" and etag_matches(request.headers.get("If-None-Match", ""), made.etag):
         made.file.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -102,21 +101,22 @@ def coarse_headers(coarse: Coarse) -> dict[str, str]:
     return {COARSE_HEADER: f"{len(coarse.blobs)}{labels}"}
 
 
-def left_out_header(left_out: Sequence[LeftOut]) -> str:
-    """Return the value of PGO-Left-Out, empty if nothing was left out.
+def left_out_header(left_out: Sequence[LeftOut], count: int | None = None) -> str:
+    """Return the value of PGO-Left-Out, empty if nothing was left out; `count` is given if there are more.
 
     It is a structured field (RFC 9651): a list of blob names with reasons, then how many more there are.
     """
     members: list[str] = []
     size = 0
-    for left in left_out[:_MOST_ENTRIES]:
+    for left in left_out[:NAMED_LEFT_OUT]:
         member = f"{_string(left.blob)};reason={_string(left.reason[:_LONGEST_REASON])}"
         size += len(member) + 2
         if size > _LONGEST_HEADER:
             break
         members.append(member)
-    if len(left_out) > len(members):
-        members.append(str(len(left_out) - len(members)))
+    count = len(left_out) if count is None else count
+    if count > len(members):
+        members.append(str(count - len(members)))
     return ", ".join(members)
 
 

@@ -15,7 +15,8 @@ from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult, merge_blobs
 from pgo_collector.errors import NothingToMerge
-from pgo_collector.model.facts import LeftOut
+from pgo_collector.merges.inputs import check_none_is_gone
+from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
 from pgo_collector.model.selection import EXACT, Coarse
 from pgo_collector.store.store import Store
 
@@ -27,12 +28,13 @@ async def make_merge(
 ) -> MergeResult:
     """Write the merge of blobs to the file `part`, and return what the worker says about it.
 
-    Raises NothingToMerge if none of the blobs can be merged, NotOfThisProfile, AnswerTooLarge,
+    Raises NothingToMerge if none of the blobs can be merged, BlobsGone, NotOfThisProfile, AnswerTooLarge,
     WorkerUnavailable or OSError.
     """
     count, start = len(chosen.blobs), time.perf_counter()
     await store.bulk.load(chosen)
     merged = await store.workers.run_for(chosen.owner, merge_blobs, chosen, rendition, part, budget)
+    await check_none_is_gone(store.catalog, merged.left_out)
     ms = round((time.perf_counter() - start) * 1000, 1)
     format_ = rendition.format.name
     _log.info("merged", service=chosen.service, type=chosen.type, blobs=count, format=format_, ms=ms)
@@ -50,25 +52,32 @@ class OpenMerge:
     """A merge with its open file, and what its answer's headers say, all of one moment.
 
     `etag` is the SHA-256 of the bare protobuf, in hex, for the merge itself; for another rendition it is the
-    SHA-256 of the file, and the format's name. `size` is that of the file, in bytes. `coarse` says where the
-    selection was finer than what is stored, `left_out` which blobs couldn't be merged.
+    SHA-256 of the file, and the format's name. The first `size` bytes of the file are the merge. `left_out`
+    names the first of the `n_left_out` blobs that couldn't be merged. `coarse` says where the selection was
+    finer than what is stored.
     """
 
     etag: str
     size: int
     left_out: tuple[LeftOut, ...]
+    n_left_out: int
     coarse: Coarse
     file: BinaryIO
 
     @classmethod
-    def at(cls, path: Path, etag: str, left_out: tuple[LeftOut, ...], coarse: Coarse) -> Self:
-        """Open the file of a merge. Raises OSError."""
-        file = path.open("rb")
-        return cls(etag, os.fstat(file.fileno()).st_size, left_out, coarse, file)
+    def at(cls, part: Path, made: MergeResult, coarse: Coarse) -> Self:
+        """Open a merge that was just made in the file `part`. Raises OSError."""
+        left_out = made.left_out[:NAMED_LEFT_OUT]
+        return cls(made.etag, made.written.size, left_out, len(made.left_out), coarse, part.open("rb"))
 
     @classmethod
     def of(cls, file: BinaryIO, etag: str) -> Self:
         """Return a stored profile, in a file that is open at its beginning, as the merge of it alone."""
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        return cls(etag, size, (), EXACT, file)
+        return cls(etag, size, (), 0, EXACT, file)
+
+    def read(self) -> bytes:
+        """Return the merge, and close the file. Raises OSError."""
+        with self.file:
+            return self.file.read(self.size)

@@ -10,6 +10,9 @@ from pprof_merge import Header
 
 from pgo_collector.model.blob_names import BlobName
 
+# How many of the blobs that were left out an answer names. There may be thousands.
+NAMED_LEFT_OUT = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -71,9 +71,10 @@ class Candidates:
         found = await self._store.workers.run(candidate_stats, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:
             raise MergeDamaged("its content doesn't match its etag")
-        return Candidate(merge.etag, len(merge.left_out), found, part)
+        return Candidate(merge.etag, merge.n_left_out, found, part)
 
 
 def _copy(merge: OpenMerge, part: Path) -> None:
     with merge.file as source, part.open("wb") as file:
         shutil.copyfileobj(source, file)
+        file.truncate(merge.size)

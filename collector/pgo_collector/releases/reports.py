@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,10 +12,18 @@ import structlog
 from pprof_merge import Budget, KeptApart
 from sqlalchemy.exc import SQLAlchemyError
 
+from pgo_collector.catalog.fingerprint_cache import SelectionState
 from pgo_collector.catalog.rows import Blob
+from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import ReportResult, ReportSubjects, report_blobs
 from pgo_collector.errors import NothingToMerge, ReleaseDamaged
-from pgo_collector.merges.inputs import chosen_of, count_kept_apart, nothing_selected
+from pgo_collector.merges.inputs import (
+    check_none_is_gone,
+    chosen_of,
+    count_kept_apart,
+    nothing_selected,
+    until_none_is_gone,
+)
 from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
@@ -36,26 +45,33 @@ class Reports:
 
         `symbols` is a file with the functions of a program.
 
-        Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, NotStored or WorkerUnavailable.
+        Raises SymbolsUnreadable, NothingToMerge, AnswerTooLarge, BlobsGone, NotStored or WorkerUnavailable.
         """
         try:
-            state, blobs = await asyncio.to_thread(self.store.catalog.resolve, selection, list[Blob])
-            if not blobs:
-                raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
-            start = time.perf_counter()
-            released = await asyncio.to_thread(self._released, selection)
-            apart = await asyncio.to_thread(self._kept_apart, selection)
-            subjects = ReportSubjects(symbols, released, apart)
-            chosen = await asyncio.to_thread(chosen_of, self.store, selection.service, selection.type, blobs)
-            await self.store.bulk.load(chosen)
-            made = await self.store.workers.run_for(
-                chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
-            )
+            return await until_none_is_gone(lambda: self._make(selection, symbols))
         except (OSError, SQLAlchemyError) as error:
             raise not_stored("report", error) from error
-        _log.info("reported", blobs=len(blobs), ms=round((time.perf_counter() - start) * 1000, 1))
+
+    async def _make(self, selection: Selection, symbols: Path | None) -> tuple[ReportResult, Coarse]:
+        def take(_: SelectionState, blobs: Iterator[Blob]) -> ChosenBlobs:
+            return chosen_of(self.store, selection.service, selection.type, blobs)
+
+        state, chosen = await asyncio.to_thread(self.store.catalog.resolve, selection, take)
+        count = len(chosen.blobs)
+        if not count:
+            raise await asyncio.to_thread(nothing_selected, self.store.catalog, selection)
+        start = time.perf_counter()
+        released = await asyncio.to_thread(self._released, selection)
+        apart = await asyncio.to_thread(self._kept_apart, selection)
+        subjects = ReportSubjects(symbols, released, apart)
+        await self.store.bulk.load(chosen)
+        made = await self.store.workers.run_for(
+            chosen.owner, report_blobs, chosen, subjects, time.time_ns(), self.budget
+        )
+        await check_none_is_gone(self.store.catalog, made.left_out)
+        _log.info("reported", blobs=count, ms=round((time.perf_counter() - start) * 1000, 1))
         if made.report is None:
-            raise NothingToMerge(f"none of the {len(blobs)} stored profiles can be read")
+            raise NothingToMerge(f"none of the {count} stored profiles can be read")
         return made, state.coarse
 
     def _kept_apart(self, selection: Selection) -> KeptApart | None:

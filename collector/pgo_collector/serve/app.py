@@ -20,6 +20,7 @@ from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.problems import install_error_handlers
+from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
@@ -85,6 +86,7 @@ class AppDependencies(NamedTuple):
     """The running objects that the routes use. `stopping` is set when the server begins to stop."""
 
     store: Store
+    kept_merges: KeptMerges
     start_lines: StartLineTables
     locks: Locks
     warming: Warming
@@ -112,7 +114,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     rules, binaries = RulesFolder(settings.rules_dir), Binaries(store, settings)
     include(binaries_routes(binaries, quotas, bodies, submit_keys, merge_keys, settings=settings))
     budget = settings.output_budget
-    merges = Merges(store, dependencies.locks, settings.merges_kept, budget)
+    merges = Merges(store, dependencies.locks, dependencies.kept_merges, budget)
     reports = Reports(store, budget)
     include(merge_routes(merges, rules, binaries, merge_keys, settings.default_service))
     include(report_routes(reports, bodies, merge_keys, settings))

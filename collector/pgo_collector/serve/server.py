@@ -27,6 +27,7 @@ from pgo_collector.hooks.endpoint import Endpoint
 from pgo_collector.http.connection import Connection, State
 from pgo_collector.http.connection_pool import ConnectionLimits, ConnectionPool, raise_descriptor_limit
 from pgo_collector.http.keys import KeyFile
+from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.merges.warming import Warming
 from pgo_collector.metrics.gauges import Gauges
@@ -194,6 +195,7 @@ async def _opened_app(
     """Open the application over a store, with its background tasks. Raises CannotStart."""
     async with open_store(settings, folder, metrics, progress) as store:
         await asyncio.to_thread(RulesFolder(settings.rules_dir).check)
+        kept_merges = await asyncio.to_thread(KeptMerges, folder.merged, settings.merges_kept)
         locks = Locks(store.catalog.database.leases)
         warming, start_lines = Warming(store), StartLineTables(store, settings)
         upkeep = Upkeep(store, locks, settings, tracing)
@@ -212,7 +214,7 @@ async def _opened_app(
         )
         metrics.register_gauges(Gauges(store, warming, upkeep, background, tracing))
         dependencies = AppDependencies(
-            store, start_lines, locks, warming, background, keys, stopping, metrics, tracing
+            store, kept_merges, start_lines, locks, warming, background, keys, stopping, metrics, tracing
         )
         async with background.running():
             yield create_app(settings, dependencies)

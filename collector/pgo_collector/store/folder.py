@@ -23,8 +23,6 @@ from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
 LEGACY_SUFFIX = ".pgo"
-_MERGED_SUFFIX = ".merge"
-_FORMER_SUFFIXES = (".gz", ".converted")  # of merges that versions before this one kept
 _RESTORING = "restoring"
 _LOCK = "lock"
 _log = structlog.get_logger()
@@ -47,7 +45,7 @@ class DataFolder:
 
     blobs/            the stored profiles, see `store.blobs`
     incoming/*.part   bodies being received and merges being made; deleted at a start
-    merged/*.merge    stored merges, by the fingerprint of their blobs and their rendition
+    merged/*.merge    kept merges, see `merges.kept`
     rows/             decoded profiles of the workers, see `engine.row_cache`
     tmp/              sockets of the worker processes, if there is no other folder for temporary files
     start_lines/      where Go functions begin, see `engine.start_lines`
@@ -149,12 +147,8 @@ class DataFolder:
         """Return an unused path in incoming/."""
         return new_part(self.incoming)
 
-    def merged_file(self, fingerprint: str) -> Path:
-        """Return the path of the merge with this fingerprint."""
-        return self.merged / f"{fingerprint}{_MERGED_SUFFIX}"
-
     def drop_caches(self) -> None:
-        """Delete stored merges and rows, which can be made again from the blobs. Raises OSError."""
+        """Delete kept merges and rows, which can be made again from the blobs. Raises OSError."""
         for path in (*self.merged.iterdir(), *self.rows.iterdir()):
             path.unlink()
 
@@ -177,14 +171,6 @@ class DataFolder:
                 path.unlink()
             else:
                 warn_foreign(path)
-
-    def sweep_merged(self, fingerprints: set[str]) -> None:
-        """Delete all stored merges but those with these fingerprints. Raises OSError."""
-        for path in self.merged.iterdir():
-            if path.suffix not in {_MERGED_SUFFIX, *_FORMER_SUFFIXES}:
-                warn_foreign(path)
-            elif path.suffix != _MERGED_SUFFIX or path.stem not in fingerprints:
-                path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
         """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""

@@ -66,7 +66,6 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
     await delete_retired(store, NO_LEASE)
     await store.write(store.catalog.drop_empty_series)
     await asyncio.to_thread(_log_missing, store, found.missing)
-    await asyncio.to_thread(_sweep_merged, store)
 
 
 def _compare(store: Store, progress: Progress) -> Differences:
@@ -140,10 +139,6 @@ def _log_missing(store: Store, ids: list[int]) -> None:
     for blob in store.catalog.with_ids(ids):
         if blob.live:
             _log.error("a stored profile is missing", blob=str(blob.name))
-
-
-def _sweep_merged(store: Store) -> None:
-    store.folder.sweep_merged(store.catalog.merge_fingerprints())
 
 
 async def _adopt_combined(

@@ -17,6 +17,7 @@ from pgo_collector.http.answers import merge_download
 from pgo_collector.http.auth import check_scope
 from pgo_collector.http.ingest import Ingest
 from pgo_collector.http.openapi import METHODS
+from pgo_collector.merges.inputs import until_none_is_gone
 from pgo_collector.merges.making import OpenMerge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName
@@ -110,7 +111,7 @@ def profile_routes(merges: Merges) -> APIRouter:
         if len(names) == 1:
             made = await asyncio.to_thread(_open_profile, merges.store, names[0])
         else:
-            made = await merges.of(await asyncio.to_thread(_find_blobs, merges.store, names), PLAIN_RENDITION)
+            made = await until_none_is_gone(lambda: _merge_of(merges, names))
         return merge_download(request, made, FILENAME)
 
     return router
@@ -140,6 +141,10 @@ def _open_profile(store: Store, name: BlobName) -> OpenMerge:
     except FileNotFoundError:
         _find_blobs(store, [name])  # it may have been combined just now
         raise NoSuchProfile("the profile's file is missing") from None
+
+
+async def _merge_of(merges: Merges, names: Sequence[BlobName]) -> OpenMerge:
+    return await merges.of(await asyncio.to_thread(_find_blobs, merges.store, names), PLAIN_RENDITION)
 
 
 def _find_blobs(store: Store, names: Sequence[BlobName]) -> list[Blob]:

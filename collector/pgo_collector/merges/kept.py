@@ -1,0 +1,213 @@
+"""Kept merges: the newest finished merges, on disk until others take their place, each with its record.
+
+They are a cache in the data folder of one collector, and no other one knows of them:
+
+    <fingerprint>.merge     the merge | its record, as JSON | the record's size and SHA-256
+
+The fingerprint is of the blobs and the rendition: see `inputs.fingerprint_of`. A merge and its record are in
+one file, which is renamed into place, so a process that is killed leaves both or neither. Nothing is synced:
+a file that isn't what was written, as after a power cut, is deleted, and its merge is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import structlog
+
+from pgo_collector.engine.outputs import WrittenFile
+from pgo_collector.engine.tasks import MergeResult
+from pgo_collector.merges.making import OpenMerge
+from pgo_collector.model.facts import NAMED_LEFT_OUT, LeftOut
+from pgo_collector.model.selection import Coarse
+from pgo_collector.store.folder import warn_foreign
+
+_SUFFIX = ".merge"
+_FORMER_SUFFIXES = (".gz", ".converted")  # of merges that earlier versions kept
+# The end of the file: the size of the record in bytes, and its SHA-256.
+_FOOTER = struct.Struct("<Q32s")
+# How long a file counts as whole after a check, as long as it is the same file.
+_TRUSTED_SECONDS = 600.0
+_CHUNK_BYTES = 1 << 20
+_log = structlog.get_logger()
+
+# Inode, size in bytes, and the times of its last modification and change, in ns.
+_FileIdentity = tuple[int, int, int, int]
+
+
+class _Checked(NamedTuple):
+    """The file that was found to be whole, and when, by the monotonic clock."""
+
+    identity: _FileIdentity
+    at: float
+
+
+class _Record(NamedTuple):
+    """What the file of a merge says about it; see `OpenMerge`. `written` is without the record."""
+
+    etag: str
+    written: WrittenFile
+    left_out: tuple[LeftOut, ...]
+    n_left_out: int
+
+    def opened(self, file: BinaryIO, coarse: Coarse) -> OpenMerge:
+        """Return the merge in the file, which must be open at its beginning."""
+        return OpenMerge(self.etag, self.written.size, self.left_out, self.n_left_out, coarse, file)
+
+    def packed(self) -> bytes:
+        """Return the record and the footer, as `_read_record` reads them."""
+        names = [(left.blob, left.reason) for left in self.left_out]
+        text = json.dumps([self.etag, *self.written, names, self.n_left_out]).encode()
+        return text + _FOOTER.pack(len(text), hashlib.sha256(text).digest())
+
+
+class KeptMerges:
+    """The newest `most` merges in a folder. Methods block; any thread may call them.
+
+    In memory there is one small entry for each, since records are read from the files.
+
+    Checking the SHA-256 costs CPU time in proportion to the size. So a file is checked when this process
+    first serves it, when it isn't the same file any more, and again after a while: its pages in the kernel's
+    memory don't change on their own.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        """Find the merges in the folder, and delete files that aren't kept merges. Raises OSError."""
+        self._folder = folder
+        self._most = most
+        # By fingerprint, the oldest first; None for one that hasn't been checked yet.
+        self._kept: dict[str, _Checked | None] = {}
+        self._lock = threading.Lock()
+        found = []
+        for path in folder.iterdir():
+            if path.suffix not in {_SUFFIX, *_FORMER_SUFFIXES}:
+                warn_foreign(path)
+            elif path.suffix == _SUFFIX and (written_nanos := _written_nanos(path)) is not None:
+                found.append((written_nanos, path.stem))
+            else:
+                _delete(path)
+        with self._lock:
+            self._kept = {fingerprint: None for _, fingerprint in sorted(found)}
+            self._drop_oldest()
+
+    def __contains__(self, fingerprint: str) -> bool:
+        """Return whether a merge was kept; `open` tells whether it can be served. Reads nothing."""
+        return fingerprint in self._kept
+
+    def open(self, fingerprint: str, coarse: Coarse) -> OpenMerge | None:
+        """Return a kept merge; None if there is none, or its file is damaged, and is deleted now.
+
+        Raises OSError.
+        """
+        path = self._path(fingerprint)
+        with ExitStack() as files:
+            try:
+                file = files.enter_context(path.open("rb"))
+            except FileNotFoundError:
+                self._drop(fingerprint)
+                return None
+            record = _read_record(file)
+            if record is not None and self._is_whole(fingerprint, record, file):
+                file.seek(0)
+                files.pop_all()
+                return record.opened(file, coarse)
+        _log.warning("a merge is damaged, made anew", file=str(path))
+        self._drop(fingerprint)
+        return None
+
+    def keep(self, fingerprint: str, part: Path, made: MergeResult, coarse: Coarse) -> OpenMerge:
+        """Keep a merge that was just made in the file `part`, which is moved here, and return it.
+
+        The oldest merges beyond the bound are deleted. Raises OSError.
+        """
+        path = self._path(fingerprint)
+        record = _Record(made.etag, made.written, made.left_out[:NAMED_LEFT_OUT], len(made.left_out))
+        with part.open("ab") as end:
+            end.write(record.packed())
+        with self._lock:
+            part.replace(path)
+            file = path.open("rb")
+            self._kept.pop(fingerprint, None)
+            self._kept[fingerprint] = None
+            self._drop_oldest()
+        return record.opened(file, coarse)
+
+    def _path(self, fingerprint: str) -> Path:
+        return self._folder / f"{fingerprint}{_SUFFIX}"
+
+    def _drop(self, fingerprint: str) -> None:
+        with self._lock:
+            self._kept.pop(fingerprint, None)
+            _delete(self._path(fingerprint))
+
+    def _drop_oldest(self) -> None:
+        for fingerprint in [*self._kept][: -self._most]:
+            del self._kept[fingerprint]
+            _delete(self._path(fingerprint))
+
+    def _is_whole(self, fingerprint: str, record: _Record, file: BinaryIO) -> bool:
+        """Return whether the merge in a file is as it was written. Raises OSError."""
+        found = os.fstat(file.fileno())
+        identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        checked = self._kept.get(fingerprint)
+        if checked and checked.identity == identity and time.monotonic() - checked.at < _TRUSTED_SECONDS:
+            return True
+        if _sha256(file, record.written.size) != record.written.sha256:
+            return False
+        with self._lock:
+            if fingerprint in self._kept:
+                self._kept[fingerprint] = _Checked(identity, time.monotonic())
+        return True
+
+
+def _delete(path: Path) -> None:
+    """Delete a file. What can't be deleted is tried again at the next start."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _written_nanos(path: Path) -> int | None:
+    """Return when the file of a merge was written, in ns since 1970; None if it can't be served."""
+    with suppress(OSError), path.open("rb") as file:
+        if _read_record(file) is not None:
+            return os.fstat(file.fileno()).st_mtime_ns
+    return None
+
+
+def _read_record(file: BinaryIO) -> _Record | None:
+    """Return the record at the end of a file; None if there is no whole one. Raises OSError."""
+    end = file.seek(0, os.SEEK_END) - _FOOTER.size
+    if end < 0:
+        return None
+    file.seek(end)
+    footer = file.read(_FOOTER.size)
+    length, digest = _FOOTER.unpack(footer) if len(footer) == _FOOTER.size else (0, b"")
+    if length > end:
+        return None
+    file.seek(end - length)
+    text = file.read(length)
+    if hashlib.sha256(text).digest() != digest:
+        return None
+    match json.loads(text):
+        case [str(etag), int(size), str(sha256), list(names), int(n_left_out)] if size == end - length:
+            left_out = tuple(LeftOut(blob, reason) for blob, reason in names)
+            return _Record(etag, WrittenFile(size, sha256), left_out, n_left_out)
+    return None  # another version's
+
+
+def _sha256(file: BinaryIO, size: int) -> str:
+    """Return the SHA-256 of the first `size` bytes of a file, in hex."""
+    file.seek(0)
+    digest, left = hashlib.sha256(), size
+    while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+        digest.update(chunk)
+        left -= len(chunk)
+    return digest.hexdigest()
