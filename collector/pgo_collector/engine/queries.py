@@ -144,7 +144,7 @@ class StepTotals(NamedTuple):
 
     sample_type: ValueType | None
     totals: Int64s | None
-    left_out: int = 0
+    left_out: tuple[LeftOut, ...] = ()
 
 
 # The totals of profiles that take too much memory.
@@ -262,7 +262,7 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
     header = inputs.collection.header(numbers[0]) if numbers else None
     column = None if header is None else _column(header, sample_type)
     if header is None or column is None:
-        return StepTotals(None, None, len(inputs.left_out))
+        return StepTotals(None, None, inputs.left_out)
     begin, width, count = steps
     with refuse_too_large("the timeline: "):
         server_budget(budget).check_rows(count, 8, _ADVICE)
@@ -271,7 +271,7 @@ def total_steps(chosen: ChosenBlobs, sample_type: str, steps: EqualSteps, budget
     numbered = np.minimum(since // np.uint64(width), np.uint64(count - 1)).astype(np.int64)
     totals = np.zeros(count, np.int64)
     np.add.at(totals, numbered, inputs.collection.totals(numbers, header.sample_types[column]))
-    return StepTotals(header.sample_types[column], totals, len(inputs.left_out))
+    return StepTotals(header.sample_types[column], totals, inputs.left_out)
 
 
 @trim_after

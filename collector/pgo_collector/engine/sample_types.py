@@ -37,6 +37,7 @@ from pgo_collector.engine.outputs import refuse_too_large, server_budget, write_
 from pgo_collector.engine.packing import pack
 from pgo_collector.engine.queries import read_stacks
 from pgo_collector.errors import NotComparable, NotOfThisProfile
+from pgo_collector.model.facts import LeftOut
 from pgo_collector.storage.storage import Storage
 
 _ADVICE = "select fewer profiles"
@@ -59,6 +60,23 @@ class Kind(NamedTuple):
     measured: tuple[ValueType, ...]
 
 
+class PartResult(NamedTuple):
+    """The size in bytes of a file that was written, 0 without a file, and the blobs that were left out."""
+
+    size: int
+    left_out: tuple[LeftOut, ...]
+
+
+class SumsResult(NamedTuple):
+    """The sums of groups of blobs, (n, 2) int64, and the blobs that were left out.
+
+    `sums` is None if the blobs don't measure what is asked for.
+    """
+
+    sums: Int64s | None
+    left_out: tuple[LeftOut, ...]
+
+
 def read_kinds(storage: Storage, blobs: Sequence[str]) -> list[Kind | None]:
     """Return the kinds of stored profiles; None for one that can't be read. Raises StorageFails."""
     kinds: list[Kind | None] = []
@@ -77,19 +95,19 @@ def read_kinds(storage: Storage, blobs: Sequence[str]) -> list[Kind | None]:
 @trim_after
 def weigh_sample_type(
     chosen: ChosenBlobs, sample_type: ValueType, calls: Sequence[str], part: Path, budget: Budget
-) -> int:
+) -> PartResult:
     """Write the stacks of the merge of blobs to the file `part`, with their values of one sample type.
 
-    They are those stacks that begin with these calls, the root first; without `calls`, all. Return the file's
-    size in bytes; 0 without a file if there is nothing to write. Raises AnswerTooLarge or OSError.
+    They are those stacks that begin with these calls, the root first; without `calls`, all. There is no file
+    if there is nothing to write. Raises AnswerTooLarge or OSError.
     """
-    profile = _measured(chosen, sample_type)
+    profile, left_out = _measured(chosen, sample_type)
     if profile is None:
-        return 0
+        return PartResult(0, left_out)
     with refuse_too_large(_FLAME_GRAPH):
         profile = focus_calls(profile, calls, budget)
         stacks = WeighedStacks.of(profile, profile.header.sample_types.index(sample_type), budget)
-    return write_pieces(part, map(bytes, pack(stacks))).size
+    return PartResult(write_pieces(part, map(bytes, pack(stacks))).size, left_out)
 
 
 @trim_after
@@ -118,21 +136,21 @@ def draw_stacks(
 @trim_after
 def extract_sample_type(
     chosen: ChosenBlobs, sample_type: ValueType, calls: Sequence[str], part: Path, budget: Budget
-) -> int:
+) -> PartResult:
     """Write the merge of blobs to the file `part`, as bare protobuf, with only one sample type.
 
     It has the stacks that `weigh_sample_type` writes. Return and raise as `weigh_sample_type` does.
     """
-    profile = _measured(chosen, sample_type)
+    profile, left_out = _measured(chosen, sample_type)
     if profile is None:
-        return 0
+        return PartResult(0, left_out)
     with refuse_too_large(_PROFILE):
         profile = focus_calls(profile, calls, budget)
         if not len(profile.samples):
-            return 0
+            return PartResult(0, left_out)
         protobuf = encode(_narrowed(profile, profile.header.sample_types.index(sample_type)))
         server_budget(budget).check(len(protobuf), _ADVICE)
-    return write_pieces(part, [protobuf]).size
+    return PartResult(write_pieces(part, [protobuf]).size, left_out)
 
 
 @trim_after
@@ -160,16 +178,15 @@ def inflate_profile(content: bytes, write: WriteProfile, budget: Budget) -> byte
 @trim_after
 def total_blobs(
     chosen: ChosenBlobs, sample_type: ValueType, groups: Mapping[str, int], budget: Budget
-) -> Int64s | None:
-    """Return the sum of one sample type, and the number of profiles, of each group of blobs: (n, 2).
+) -> SumsResult:
+    """Return the sum of one sample type, and the number of profiles, of each group of blobs.
 
-    `groups` has the number of each blob's group, by the blob's name. None if the blobs don't measure it.
-    Raises AnswerTooLarge.
+    `groups` has the number of each blob's group, by the blob's name. Raises AnswerTooLarge.
     """
     inputs = read_merge_inputs(chosen)
     numbers = inputs.numbers.tolist()
     if not numbers or sample_type not in inputs.collection.header(numbers[0]).sample_types:
-        return None
+        return SumsResult(None, inputs.left_out)
     n_groups = max(groups.values()) + 1
     with refuse_too_large("the series: "):
         server_budget(budget).check_rows(n_groups, 16, "use a longer step, or select less time")
@@ -177,16 +194,19 @@ def total_blobs(
     of_group = [groups[name] for name in inputs.names]
     np.add.at(sums[:, 0], of_group, inputs.collection.totals(numbers, sample_type))
     np.add.at(sums[:, 1], of_group, 1)
-    return sums
+    return SumsResult(sums, inputs.left_out)
 
 
-def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> Profile | None:
-    """Return the merge of blobs; None if it doesn't measure this, or if there is nothing to merge."""
+def _measured(chosen: ChosenBlobs, sample_type: ValueType) -> tuple[Profile | None, tuple[LeftOut, ...]]:
+    """Return the merge of blobs, and those that were left out.
+
+    The merge is None if it doesn't measure this, or if there is nothing to merge.
+    """
     inputs = read_merge_inputs(chosen)
     if not len(inputs.numbers):
-        return None
+        return None, inputs.left_out
     profile = inputs.merge()
-    return profile if sample_type in profile.header.sample_types else None
+    return profile if sample_type in profile.header.sample_types else None, inputs.left_out
 
 
 def _narrowed(profile: Profile, column: int) -> Profile:

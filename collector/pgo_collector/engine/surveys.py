@@ -30,6 +30,7 @@ from pprof_merge import (
 
 from pgo_collector.engine.merge_inputs import ChosenBlobs, MergeInputs, read_merge_inputs
 from pgo_collector.engine.outputs import refuse_too_large
+from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.times import DAY_NANOS
 
 SURVEYED: tuple[Grouping, ...] = ("function", "package")
@@ -75,11 +76,11 @@ class Survey:
     tables: Mapping[Grouping, dict[str, int]]
     change: Change | None
     every: int
-    left_out: int
+    left_out: tuple[LeftOut, ...]
 
 
 # In place of the survey of a service that takes too much memory.
-TOO_LARGE = Survey(None, np.zeros(0, np.int64), {}, None, 1, 0)
+TOO_LARGE = Survey(None, np.zeros(0, np.int64), {}, None, 1, ())
 
 
 @trim_after
@@ -88,7 +89,7 @@ def survey_blobs(chosen: ChosenBlobs, weeks: Weeks, budget: Budget) -> Survey:
     every = -(-len(chosen.blobs) // MOST_PROFILES) or 1
     rows = np.arange(0, len(chosen.blobs), every)
     inputs = read_merge_inputs(ChosenBlobs(chosen.service, chosen.type, chosen.blobs.take(rows)))
-    left_out = len(inputs.left_out)
+    left_out = inputs.left_out
     days = np.zeros(weeks.end - weeks.base, np.int64)
     day_of = np.clip(inputs.blobs.times // DAY_NANOS, weeks.base, weeks.end - 1) - weeks.base
     is_now = day_of >= weeks.now - weeks.base

@@ -71,7 +71,7 @@ class Activities:
                 ((_, found),) = [result async for result in results]
             totals = None if found.totals is None else found.totals.tolist()
             of = None if found.sample_type is None else SampleType.of(found.sample_type)
-            return Activity(steps.begin, steps.width, counts, totals, of, found.left_out)
+            return Activity(steps.begin, steps.width, counts, totals, of, len(found.left_out))
 
         try:
             return await self._fleet.kept.answer(

@@ -54,7 +54,7 @@ async def flame_of(
 ) -> Flame:
     """Return the flame graph of a part of one service's selection, compared with a base if given.
 
-    Raises NothingToMerge, NotComparable, AnswerTooLarge, NotStored or WorkerUnavailable.
+    Raises NothingToMerge, NotComparable, AnswerTooLarge, BlobsGone, NotStored or WorkerUnavailable.
     """
     sides = [selection] if base is None else [selection, base]
     return await fleet.kept.answer(
@@ -103,7 +103,7 @@ async def _weighed_base(fleet: Fleet, base: Selection, reading: StackReading, pa
 
 async def _only_result(fleet: Fleet, found: Found, task: Callable[..., T], *arguments: object) -> T:
     """Return the result of a task for the one service that was found."""
-    (result,) = [result async for _, result in fleet.run(found, task, lambda _: arguments)]
+    (result,) = [result async for _, result in fleet.run(found, task, lambda *_: arguments)]
     return result
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pprof_merge import Budget, ValueType
 
@@ -21,12 +21,22 @@ from pgo_collector.errors import (
     ParameterInvalid,
     TaskOutOfMemory,
 )
-from pgo_collector.merges.inputs import chosen_of
+from pgo_collector.merges.inputs import check_none_is_gone, chosen_of, until_none_is_gone
+from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Focus, Selection
 from pgo_collector.queries.kept import KeptAnswers
 from pgo_collector.store.store import Store
 
-T = TypeVar("T")
+
+class Result(Protocol):
+    """What a function of the engine returns for blobs; it had to leave out those in `left_out`."""
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Return the blobs, with reasons."""
+
+
+T = TypeVar("T", bound=Result)
 
 # This many services are queried at once, over all requests: submits and merges need workers too.
 _MAX_CONCURRENT = 4
@@ -79,16 +89,16 @@ class Fleet:
         self,
         found: Found,
         task: Callable[..., T],
-        arguments: Callable[[Sequence[Blob]], tuple[Any, ...]],
+        arguments: Callable[[Selection, Sequence[Blob]], tuple[Any, ...]],
     ) -> AsyncIterator[tuple[str, T]]:
         """Run a function of the engine for each service, in the worker that has the service's rows.
 
         Yield each service and its result as soon as it is there. The function gets ChosenBlobs, then what
-        `arguments` returns for the service's blobs, then the budget. Raises AnswerTooLarge or
-        WorkerUnavailable.
+        `arguments` returns for the service's selection and blobs, then the budget. Both are called again if
+        blobs were deleted meanwhile. Raises AnswerTooLarge, BlobsGone or WorkerUnavailable.
         """
         selections = [found.selection_of(service) for service in found.services]
-        async with aclosing(self.run_each(selections, task, lambda _, blobs: arguments(blobs))) as results:
+        async with aclosing(self.run_each(selections, task, arguments)) as results:
             async for selection, result in results:
                 yield selection.service, result
 
@@ -105,21 +115,24 @@ class Fleet:
         one that takes too much memory is `if_too_large`, unless that is None.
         """
 
+        async def run_task(selection: Selection) -> T:
+            blobs = await asyncio.to_thread(self._store.catalog.live, selection)
+            of = self._store, selection.service, selection.type
+            chosen = await asyncio.to_thread(chosen_of, *of, blobs)
+            further = await asyncio.to_thread(arguments, selection, blobs)
+            await self._store.bulk.load(chosen)
+            result = await self._store.workers.run_for(chosen.owner, task, chosen, *further, self.budget)
+            await check_none_is_gone(self._store.catalog, result.left_out)
+            return result
+
         async def run_one(selection: Selection) -> tuple[Selection, T]:
             async with self._concurrent:
-                blobs = await asyncio.to_thread(self._store.catalog.live, selection)
-                of = self._store, selection.service, selection.type
-                chosen = await asyncio.to_thread(chosen_of, *of, blobs)
-                further = await asyncio.to_thread(arguments, selection, blobs)
-                arguments_of_task = chosen, *further, self.budget
                 try:
-                    await self._store.bulk.load(chosen)
-                    result = await self._store.workers.run_for(chosen.owner, task, *arguments_of_task)
+                    return selection, await until_none_is_gone(lambda: run_task(selection))
                 except (AnswerTooLarge, TaskOutOfMemory):
                     if if_too_large is None:
                         raise
                     return selection, if_too_large
-                return selection, result
 
         tasks = [asyncio.create_task(run_one(selection)) for selection in selections]
         try:

@@ -49,7 +49,7 @@ async def fleet_use(
 ) -> FleetUse:
     """Return the use of the functions named `name` in a part of a selection; `around` is for one service.
 
-    Raises NoSuchFunction, NothingToMerge, AnswerTooLarge or WorkerUnavailable.
+    Raises NoSuchFunction, NothingToMerge, AnswerTooLarge, BlobsGone or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     sums: dict[ValueType, FunctionUse] = {}
@@ -71,7 +71,7 @@ async def fleet_use(
         with refuse_too_large("the function: "):
             fleet.budget.check(total.nbytes, _ADVICE)
 
-    async for service, result in fleet.run(found, use_blobs, lambda _: (name, focus, around)):
+    async for service, result in fleet.run(found, use_blobs, lambda *_: (name, focus, around)):
         await asyncio.to_thread(add, service, result)
     if not measured:
         raise nothing_readable(found, [left.reason for left in left_out])

@@ -84,12 +84,12 @@ class FleetHistogram:
 async def fleet_histogram(fleet: Fleet, selection: Selection) -> FleetHistogram:
     """Return the histogram of a selection.
 
-    Raises NotOfThisProfile if none of its profiles has latencies, NothingToMerge, AnswerTooLarge or
-    WorkerUnavailable.
+    Raises NotOfThisProfile if none of its profiles has latencies, NothingToMerge, AnswerTooLarge,
+    BlobsGone or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     parts, whole = _Parts(found), LatencyHistogram.none()
-    async for service, part in fleet.run(found, histogram_blobs, lambda _: ()):
+    async for service, part in fleet.run(found, histogram_blobs, lambda *_: ()):
         parts.note(service, part)
         if part.histogram is not None:
             whole += part.histogram
@@ -133,10 +133,12 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
     steps, count = steps_of(found, step)
     parts = _Parts(found)
     whole = LatencyTimeline.none(count)
-    coarse: list[int] = []
+    coarse: dict[str, int] = {}
 
-    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], int]:
-        coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
+    def arguments(selection: Selection, blobs: Sequence[Blob]) -> tuple[dict[str, int], int]:
+        coarse[selection.service] = sum(
+            blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs
+        )
         return {str(blob.name): steps.number(blob) for blob in blobs}, count
 
     async for service, part in fleet.run(found, heat_blobs, arguments):
@@ -150,7 +152,7 @@ async def heat_map(fleet: Fleet, selection: Selection, step: Step) -> tuple[Heat
         others=parts.others,
         profiles=parts.profiles,
         left_out=len(parts.left_out),
-        coarse=sum(coarse),
+        coarse=sum(coarse.values()),
         coarse_labels=list(found.coarse.labels),
         points=points,
     ), parts.left_out

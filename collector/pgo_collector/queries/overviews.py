@@ -79,7 +79,7 @@ class Overviews:
             sample_type=None if chosen is None else SampleType.of(chosen),
             others=others(types, chosen) if chosen is not None else {},
             days=[format_time(day * DAY_NANOS)[:10] for day in range(weeks.base, weeks.end)],
-            left_out=sum(survey.left_out for survey in surveys.values())
+            left_out=sum(len(survey.left_out) for survey in surveys.values())
             + sum(visible[name].blobs for name in too_large),
             too_large=too_large,
             unseen=len(visible) - len(latest),

@@ -77,7 +77,7 @@ async def fleet_table(
 ) -> FleetTable:
     """Return the table of a part of a selection.
 
-    Raises NothingToMerge, AnswerTooLarge or WorkerUnavailable.
+    Raises NothingToMerge, AnswerTooLarge, BlobsGone or WorkerUnavailable.
     """
     found = await fleet.find(selection)
     sums: dict[ValueType, TopSum] = {}
@@ -108,7 +108,7 @@ async def fleet_table(
         )
         parts.setdefault(tabled.sample_type, []).append(part)
 
-    async for service, tabled in fleet.run(found, table_blobs, lambda _: (grouping, focus)):
+    async for service, tabled in fleet.run(found, table_blobs, lambda *_: (grouping, focus)):
         await asyncio.to_thread(add, service, tabled)
     if not types:
         raise nothing_readable(found, [left.reason for left in left_out])

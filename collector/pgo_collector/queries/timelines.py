@@ -68,18 +68,23 @@ async def time_series(
 ) -> tuple[TimeSeries, list[LeftOut]]:
     """Return the steps from the first to the last one with a profile, and the blobs that had to be left out.
 
-    Raises ParameterInvalid if there are more than MAX_STEPS steps, NothingToMerge or WorkerUnavailable.
+    Raises ParameterInvalid if there are more than MAX_STEPS steps, NothingToMerge, BlobsGone or
+    WorkerUnavailable.
     """
     found = await fleet.find(selection)
     steps, count = steps_of(found, step)
-    coarse: list[int] = []
+    coarse: dict[str, int] = {}
     sums: dict[ValueType, Int64s] = {}
     measured: dict[str, tuple[ValueType, int]] = {}
     kinds: dict[ValueType, tuple[ValueType, ...]] = {}
     left_out: list[LeftOut] = []
 
-    def arguments(blobs: Sequence[Blob]) -> tuple[dict[str, int], tuple[Subject, str], Focus]:
-        coarse.append(sum(blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs))
+    def arguments(
+        selection: Selection, blobs: Sequence[Blob]
+    ) -> tuple[dict[str, int], tuple[Subject, str], Focus]:
+        coarse[selection.service] = sum(
+            blob.id in found.coarse.blobs or not steps.holds(blob) for blob in blobs
+        )
         return {str(blob.name): steps.number(blob) for blob in blobs}, (by, name), focus
 
     def add(service: str, timed: TimelineResult) -> None:
@@ -105,7 +110,7 @@ async def time_series(
         others=others(types, chosen),
         profiles=sum(profiles for sample_type, profiles in measured.values() if sample_type == chosen),
         left_out=len(left_out),
-        coarse=sum(coarse),
+        coarse=sum(coarse.values()),
         coarse_labels=list(found.coarse.labels),
         points=[
             SeriesPoint(

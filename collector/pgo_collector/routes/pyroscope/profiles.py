@@ -9,11 +9,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from pgo_collector.catalog.series_index import SeriesIndex, StoredSeries
-from pgo_collector.engine.sample_types import read_kinds
+from pgo_collector.engine.sample_types import Kind, read_kinds
 from pgo_collector.errors import ParameterInvalid
 from pgo_collector.http.keys import Scope
+from pgo_collector.merges.inputs import check_none_is_gone, until_none_is_gone
+from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.profile_types import OTHER
 from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series as BlobSeries
 from pgo_collector.queries.fleet import MAX_SERVICES
 from pgo_collector.routes.pyroscope.matching import (
     PROFILE_NAME,
@@ -121,16 +124,25 @@ class Profiles:
         first = dict.fromkeys([*reversed(unlisted.values()), *reversed(last)])
         chosen = [*islice(first, _MOST_READ)]
         selections = [_selection(last[key], key.name, series.span) for key in chosen]
-        blobs = await asyncio.to_thread(series.index.newest, selections)
+        kinds = await until_none_is_gone(lambda: self._kinds_of_newest(series.index, selections))
+        found = {}
+        for of_blob, kind in kinds:
+            name = dict(of_blob.labels).get(PROFILE_NAME, "") if of_blob.type == OTHER else ""
+            found[KindKey(of_blob.service, of_blob.type, name)] = types_read(of_blob.type, name, kind)
+        return Kinds(found)
+
+    async def _kinds_of_newest(
+        self, index: SeriesIndex, selections: Sequence[Selection]
+    ) -> list[tuple[BlobSeries, Kind]]:
+        """Return the kind of the newest profile of each selection, where it can be read, and its series."""
+        blobs = await asyncio.to_thread(index.newest, selections)
         names = [str(blob.name) for blob in blobs]
         kinds = await self._store.workers.run(read_kinds, self._store.blobs.storage, names)
-        found = {}
-        for blob, kind in zip(blobs, kinds, strict=True):
-            if kind is not None:
-                of_blob = blob.name.series
-                name = dict(of_blob.labels).get(PROFILE_NAME, "") if of_blob.type == OTHER else ""
-                found[KindKey(of_blob.service, of_blob.type, name)] = types_read(of_blob.type, name, kind)
-        return Kinds(found)
+        unread = [name for name, kind in zip(names, kinds, strict=True) if kind is None]
+        left_out = [LeftOut(name, "it can't be read", is_damaged=True) for name in unread]
+        await check_none_is_gone(self._store.catalog, left_out)
+        found = zip(blobs, kinds, strict=True)
+        return [(blob.name.series, kind) for blob, kind in found if kind is not None]
 
 
 def _selections(match: Match, query: Query) -> list[Selection]:

@@ -20,6 +20,7 @@ from pgo_collector.catalog.rows import Blob
 from pgo_collector.engine.outputs import refuse_too_large
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.sample_types import (
+    PartResult,
     WriteProfile,
     draw_stacks,
     extract_sample_type,
@@ -154,7 +155,7 @@ class Reading:
                 raise NotOfThisProfile(str(error)) from error
             with made.file, refuse_too_large("format=go: "):
                 self._fleet.budget.check(made.size)
-                content = await asyncio.to_thread(made.file.read)
+                content = await asyncio.to_thread(made.read)
             return await self._store.workers.run(inflate_profile, content, write, self._fleet.budget)
         return None
 
@@ -173,9 +174,9 @@ class Reading:
 
         running = self._fleet.run_each(selected.selections, total_blobs, arguments)
         async with aclosing(running) as results:
-            async for selection, sums in results:
-                if sums is not None:
-                    groups.add(selection, sums.tolist())
+            async for selection, result in results:
+                if result.sums is not None:
+                    groups.add(selection, result.sums.tolist())
         return groups.largest()
 
     @asynccontextmanager
@@ -188,7 +189,7 @@ class Reading:
             raise not_stored("part of an answer", error) from error
 
     async def _parts(
-        self, files: AsyncExitStack, scope: Scope, query: Query, task: Callable[..., int]
+        self, files: AsyncExitStack, scope: Scope, query: Query, task: Callable[..., PartResult]
     ) -> list[Path]:
         """Have the workers write a file for each selection of a query; return those that were written.
 
@@ -205,10 +206,10 @@ class Reading:
             return query.type.value_type, query.calls, parts[selection]
 
         async with aclosing(self._fleet.run_each(selected.selections, task, arguments)) as results:
-            async for selection, size in results:
-                if not size:
+            async for selection, result in results:
+                if not result.size:
                     del parts[selection]
-                written += size
+                written += result.size
                 with refuse_too_large():
                     self._fleet.budget.check(written, "select fewer profiles")
         return [*parts.values()]
