@@ -51,7 +51,7 @@ class _Checked(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What the file of a merge says about it; see `OpenMerge`. `written` is without the record."""
+    """The record of a merge: all but its `coarse`, see `OpenMerge`. `written` is the file without it."""
 
     etag: str
     written: WrittenFile

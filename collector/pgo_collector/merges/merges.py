@@ -47,8 +47,8 @@ class Merges:
     its turn comes: usually the merge is there by then, and if profiles came in meanwhile, one merge serves
     all requests that waited.
 
-    The lock keeps this collector from deleting blobs while they are read. Another collector may delete some;
-    the merge is then made again of those that have replaced them.
+    Blobs may be deleted between the read of the catalog and theirs, maybe by another collector. The merge is
+    then made again of those that have replaced them.
     """
 
     def __init__(self, store: Store, locks: Locks, kept: KeptMerges, budget: Budget = UNBOUNDED) -> None:
@@ -72,9 +72,8 @@ class Merges:
             async with lock:
                 if (there := place()) is not None:
                     there.add("workers", "turn", asked)
-                # While it waited, the merge may have been made. If blobs came or went since the catalog was
-                # read, some may be gone.
-                if not has_to_wait and self.store.catalog.known_state(selection) == found.state:
+                # While it waited, the merge may have been made.
+                if not has_to_wait and found.fingerprint not in self._kept:
                     with suppress(BlobsGone):
                         return await self._make(found, rendition)
                 return await self._find_or_make(selection, rendition)
@@ -177,7 +176,12 @@ class Merges:
     async def _make(self, resolved: _Resolved, rendition: Rendition) -> OpenMerge:
         async with self.store.part() as part:
             made = await make_merge(self.store, resolved.chosen, rendition, part, self.budget)
-            return await asyncio.to_thread(self._keep, resolved, part, made)
+            keeping = asyncio.create_task(asyncio.to_thread(self._keep, resolved, part, made))
+            try:
+                return await asyncio.shield(keeping)
+            except asyncio.CancelledError:
+                await asyncio.wait([keeping])  # it uses the file, which is deleted as the block ends
+                raise
 
     def _keep(self, resolved: _Resolved, part: Path, made: MergeResult) -> OpenMerge:
         """Keep a merge that was just made in the file `part`, unless a damaged blob was left out.
@@ -186,8 +190,9 @@ class Merges:
         """
         if any(left.is_damaged for left in made.left_out):
             return OpenMerge.at(part, made, resolved.state.coarse)
-        self.store.folder.check_same_folder()
-        return self._kept.keep(resolved.fingerprint, part, made, resolved.state.coarse)
+        with span("store", "keep"):
+            self.store.folder.check_same_folder()
+            return self._kept.keep(resolved.fingerprint, part, made, resolved.state.coarse)
 
 
 @contextmanager

@@ -29,11 +29,11 @@ from pgo_collector.store.store import Store
 
 
 class Result(Protocol):
-    """What a function of the engine returns for blobs; it had to leave out those in `left_out`."""
+    """The result of a function of the engine for blobs, without those in `left_out`."""
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Return the blobs, with reasons."""
+        """Return the blobs that had to be left out."""
 
 
 T = TypeVar("T", bound=Result)
