@@ -17,17 +17,17 @@ from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import Rendition, format_named
-from pgo_collector.engine.tasks import drop_rows
+from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
 from pgo_collector.errors import NotStored
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
-from pgo_collector.merges.making import make_merge
+from pgo_collector.merges.making import OpenMerge, make_merge
 from pgo_collector.merges.merges import Merges
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.profile_types import CPU
-from pgo_collector.model.selection import EXACT, Selection
+from pgo_collector.model.selection import EXACT, Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.serve.server import open_store
 from pgo_collector.settings import Settings
@@ -233,6 +233,37 @@ def test_a_cancelled_write_is_waited_for_if_it_has_begun(tmp_path: Path) -> None
         return done
 
     assert asyncio.run(play()) == ["begun"]
+
+
+def test_a_cancelled_merge_is_kept_as_a_whole_if_that_has_begun(tmp_path: Path) -> None:
+    """The file that becomes the kept merge is deleted when the request ends."""
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(KeptMerges):
+        def keep(self, fingerprint: str, part: Path, made: MergeResult, coarse: Coarse) -> OpenMerge:
+            has_begun.set()
+            may_go_on.wait()
+            return super().keep(fingerprint, part, made, coarse)
+
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            await submit(store, profile_of("a"))
+            kept = Slow(store.folder.merged, 10)
+            asking = asyncio.create_task(merged(Merges(store, Locks(), kept)))
+            await asyncio.to_thread(has_begun.wait)
+            asking.cancel()
+            finished, _ = await asyncio.wait([asking], timeout=0.2)
+            assert not finished
+            may_go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            (file,) = store.folder.merged.iterdir()
+            opened_merge = kept.open(file.stem, EXACT)
+            assert opened_merge is not None
+            assert tally(opened_merge.read()) == {"a": 1}
+            assert not list(store.folder.incoming.iterdir())
+
+    asyncio.run(play())
 
 
 def test_an_answer_tells_of_the_moment_at_which_its_selection_was_read(

@@ -181,6 +181,8 @@ class Merges:
                 return await asyncio.shield(keeping)
             except asyncio.CancelledError:
                 await asyncio.wait([keeping])  # it uses the file, which is deleted as the block ends
+                if keeping.exception() is None:
+                    keeping.result().file.close()
                 raise
 
     def _keep(self, resolved: _Resolved, part: Path, made: MergeResult) -> OpenMerge:
