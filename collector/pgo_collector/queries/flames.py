@@ -14,10 +14,10 @@ from pgo_collector.errors import NotComparable
 from pgo_collector.model.facts import LeftOut
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.queries.answers import FlameCall, FlameGraphAnswer, FlameMatches, SampleType
-from pgo_collector.queries.fleet import Fleet, Found, nothing_readable
+from pgo_collector.queries.fleet import Fleet, Found, Result, nothing_readable
 from pgo_collector.store.store import not_stored
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Result)
 
 _PLAIN = StackReading()
 
