@@ -15,12 +15,12 @@ import pytest
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.tasks import Unreadable, drop_rows
 from pgo_collector.http.keys import KeyFile
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
-from pgo_collector.merges.making import Locks
 from pgo_collector.merges.warming import Warming
 from pgo_collector.model.facts import Facts
 from pgo_collector.model.selection import Selection
@@ -30,6 +30,7 @@ from pgo_collector.settings import Settings
 from pgo_collector.storage.storage import Storage
 from pgo_collector.store.folder import DataFolder
 from pgo_collector.store.garbage import collect_garbage, delete_live
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.store.store import Store
 
@@ -94,14 +95,14 @@ class Other:
         self.store.bulk = OwnWorkers(store.workers)
 
     async def combine(self) -> None:
-        await combine_blobs(self.store, self.store.catalog.live(SHOP))
-        await collect_garbage(self.store, SHOP.service, SHOP.type)
+        await combine_blobs(self.store, NO_LEASE, self.store.catalog.live(SHOP))
+        await collect_garbage(self.store, NO_LEASE, SHOP.service, SHOP.type)
 
     async def delete_oldest(self) -> None:
-        await delete_live(self.store, SHOP.service, SHOP.type, self.store.catalog.live(SHOP)[:1])
+        await delete_live(self.store, NO_LEASE, SHOP.service, SHOP.type, self.store.catalog.live(SHOP)[:1])
 
     async def delete_all(self) -> None:
-        await delete_live(self.store, SHOP.service, SHOP.type, self.store.catalog.live(SHOP))
+        await delete_live(self.store, NO_LEASE, SHOP.service, SHOP.type, self.store.catalog.live(SHOP))
 
     async def lose_oldest(self) -> None:
         """Delete the bytes of a profile that counts, as nobody may."""
@@ -144,7 +145,7 @@ async def collector_in(folder: Path) -> AsyncIterator[Collector]:
                 store,
                 kept,
                 StartLineTables(store, settings),
-                Locks(),
+                Locks(store.catalog.database.leases),
                 Warming(store),
                 BackgroundTasks({}),
                 Keys(keys, keys, keys),

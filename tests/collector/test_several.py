@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from pgo_collector.catalog.tables import BLOBS, LEASES
 
 from tests.catalogs import Schemas
 from tests.collector.test_routes import assert_problem
-from tests.faults.stacks import profile_of, tally
+from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.server import Server, bearer
@@ -43,11 +43,11 @@ class _Same(Schemas):
         super().__init__(port)
         self._data = data
 
-    def settings(self, data: Path) -> dict[str, str]:
+    def settings(self, data: Path) -> Mapping[str, str]:
         del data
-        return dict(super().settings(self._data))
+        return super().settings(self._data)
 
-    def changing(self, data: Path) -> object:
+    def changing(self, data: Path) -> AbstractContextManager[sa.Connection]:
         del data
         return super().changing(self._data)
 
@@ -92,7 +92,7 @@ def test_each_collector_serves_what_any_has_stored(three: list[Server]) -> None:
 
 def test_the_same_profile_sent_to_all_at_once_counts_once(three: list[Server]) -> None:
     """With a time and without one, which each collector would give it by itself."""
-    profiles = [profile_of(f"p{number}", **{} if number % 2 else {"time_nanos": 0}) for number in range(10)]
+    profiles = [profile_of(f"p{number}", time_nanos=EPOCH * (number % 2)) for number in range(10)]
 
     def send(server: Server) -> list[int]:
         return [server.submit(profile).status_code for profile in profiles]

@@ -249,7 +249,7 @@ def test_a_cancelled_merge_is_kept_as_a_whole_if_that_has_begun(tmp_path: Path) 
         async with opened(tmp_path) as store:
             await submit(store, profile_of("a"))
             kept = Slow(store.folder.merged, 10)
-            asking = asyncio.create_task(merged(Merges(store, Locks(), kept)))
+            asking = asyncio.create_task(merged(Merges(store, Locks(store.catalog.database.leases), kept)))
             await asyncio.to_thread(has_begun.wait)
             asking.cancel()
             finished, _ = await asyncio.wait([asking], timeout=0.2)
