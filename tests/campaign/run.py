@@ -30,6 +30,7 @@ PARTS = {
     "chaos": "tests.campaign.chaos",
     "soak": "tests.campaign.soak",
     "squeeze": "tests.campaign.squeeze",
+    "machines": "tests.campaign.machines",
 }
 
 

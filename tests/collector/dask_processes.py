@@ -39,6 +39,10 @@ class DaskProcess:
         """Return the id of the process."""
         return self._process.pid
 
+    def is_running(self) -> bool:
+        """Return whether the process hasn't ended."""
+        return self._process.poll() is None
+
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait for a line with this pattern, and return the match."""
         deadline = time.monotonic() + _PATIENCE_SECONDS

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -17,8 +15,8 @@ import pytest
 
 from tests.catalogs import Schemas
 from tests.faults.stacks import profile_of, tally
-from tests.interop.postgres_cluster import MISSING, Cluster, Installation, installed_postgres
-from tests.server import Server, bearer, descendants
+from tests.interop.postgres_cluster import MISSING, Database, Installation, installed_postgres
+from tests.server import Server, bearer
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
@@ -27,46 +25,6 @@ ROUNDS = 8
 # No request takes longer than that: those that can't be served are refused.
 TIMEOUT_SECONDS = 60.0
 HASTY = {"PGOF_CATALOG_CONNECT_SECONDS": "1", "PGOF_CATALOG_STATEMENT_SECONDS": "2"}
-
-
-class Database:
-    """A PostgreSQL that is started again after what happens to it."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-        self._stack = ExitStack()
-        self._cluster: Cluster | None = None
-
-    def start(self) -> None:
-        self._cluster = self._stack.enter_context(self._installation.running())
-
-    def restart(self) -> None:
-        """Shut it down, and start it; clients lose their connections."""
-        self.close()
-        self.start()
-
-    def kill(self) -> None:
-        """Kill all its processes, and start it: it recovers what was committed."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGKILL)
-        self.close()
-        self.start()
-
-    def stop(self, seconds: float) -> None:
-        """Stop all its processes for that long, so that nothing answers."""
-        processes = self._processes()
-        for pid in processes:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        for pid in processes:
-            os.kill(pid, signal.SIGCONT)
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def _processes(self) -> list[int]:
-        assert self._cluster is not None
-        return [self._cluster.pid, *descendants(self._cluster.pid)]
 
 
 @contextmanager

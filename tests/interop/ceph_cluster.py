@@ -70,9 +70,11 @@ class Gateway:
 
     access_key, secret_key = "access", "secret"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *addresses: str) -> None:
+        """Use the cluster in a folder; listen on 127.0.0.1, and on more addresses of loopback if given."""
         self.port = free_port()
         self._folder = folder
+        self._addresses = ("127.0.0.1", *addresses)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -83,8 +85,12 @@ class Gateway:
     @property
     def environment(self) -> Mapping[str, str]:
         """The variables by which clients find it, as those of Amazon's programs."""
+        return self.environment_at("127.0.0.1")
+
+    def environment_at(self, address: str) -> Mapping[str, str]:
+        """The same variables for clients that reach it by another of its addresses."""
         return {
-            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ENDPOINT_URL": f"http://{address}:{self.port}",
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_REGION": "us-east-1",
@@ -93,10 +99,13 @@ class Gateway:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         command: list[str | Path] = ["radosgw", "-f", "-c", self._folder / "ceph.conf", "-n", "client.admin"]
-        frontend = f"beast endpoint=127.0.0.1:{self.port} tcp_nodelay=1"
-        with (self._folder / "gateway").open("wb") as log:
-            self._process = subprocess.Popen([*command, "--rgw-frontends", frontend], stderr=log)
-        _wait_for(self.answers, self._folder, self._process)
+        command += ["--admin-socket", ""]  # of several gateways, only one could have it
+        endpoints = " ".join(f"endpoint={address}:{self.port}" for address in self._addresses)
+        frontend = f"beast {endpoints} tcp_nodelay=1"
+        log = self._folder / f"gateway-{self.port}"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen([*command, "--rgw-frontends", frontend], stderr=output)
+        _wait_for(self.answers, log, self._process)
 
     def answers(self) -> bool:
         """Whether it answers HTTP."""
@@ -127,8 +136,26 @@ class Gateway:
 
 
 @contextmanager
-def running_ceph() -> Iterator[Gateway]:
-    """A cluster of one node, whose data is gone with it."""
+def running_ceph(*addresses: str) -> Iterator[Gateway]:
+    """A cluster of one node, whose data is gone with it; `addresses` are as for its gateway."""
+    with running_cluster() as folder, running_gateway(folder, *addresses) as gateway:
+        yield gateway
+
+
+@contextmanager
+def running_gateway(folder: Path, *addresses: str) -> Iterator[Gateway]:
+    """A gateway of the cluster in a folder."""
+    gateway = Gateway(folder, *addresses)
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        gateway.send(signal.SIGKILL)
+
+
+@contextmanager
+def running_cluster() -> Iterator[Path]:
+    """The folder of a cluster without a gateway."""
     folder = Path(tempfile.mkdtemp(prefix="ceph-"))
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -145,15 +172,10 @@ def running_ceph() -> Iterator[Gateway]:
         own = *conf, "-i", "0", "--keyring", str(folder / "osd" / "keyring")
         _run("ceph-osd", *own, "--mkfs", "--osd-uuid", osd)
         processes.append(_daemon(folder, "ceph-osd", *own))
-        gateway = Gateway(folder)
         user = "--uid=tests", "--display-name=tests"
-        keys = f"--access-key={gateway.access_key}", f"--secret-key={gateway.secret_key}"
+        keys = f"--access-key={Gateway.access_key}", f"--secret-key={Gateway.secret_key}"
         _run("radosgw-admin", *conf, "user", "create", *user, *keys, "--max-buckets=0")
-        gateway.start()
-        try:
-            yield gateway
-        finally:
-            gateway.send(signal.SIGKILL)
+        yield folder
     finally:
         for process in reversed(processes):
             process.kill()
@@ -185,10 +207,9 @@ def _daemon(folder: Path, *command: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, "-f"], stdout=log, stderr=log)
 
 
-def _wait_for(answers: Callable[[], bool], folder: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_for(answers: Callable[[], bool], log: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _DEADLINE_SECONDS
     while not answers():
-        log = folder / "gateway"
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.2)

@@ -10,11 +10,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.listening import free_port
+from tests.server import descendants
 
 _INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
 # It doesn't run as root.
@@ -80,11 +81,14 @@ class Installation:
         self._name = name
 
     @contextmanager
-    def running(self) -> Iterator[Cluster]:
-        """Run it; at the end of the block, it closes the connections of its clients."""
+    def running(self, *addresses: str) -> Iterator[Cluster]:
+        """Run it; at the end of the block, it closes the connections of its clients.
+
+        It listens on 127.0.0.1, and on more addresses of loopback if they are given.
+        """
         settings = {
             "port": self.port,
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": ",".join(["127.0.0.1", *addresses]),
             "unix_socket_directories": "",
             "fsync": "off",
             "shared_buffers": "128MB",
@@ -103,6 +107,61 @@ class Installation:
             finally:
                 process.send_signal(signal.SIGINT)
                 process.wait(60)
+
+
+class Database:
+    """A cluster that is started again after what happens to it; `addresses` are as for `running`."""
+
+    def __init__(self, installation: Installation, *addresses: str) -> None:
+        self._installation = installation
+        self._addresses = addresses
+        self._stack = ExitStack()
+        self._cluster: Cluster | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it has, also while it is down."""
+        return self._installation.port
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._cluster = self._stack.enter_context(self._installation.running(*self._addresses))
+
+    def restart(self) -> None:
+        """Shut it down, and start it; clients lose their connections."""
+        self.close()
+        self.start()
+
+    def kill(self, down_seconds: float = 0) -> None:
+        """Kill all its processes, and start it after a while: it recovers what was committed."""
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.close()
+        time.sleep(down_seconds)
+        self.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop all its processes for that long, so that nothing answers."""
+        processes = self._processes()
+        try:
+            for pid in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            time.sleep(seconds)
+        finally:
+            for pid in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Shut it down."""
+        self._stack.close()
+
+    def _processes(self) -> list[int]:
+        """Return the ids of its processes, the postmaster's first: once it stops, it starts no others."""
+        assert self._cluster is not None
+        return [self._cluster.pid, *descendants(self._cluster.pid)]
 
 
 def _as_postgres() -> tuple[str, ...]:
