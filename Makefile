@@ -10,9 +10,6 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # Many tests wait for processes more than they compute.
 WORKERS ?= $(shell expr 3 \* $$(nproc))
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS)
-# What a storage elsewhere could change.
-STORED := $(addprefix tests/collector/test_,$(addsuffix .py,bucket copy submit merge combine upkeep profefe inventory weights \
-	start joining symbols seals))
 # The merge and its formats, but for what takes all the memory that it may; HTTP without a socket, or to one server; the docs.
 QUICK := tests/proto tests/merge tests/docs \
 	--ignore=tests/merge/test_hostile.py --ignore=tests/merge/test_hostile_outputs.py \
@@ -27,7 +24,7 @@ OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
 	ddtrace-4.16.0 dd-trace
-# What a catalog elsewhere could change.
+# What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
 # They use all that is imported, need nothing but Python, and take few seconds each.
@@ -131,13 +128,9 @@ exhaustive: setup ## Run what `make test` leaves out: each kill point, all Go ve
 	$(PYTEST) --dist=worksteal -m "exhaustive or hypothesis" --hypothesis-profile=long --ignore=tests/image \
 		--junitxml=.dev/exhaustive.xml $(ARGS)
 
-.PHONY: s3
-s3: setup ## Run the tests of what is stored with the blobs in a bucket of a Ceph
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --storage=s3 --junitxml=.dev/s3.xml $(STORED) $(ARGS)
-
-.PHONY: postgresql
-postgresql: setup ## Run the tests of the collector with its catalog in PostgreSQL
-	$(PYTEST) --dist=worksteal --catalog=postgresql --junitxml=.dev/postgresql.xml $(SHARED) $(ARGS)
+.PHONY: shared
+shared: setup ## Run the tests of the collector with its blobs in a bucket of a Ceph and its catalog in PostgreSQL
+	$(PYTEST) --dist=worksteal --storage=s3 --catalog=postgresql --junitxml=.dev/shared.xml $(SHARED) $(ARGS)
 
 .PHONY: images
 images: setup ## Build the images one after another, and run them
@@ -148,7 +141,7 @@ again: setup ## Run the tests that failed last once more, one after another
 	$(BIN)/python -m pytest -m "" --last-failed --last-failed-no-failures=none --junitxml=.dev/again.xml $(ARGS)
 
 .PHONY: test-all
-test-all: test exhaustive s3 postgresql images ## Run all tests
+test-all: test exhaustive shared images ## Run all tests
 
 .PHONY: lowest
 lowest: .dev/lowest/.complete ## Run quick tests with the oldest versions of what the packages depend on, in .dev/lowest
@@ -186,7 +179,7 @@ gains: setup ## Measure what programs gain from profiles: ARGS="json lua sqlite"
 	$(BIN)/python -m tests.gains.run $(ARGS)
 
 .PHONY: campaign
-campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|senders|chaos|soak|squeeze --seconds 60 --seed 1"
+campaign: setup ## Try to break it: ARGS="merges|engines|inputs|bombs|wire|senders|chaos|soak|squeeze|machines --seconds 60 --seed 1"
 	$(BIN)/python -m tests.campaign.run $(ARGS)
 
 .PHONY: lock

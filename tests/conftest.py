@@ -8,15 +8,18 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.catalogs import Schemas
-from tests.interop import ceph_cluster, postgres_cluster
-from tests.interop.ceph_cluster import Gateway, running_ceph
-from tests.interop.postgres_cluster import running_postgres
+from tests.catalogs import Files
+from tests.interop import ceph_cluster
+from tests.interop.ceph_cluster import Gateway, running_cluster
 from tests.server import Server
+from tests.shared_parts import SharedParts
+from tests.storages import Folders
 from tests.zygote import Zygote
 
 # Nothing is timed: a busy machine is no fault of the code's.
@@ -42,9 +45,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "draws the operations on disk at which servers are killed; by default another one each time"
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
-    help_ = "where collectors have their blobs; tests of what only a folder has are left out with s3"
+    help_ = "where collectors have their blobs"
     parser.addoption("--storage", choices=["folder", "s3"], default="folder", help=help_)
-    help_ = "where collectors have their catalogs; tests of what only a file has are left out with postgresql"
+    help_ = "where collectors have their catalogs"
     parser.addoption("--catalog", choices=["sqlite", "postgresql"], default="sqlite", help=help_)
 
 
@@ -54,12 +57,59 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    of_others = ["bucket" if config.getoption("storage") == "folder" else "folder"]
-    if config.getoption("catalog") != "sqlite":
-        of_others.append("sqlite")
-    left_out = [item for item in items if any(map(item.get_closest_marker, of_others))]
-    config.hook.pytest_deselected(items=left_out)
+    """Leave out what needs another storage or catalog than the options say.
+
+    With both options, a test of what only a folder or a file has gets that, beside the other shared part.
+    """
+    bucket = config.getoption("storage") == "s3"
+    postgresql = config.getoption("catalog") == "postgresql"
+
+    def is_left_out(item: pytest.Item) -> bool:
+        of_folder, of_file = map(item.get_closest_marker, ("folder", "sqlite"))
+        if bucket and postgresql:
+            return bool(of_folder and of_file)
+        if item.get_closest_marker("shared"):
+            return True
+        if item.get_closest_marker("bucket"):
+            return not bucket
+        return bool((of_folder and bucket) or (of_file and postgresql))
+
+    left_out = {item for item in items if is_left_out(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+_PARTS = pytest.StashKey[SharedParts]()
+_CLUSTER = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Have all workers of pytest-xdist share one Ceph, of which each has a gateway."""
+    config: pytest.Config = node.config
+    if config.getoption("storage") == "s3" and not ceph_cluster.MISSING:
+        if _CLUSTER not in config.stash:
+            stack = ExitStack()
+            config.add_cleanup(stack.close)
+            config.stash[_CLUSTER] = stack.enter_context(running_cluster())
+        node.workerinput["ceph"] = str(config.stash[_CLUSTER])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    ceph = getattr(config, "workerinput", {}).get("ceph")
+    parts = SharedParts(config.getoption("storage"), config.getoption("catalog"), ceph and Path(ceph))
+    config.stash[_PARTS] = parts
+    config.add_cleanup(parts.close)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have collectors use what the options say, or the folder or file that only this test is about."""
+    parts = item.config.stash[_PARTS]
+    if parts.missing:
+        pytest.skip(parts.missing)
+    Server.storages = Folders() if item.get_closest_marker("folder") else parts.storages
+    Server.catalogs = Files() if item.get_closest_marker("sqlite") else parts.catalogs
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,29 +122,6 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture(scope="session")
-def gateway() -> Iterator[Gateway]:
+def gateway(request: pytest.FixtureRequest) -> Gateway:
     """The S3 gateway of a Ceph."""
-    if ceph_cluster.MISSING:
-        pytest.skip(ceph_cluster.MISSING)
-    with running_ceph() as gateway:
-        yield gateway
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _storages(request: pytest.FixtureRequest) -> None:
-    """Have collectors keep their blobs in a bucket, if the option says so."""
-    if request.config.getoption("storage") == "s3":
-        from tests.bucket_storages import Prefixes  # noqa: PLC0415 - it needs an extra
-
-        Server.storages = Prefixes(request.getfixturevalue("gateway"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have collectors use catalogs in a PostgreSQL, if the option says so."""
-    with ExitStack() as stack:
-        if request.config.getoption("catalog") == "postgresql":
-            if postgres_cluster.MISSING:
-                pytest.skip(postgres_cluster.MISSING)
-            Server.catalogs = Schemas(stack.enter_context(running_postgres(scale=0)).port)
-        yield
+    return request.config.stash[_PARTS].gateway
