@@ -34,6 +34,10 @@ class Prefixes:
         found = [ObjectPath(meta["path"]) for page in pages for meta in page if meta["path"].endswith(suffix)]
         return cast("list[Path]", sorted(found))
 
+    def drop(self, data: Path) -> None:
+        for page in obstore.list(ObjectPath.store, _prefix(data)):
+            obstore.delete(ObjectPath.store, [meta["path"] for meta in page])
+
 
 class ObjectPath(PurePosixPath):
     """An object of the bucket with those methods of a path that tests call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,9 @@ class Storages(Protocol):
     def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
         """Return the objects in it whose names end like this, sorted."""
 
+    def drop(self, data: Path) -> None:
+        """Delete all objects in it, while no collector uses it."""
+
 
 class Folders:
     """The folder blobs/ of each data folder."""
@@ -26,3 +30,6 @@ class Folders:
 
     def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
         return sorted((data / "blobs").rglob(f"*{suffix}"))
+
+    def drop(self, data: Path) -> None:
+        shutil.rmtree(data / "blobs", ignore_errors=True)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from types import MappingProxyType
 from typing import Self
 
 import httpx
 
+from tests.catalogs import Files
 from tests.faults.killer import Killer, Mode
 from tests.faults.stacks import DAY, EPOCH, profile_of, tally
 from tests.server import Server
+from tests.storages import Folders
 from tests.zygote import Zygote
 
 Tally = Counter[str]
@@ -37,6 +42,11 @@ class Lane:
         self.killer = Killer(zygote.library, home / "control", self.data)
         environment = self.killer.environment | {"PGOF_WORKERS": "1", **(settings or {})}
         self.server = Server(home, environment, zygote)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether all that the server stores is in its data folder."""
+        return isinstance(self.server.storages, Folders) and isinstance(self.server.catalogs, Files)
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +85,12 @@ class Lane:
 
     def struck_start(self, mode: Mode, target: int) -> bool:
         """Do the same for a start of the server, with its first upkeep."""
+        if not self.is_on_disk:
+            self.killer.stand_by()
+            self.server.start()
+            time.sleep(target / 1000)
+            self.server.kill()
+            return False
         self.killer.arm_next_start(mode, target)
         try:
             self.server.start()
@@ -97,6 +113,31 @@ class Lane:
     def drop_catalog(self) -> None:
         """Delete the catalog and nothing else."""
         self.server.drop_catalog()
+
+    def drop(self) -> None:
+        """Delete all that is stored, while no server runs."""
+        self.server.drop_catalog()
+        self.server.storages.drop(self.data)
+        shutil.rmtree(self.data)
+
+    @contextmanager
+    def struck(self, mode: Mode, target: int) -> Iterator[None]:
+        """Strike at one operation on disk of what is done in the block.
+
+        What is stored elsewhere has few of them: then the server is killed after as many milliseconds.
+        """
+        if self.is_on_disk:
+            self.killer.arm(mode, target)
+            yield
+            self.killer.disarm()
+            return
+        kill = Timer(target / 1000, self.server.process.kill)
+        kill.start()
+        try:
+            yield
+        finally:
+            kill.cancel()
+            kill.join()
 
     def content(self) -> str:
         """Return a digest of all stored files but the catalog: those from which it can be rebuilt."""

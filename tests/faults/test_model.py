@@ -6,7 +6,6 @@ Hypothesis makes up the steps, and plays them on a real collector, which the kil
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -90,8 +89,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.server.kill()
         self.server.environment = self.settings
-        self.lane.drop_catalog()
-        shutil.rmtree(self.lane.data)
+        self.lane.drop()
 
     @initialize(places=st.lists(PLACES, min_size=6, max_size=15))
     def start(self, places: list[Place]) -> None:
@@ -214,10 +212,8 @@ class Machine(RuleBasedStateMachine):
 
     def _strike(self, strike: Strike, step: Callable[[], None], *, reindex: bool) -> None:
         """Do a step while the killer strikes at one of its operations, so that it may not be completed."""
-        self.lane.killer.arm(*strike)
-        with suppress(httpx.TransportError):
+        with self.lane.struck(*strike), suppress(httpx.TransportError):
             step()
-        self.lane.killer.disarm()
         self._start(reindex=reindex)
 
     def _start(self, *, reindex: bool) -> None:
