@@ -18,6 +18,7 @@ import struct
 import threading
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -43,11 +44,11 @@ _log = structlog.get_logger()
 _FileIdentity = tuple[int, int, int, int]
 
 
-class _Checked(NamedTuple):
-    """The file that was found to be whole, and when, by the monotonic clock."""
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A kept merge: the file that was found to be whole, and when, by the monotonic clock."""
 
-    identity: _FileIdentity
-    at: float
+    checked: tuple[_FileIdentity, float] | None = None
 
 
 class _Record(NamedTuple):
@@ -83,8 +84,8 @@ class KeptMerges:
         """Find the merges in the folder, and delete files that aren't kept merges. Raises OSError."""
         self._folder = folder
         self._most = most
-        # By fingerprint, the oldest first; None for one that hasn't been checked yet.
-        self._kept: dict[str, _Checked | None] = {}
+        # By fingerprint, the oldest first.
+        self._kept: dict[str, _Entry] = {}
         self._lock = threading.Lock()
         found = []
         for path in folder.iterdir():
@@ -95,7 +96,7 @@ class KeptMerges:
             else:
                 _delete(path)
         with self._lock:
-            self._kept = {fingerprint: None for _, fingerprint in sorted(found)}
+            self._kept = {fingerprint: _Entry() for _, fingerprint in sorted(found)}
             self._drop_oldest()
 
     def __contains__(self, fingerprint: str) -> bool:
@@ -107,20 +108,18 @@ class KeptMerges:
 
         Raises OSError.
         """
-        path = self._path(fingerprint)
-        with ExitStack() as files:
-            try:
-                file = files.enter_context(path.open("rb"))
-            except FileNotFoundError:
-                self._drop(fingerprint)
-                return None
+        entry, path = self._kept.get(fingerprint), self._path(fingerprint)
+        if entry is None:
+            return None
+        with ExitStack() as files, suppress(FileNotFoundError):
+            file = files.enter_context(path.open("rb"))
             record = _read_record(file)
-            if record is not None and self._is_whole(fingerprint, record, file):
+            if record is not None and _is_whole(entry, record, file):
                 file.seek(0)
                 files.pop_all()
                 return record.opened(file, coarse)
-        _log.warning("a merge is damaged, made anew", file=str(path))
-        self._drop(fingerprint)
+            _log.warning("a merge is damaged, made anew", file=str(path))
+        self._drop(fingerprint, entry)
         return None
 
     def keep(self, fingerprint: str, part: Path, made: MergeResult, coarse: Coarse) -> OpenMerge:
@@ -136,36 +135,36 @@ class KeptMerges:
             part.replace(path)
             file = path.open("rb")
             self._kept.pop(fingerprint, None)
-            self._kept[fingerprint] = None
+            self._kept[fingerprint] = _Entry()
             self._drop_oldest()
         return record.opened(file, coarse)
 
     def _path(self, fingerprint: str) -> Path:
         return self._folder / f"{fingerprint}{_SUFFIX}"
 
-    def _drop(self, fingerprint: str) -> None:
+    def _drop(self, fingerprint: str, entry: _Entry) -> None:
         with self._lock:
-            self._kept.pop(fingerprint, None)
-            _delete(self._path(fingerprint))
+            if self._kept.get(fingerprint) is entry:  # else the merge was made again meanwhile, or dropped
+                del self._kept[fingerprint]
+                _delete(self._path(fingerprint))
 
     def _drop_oldest(self) -> None:
         for fingerprint in [*self._kept][: -self._most]:
             del self._kept[fingerprint]
             _delete(self._path(fingerprint))
 
-    def _is_whole(self, fingerprint: str, record: _Record, file: BinaryIO) -> bool:
-        """Return whether the merge in a file is as it was written. Raises OSError."""
-        found = os.fstat(file.fileno())
-        identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        checked = self._kept.get(fingerprint)
-        if checked and checked.identity == identity and time.monotonic() - checked.at < _TRUSTED_SECONDS:
+
+def _is_whole(entry: _Entry, record: _Record, file: BinaryIO) -> bool:
+    """Return whether the merge in a file is as it was written. Raises OSError."""
+    found = os.fstat(file.fileno())
+    identity = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    match entry.checked:
+        case [checked, at] if checked == identity and time.monotonic() - at < _TRUSTED_SECONDS:
             return True
-        if _sha256(file, record.written.size) != record.written.sha256:
-            return False
-        with self._lock:
-            if fingerprint in self._kept:
-                self._kept[fingerprint] = _Checked(identity, time.monotonic())
-        return True
+    if _sha256(file, record.written.size) != record.written.sha256:
+        return False
+    entry.checked = identity, time.monotonic()
+    return True
 
 
 def _delete(path: Path) -> None:
