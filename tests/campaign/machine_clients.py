@@ -33,7 +33,8 @@ OWNERS: Final[Sequence[Owner]] = (
 )  # fmt: skip
 EXPIRING: Final = ("expiring", "cpu")
 # No request takes longer: a task may wait for a worker and run, twice; PostgreSQL and the object store have
-# bounds of some seconds; a collector may be stopped for 25 s, and nginx asks another one after a minute.
+# bounds of some seconds; a collector may be stopped for 25 s, and nginx asks others after half a minute, for
+# a minute.
 TIMEOUT_SECONDS: Final = 150.0
 # An answer of a collector that was cut off doesn't come, and its client doesn't learn of it.
 _DIRECT_SECONDS: Final = 60.0

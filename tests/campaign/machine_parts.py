@@ -27,13 +27,15 @@ from tests.server import LogLine
 COLLECTORS: Final = 3
 DASK_WORKERS: Final = 2
 # How long nginx waits for a collector before it asks another.
-PROXY_SECONDS: Final = 60
+PROXY_SECONDS: Final = 30
 # Both a submit key and a merge key, which a delete takes.
 FULL_KEY: Final = "key-for-all"
 _DASK_ADDRESS: Final = "127.0.0.10"
 # A supervisor starts a collector again that ended because something that it needs was down.
 _SUPERVISED_SECONDS: Final = 150.0
 _SUPERVISOR_PAUSE_SECONDS: Final = 0.5
+# Requests in progress may take the grace of 15 s and PGOF_BODY_TIMEOUT.
+_END_SECONDS: Final = 60.0
 
 Fault = Callable[[str], None]
 
@@ -92,7 +94,7 @@ class Member:
     def end(self) -> int:
         """Send SIGTERM, and return the exit code."""
         self.collector.signal(signal.SIGTERM)
-        code = self.collector.process.wait(PROXY_SECONDS)
+        code = self.collector.process.wait(_END_SECONDS)
         self.kill()
         return code
 

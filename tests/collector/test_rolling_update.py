@@ -32,7 +32,7 @@ BEFORE: Final = "13bf04c11eb12bc3d6afd018ddef20940a267743"
 _PROGRAM: Final = "import sys; from pgo_collector.command.cli import main; sys.exit(main())"
 _SUBMITTERS: Final = 4
 _TIMEOUT_SECONDS: Final = 120.0
-_PROXY_SECONDS: Final = 60
+_PROXY_SECONDS: Final = 30
 _MIGRATION: Final = '''
 """A step of a test."""
 

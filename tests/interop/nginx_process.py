@@ -80,12 +80,13 @@ def balanced_nginx(folder: Path, ports: Sequence[int], seconds: int) -> Iterator
     """Yield the URL of an nginx that routes each service to one of several collectors.
 
     It asks the next one if that fails, or hasn't answered after `seconds`, whatever is asked: to submit,
-    combine or delete twice has the effect of doing it once.
+    combine or delete twice has the effect of doing it once. A collector that answers 503 isn't left alone
+    afterwards: all of them would be, by what none of them can do now.
     """
-    servers = "".join(f"server 127.0.0.1:{port} max_fails=2 fail_timeout=2s; " for port in ports)
+    servers = "".join(f"server 127.0.0.1:{port} max_fails=0; " for port in ports)
     again = (
         "proxy_connect_timeout 2s; proxy_next_upstream error timeout http_502 http_503 non_idempotent;"
-        f" proxy_next_upstream_tries {len(ports)}; proxy_next_upstream_timeout {seconds}s;"
+        f" proxy_next_upstream_tries {len(ports)}; proxy_next_upstream_timeout {2 * seconds}s;"
     )
     location = _changed_location(
         ("proxy_pass http://127.0.0.1:8080;", f"proxy_pass http://collectors; {again}"),
