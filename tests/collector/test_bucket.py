@@ -342,7 +342,10 @@ def test_while_the_store_hangs_requests_say_so_in_time(stopped: Server, gateway:
         merge = server.merge()
         assert merge.status_code == 503
         assert "object store is slow" in merge.json()["detail"]
-        assert server.client.get("/readyz").status_code == 503
+        ready = server.client.get("/readyz")
+        assert ready.status_code == 503
+        assert "object store is slow" in ready.json()["fails"]["storage"]
+        assert server.client.get("/healthz").status_code == 200
     assert server.submit(profile_of("b")).status_code == 204
     assert tally(server.merge().content) == {"a": 1, "b": 1}
     assert not server.events("a worker process hangs, starting a new one")

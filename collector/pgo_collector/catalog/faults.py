@@ -10,6 +10,9 @@ import sqlalchemy as sa
 REINDEX = "stop the server and run `pgo-collector reindex`, which rebuilds it from the blobs"
 # The error codes with which SQLite reports a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# The class of psycopg's error for a server that doesn't answer a new connection in time, as one that hangs.
+# It has no code, nor has the one for a connection that is refused.
+_CONNECTS_TOO_LONG = "ConnectionTimeout"
 
 
 class Fault(Enum):
@@ -45,9 +48,9 @@ _BY_STATE = {
 
 def fault_of(error: BaseException) -> Fault:
     """Return what an error of SQLAlchemy, or one of SQLite's driver, says about the database."""
-    if isinstance(error, sa.exc.TimeoutError):  # of the pool
-        return Fault.SLOW
     driver_error = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    if isinstance(error, sa.exc.TimeoutError) or type(driver_error).__name__ == _CONNECTS_TOO_LONG:
+        return Fault.SLOW  # the pool has no free connection, or gets no new one
     code = getattr(driver_error, "sqlite_errorcode", None)
     if isinstance(driver_error, sqlite3.Error) and code is not None and code & 0xFF in _DAMAGED:
         return Fault.DAMAGED

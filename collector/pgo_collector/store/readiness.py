@@ -36,11 +36,11 @@ class Readiness:
         self._background = background
         self._min_free_megabytes = min_free_megabytes
         self._parts = {
-            "store": _Part(self._write),
-            "storage": _Part(self._reach),
-            "disk": _Part(self._measure),
-            "catalog": _Part(self._read),
-            "workers": _Part(store.workers.ping),
+            "store": _Part(self._write, "the disk is slow"),
+            "storage": _Part(self._reach, "the object store is slow"),
+            "disk": _Part(self._measure, "the disk is slow"),
+            "catalog": _Part(self._read, "the catalog is slow"),
+            "workers": _Part(store.workers.ping, "the workers are slow"),
         }
         self._known: dict[str, str] = {}
 
@@ -106,8 +106,10 @@ class Readiness:
 class _Part:
     """One part and its last try, which all callers share while it runs or is fresh."""
 
-    def __init__(self, attempt: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, attempt: Callable[[], Awaitable[None]], slow: str) -> None:
+        """Take the attempt, and the words for one that takes too long."""
         self._attempt = attempt
+        self._slow = slow
         self._task: asyncio.Task[str | None] | None = None
         self._begun = self._ended = 0.0
 
@@ -119,7 +121,7 @@ class _Part:
         left = max(self._begun + _PATIENCE_SECONDS - now, 0)
         await asyncio.wait([self._task], timeout=left)
         if not self._task.done():
-            return f"no answer within {_PATIENCE_SECONDS:g} seconds"
+            return f"{self._slow}: no answer within {_PATIENCE_SECONDS:g} seconds"
         return self._task.result()
 
     async def _try(self) -> str | None:
