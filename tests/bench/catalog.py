@@ -1,14 +1,20 @@
-"""A catalog of a million profiles: how long it takes to find a few of them."""
+"""Catalogs of a million profiles in SQLite and ten million in PostgreSQL: how long it takes to find a few."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, product
 from statistics import median, quantiles
+from typing import Any, NamedTuple
 
+import sqlalchemy as sa
+from pgo_collector.catalog import tables
 from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.postgresql import PostgreSQL
+from pgo_collector.catalog.selection_sql import selected
 from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.model.blob_names import BlobName, Identity
 from pgo_collector.model.facts import Facts
@@ -19,78 +25,204 @@ from pgo_collector.model.series import Series
 from tests.bench.measure import progress
 from tests.bench.report import Section, seconds, table
 from tests.bench.rig import Rig
+from tests.interop.postgres_cluster import running_postgres
 from tests.oracle.builder import seeded
 
-_PROFILES = 1_000_000
-_SERVICES = [f"service-{number}" for number in range(40)]
+# In SQLite, and in PostgreSQL, where ten times the services send as many each.
+_PROFILES, _SHARED_PROFILES = 1_000_000, 10_000_000
+_SERVICES, _SHARED_SERVICES = 40, 400
 _REGIONS = [f"region-{number}" for number in range(5)]
 _INSTANCES = [f"pod-{number}" for number in range(10)]
-_SERIES = [
-    Series(service, CPU, (("instance", f"{region}-{instance}"), ("region", region)))
-    for service, region, instance in product(_SERVICES, _REGIONS, _INSTANCES)
-]
 _DAY = 86_400 * 10**9
 _DAYS = 7
 _BATCH = 10_000
 _TIMES = 200
+_SIZE, _SAMPLES, _DURATION = 27_000, 800, 10**10
+
+
+class Fleet(NamedTuple):
+    """Profiles of some services, so many in all, at times that are spread over the days."""
+
+    services: int
+    count: int
+
+    @property
+    def series(self) -> list[Series]:
+        """Return the series, one for each service, region and instance."""
+        return [
+            Series(f"service-{service}", CPU, (("instance", f"{region}-{instance}"), ("region", region)))
+            for service, region, instance in product(range(self.services), _REGIONS, _INSTANCES)
+        ]
+
+    def identities(self) -> Iterator[Identity]:
+        """Yield the profiles: of one series after another, again and again, from the first day on."""
+        for number in range(self.count):
+            digest = hashlib.sha256(number.to_bytes(4)).hexdigest()
+            yield Identity((_DAYS * _DAY * number) // self.count or 1, digest)
 
 
 def sections(rig: Rig) -> list[Section]:
-    """Measure the table."""
-    count = rig.count(_PROFILES)
+    """Measure both tables."""
+    return [_in_sqlite(rig), _in_postgresql(rig)]
+
+
+def _in_sqlite(rig: Rig) -> Section:
+    fleet = Fleet(_SERVICES, rig.count(_PROFILES))
     path = rig.scratch / "catalog.sqlite3"
     began, cpu = time.perf_counter(), time.process_time()
     database = SQLite(path)
     database.open()
     catalog = Catalog(database)
-    profiles = _profiles(count)
+    profiles = _profiles(fleet)
     while batch := list(islice(profiles, _BATCH)):
         catalog.add(*batch)
     cpu = time.process_time() - cpu
-    progress(f"catalog: {count} profiles are in it after {time.perf_counter() - began:.0f} s")
+    progress(f"catalog: {fleet.count} profiles are in it after {time.perf_counter() - began:.0f} s")
+    rows = _rows(database, fleet, "< 5 ms")
+    database.close()
+    size = path.stat().st_size / fleet.count
+    return Section(
+        "A catalog of a million profiles",
+        f"""{table(_HEAD, rows)}
+
+{_described(fleet)}
+Times are by the clock, in the process. The file has {size:.0f} bytes a profile; adding one took
+{1000 * cpu / fleet.count:.2f} ms of CPU, {_BATCH:,} at a time.""",
+    )
+
+
+def _in_postgresql(rig: Rig) -> Section:
+    fleet = Fleet(_SHARED_SERVICES, rig.count(_SHARED_PROFILES))
+    with running_postgres(scale=0) as cluster:
+        address = f"postgres@127.0.0.1:{cluster.port}/postgres"
+        database = PostgreSQL(
+            f"postgresql://{address}", connections=1, connect_seconds=60, statement_seconds=600
+        )
+        database.open()
+        engine = sa.create_engine(f"postgresql+psycopg://{address}", isolation_level="AUTOCOMMIT")
+        began = time.perf_counter()
+        with engine.connect() as connection:
+            _copy(connection, fleet)
+            progress(f"catalog: {fleet.count} profiles are copied after {time.perf_counter() - began:.0f} s")
+            connection.exec_driver_sql("VACUUM ANALYZE")
+            _explain(connection, _any_day(fleet)())
+            sizes = {
+                name: connection.execute(
+                    sa.select(sa.func.pg_table_size(name), sa.func.pg_indexes_size(name))
+                ).one()
+                for name in ("blobs", "profiles")
+            }
+        rows = _rows(database, fleet, "< 10 ms")
+        engine.dispose()
+        database.close()
+    parts = [
+        [name, *(f"{part / fleet.count:.0f}" for part in of), f"{sum(of) / fleet.count:.0f}"]
+        for name, of in sizes.items()
+    ]
+    return Section(
+        "A catalog of ten million profiles in PostgreSQL",
+        f"""{table(_HEAD, rows)}
+
+{_described(fleet)}
+Times are by the clock, in a process on the same machine as PostgreSQL 15, which has 128 MB of shared
+buffers. The profiles came in the order of their times (COPY), and the tables were vacuumed.
+
+{table(("bytes a profile", "rows", "indexes", "both"), parts)}""",
+    )
+
+
+_HEAD = ("a service's profiles of a type, label and day", "asked", "median", "99 %")
+
+
+def _described(fleet: Fleet) -> str:
+    size = f"{fleet.count:,} profiles of {len(fleet.series):,} series: {fleet.services} services"
+    return f"""{size} in {len(_REGIONS)} regions with
+{len(_INSTANCES)} instances in each, over {_DAYS} days. Service, region and day are different each time."""
+
+
+def _rows(database: Database, fleet: Fleet, asked: str) -> list[list[str]]:
+    """Measure both ways of finding profiles; each has a catalog that remembers nothing."""
+    any_day = _any_day(fleet)
+    catalog = Catalog(database)
+    found = median(len(catalog.live(any_day())) for _ in range(_TIMES))
+    return [
+        _row("their fingerprint, by which a merge that is kept is found", asked, any_day, catalog.state),
+        _row(f"the rows, {found:.0f} of them", asked, any_day, catalog.live),
+    ]
+
+
+def _any_day(fleet: Fleet) -> Callable[[], Selection]:
     random = seeded(1)
 
     def any_day() -> Selection:
         day = random.randrange(_DAYS)
         region = Matcher("region", frozenset([random.choice(_REGIONS)]))
-        return Selection(random.choice(_SERVICES), CPU, (region,), day * _DAY, (day + 1) * _DAY)
+        service = f"service-{random.randrange(fleet.services)}"
+        return Selection(service, CPU, (region,), day * _DAY, (day + 1) * _DAY)
 
-    found = median(len(catalog.live(any_day())) for _ in range(_TIMES))
-    rows = [
-        _row("their fingerprint, by which a merge that is kept is found", any_day, catalog.state),
-        _row(f"the rows, {found:.0f} of them", any_day, catalog.live),
-    ]
-    database.close()
-    size = path.stat().st_size / count
-    return [
-        Section(
-            "A catalog of a million profiles",
-            f"""{table(("a service's profiles of a type, label and day", "asked", "median", "99 %"), rows)}
-
-{count:,} profiles of {len(_SERIES):,} series: {len(_SERVICES)} services in {len(_REGIONS)} regions with
-{len(_INSTANCES)} instances in each, over {_DAYS} days. The region and the day are different each time.
-Times are by the clock, in the process. The file has {size:.0f} bytes a profile; adding one took
-{1000 * cpu / count:.2f} ms of CPU, {_BATCH:,} at a time.""",
-        )
-    ]
+    return any_day
 
 
-def _profiles(count: int) -> Iterator[tuple[BlobName, Facts]]:
-    """Yield profiles of one series after another, again and again, at times spread over the days."""
-    for number in range(count):
-        digest = hashlib.sha256(number.to_bytes(4)).hexdigest()
-        time_nanos = (_DAYS * _DAY * number) // count or 1
-        name = BlobName(_SERIES[number % len(_SERIES)], Identity(time_nanos, digest))
-        yield name, Facts(time_nanos, 10**10, digest, 27_000, 800)
+def _profiles(fleet: Fleet) -> Iterator[tuple[BlobName, Facts]]:
+    series = fleet.series
+    for number, identity in enumerate(fleet.identities()):
+        name = BlobName(series[number % len(series)], identity)
+        yield name, Facts(identity.time_nanos, _DURATION, identity.digest, _SIZE, _SAMPLES)
 
 
-def _row(name: str, selection: Callable[[], Selection], find: Callable[[Selection], object]) -> list[str]:
+def _copy(connection: sa.Connection, fleet: Fleet) -> None:
+    """Copy the rows of all profiles, in the order of their times."""
+    random, series = seeded(2), fleet.series
+
+    def blobs() -> Iterator[tuple[Any, ...]]:
+        for number, (time_nanos, digest) in enumerate(fleet.identities()):
+            marks = random.getrandbits(40), random.getrandbits(40)
+            of_series = number % len(series) + 1
+            facts = time_nanos, _DURATION, _SIZE, _SAMPLES, 0
+            yield number + 1, of_series, time_nanos, digest, *facts, "t", *marks
+
+    def profiles() -> Iterator[tuple[Any, ...]]:
+        for number, (time_nanos, digest) in enumerate(fleet.identities()):
+            yield number % len(series) + 1, digest, time_nanos, number + 1
+
+    named = list(enumerate(series, 1))
+    _copy_rows(
+        connection, tables.SERIES, ((id_, of.service, of.type, of.labels_text, "f") for id_, of in named)
+    )
+    _copy_rows(connection, tables.LABELS, ((id_, *label) for id_, of in named for label in of.labels))
+    _copy_rows(connection, tables.BLOBS, blobs())
+    _copy_rows(connection, tables.PROFILES, profiles())
+
+
+def _copy_rows(connection: sa.Connection, into: sa.Table, rows: Iterator[Sequence[Any]]) -> None:
+    """Copy rows, whose values are in the order of the table's columns; none needs to be escaped."""
+    columns = ", ".join(column.name for column in into.c)
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    with driver.cursor().copy(f"COPY {into.name} ({columns}) FROM STDIN") as copy:
+        while batch := list(islice(rows, _BATCH)):
+            copy.write("".join("\t".join(map(str, row)) + "\n" for row in batch))
+
+
+def _explain(connection: sa.Connection, selection: Selection) -> None:
+    """Print how PostgreSQL finds the sums of a fingerprint, and the rows."""
+    blobs = tables.BLOBS
+    sums = sa.select(sa.func.count(), sa.func.sum(blobs.c.mark), sa.func.sum(blobs.c.second_mark))
+    for query in (sums, sa.select(blobs).order_by(blobs.c.time_nanos, blobs.c.digest)):
+        text = query.where(selected(selection)).compile(connection, compile_kwargs={"literal_binds": True})
+        for line in connection.exec_driver_sql(f"EXPLAIN (ANALYZE, BUFFERS) {text}").scalars():
+            progress(f"catalog: {line}")
+
+
+def _row(
+    name: str, asked: str, selection: Callable[[], Selection], find: Callable[[Selection], object]
+) -> list[str]:
     times = []
     for _ in range(_TIMES):
         chosen = selection()
         began = time.perf_counter()
         find(chosen)
         times.append(time.perf_counter() - began)
-    row = [name, "< 5 ms", seconds(median(times)), seconds(quantiles(times, n=100)[98])]
+    row = [name, asked, seconds(median(times)), seconds(quantiles(times, n=100)[98])]
     progress(f"catalog: {' | '.join(row)}")
     return row

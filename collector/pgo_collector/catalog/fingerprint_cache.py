@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from pgo_collector.catalog.selection_sql import has_others_than, is_coarse, selected, straddles_begin
+from pgo_collector.catalog.selection_sql import (
+    has_others_than,
+    is_coarse,
+    selected,
+    selected_parts,
+    straddles_begin,
+)
 from pgo_collector.catalog.tables import BLOBS
 from pgo_collector.model.selection import EVERY_SERVICE, Coarse, Selection
 
@@ -85,8 +91,10 @@ def read_state(connection: sa.Connection, selection: Selection) -> SelectionStat
 
 def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
     """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks."""
-    sums = sa.select(sa.func.count(), sa.func.sum(BLOBS.c.mark), sa.func.sum(BLOBS.c.second_mark))
-    return "-".join(str(total) for total in connection.execute(sums.where(selected(selection))).one())
+    parts = (sa.select(BLOBS.c.mark, BLOBS.c.second_mark).where(part) for part in selected_parts(selection))
+    marks = sa.union_all(*parts).subquery()
+    sums = sa.select(sa.func.count(), sa.func.sum(marks.c.mark), sa.func.sum(marks.c.second_mark))
+    return "-".join(str(total) for total in connection.execute(sums).one())
 
 
 def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:

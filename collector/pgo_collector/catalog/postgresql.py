@@ -265,7 +265,9 @@ class PostgreSQL:
         connection.adapters.register_loader("numeric", _WholeLoader)
         connection.adapters.register_dumper(str, _TextDumper)
         bound = f"{self._statement_seconds * 1000:.0f}"
-        for setting in {**_KEEPALIVES, "statement_timeout": bound, **settings}.items():
+        # Compiling a plan takes longer than running any of these.
+        every = {**_KEEPALIVES, "statement_timeout": bound, "jit": "off", **settings}
+        for setting in every.items():
             connection.execute("SELECT set_config(%s, %s, false)", setting)
         connection.commit()
         return connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from pgo_collector.catalog.statements import is_found
 from pgo_collector.catalog.tables import BLOBS, IS_COMBINED, IS_LIVE, LABELS, ORIGINS, SERIES
 from pgo_collector.model.selection import EVERY_SERVICE, Matcher, Selection
 
@@ -14,12 +15,28 @@ _BEGINS = BLOBS.c.time_nanos + 0
 
 def selected(selection: Selection) -> sa.ColumnElement[bool]:
     """Return the condition that a row of BLOBS is live and in the selection."""
-    chosen = BLOBS.c.series_id.in_(selected_series(selection)) & IS_LIVE
+    chosen = _chosen(selection)
+    return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
+
+
+def selected_parts(selection: Selection) -> list[sa.ColumnElement[bool]]:
+    """Return the condition of `selected` in parts, of which a row fulfils one at most.
+
+    For the first part, databases search an index that has the times and the marks, too. They read the table
+    where both parts are joined by OR.
+    """
+    chosen = _chosen(selection)
+    return [chosen, _combined(selection) & ~chosen] if _can_be_coarse(selection) else [chosen]
+
+
+def _chosen(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is live, and of a selected series and time."""
+    chosen = is_found(BLOBS.c.series_id, selected_series(selection)) & IS_LIVE
     if selection.begin is not None:
         chosen &= BLOBS.c.time_nanos >= selection.begin
     if selection.end is not None:
         chosen &= BLOBS.c.time_nanos < selection.end
-    return chosen | _combined(selection) if _can_be_coarse(selection) else chosen
+    return chosen
 
 
 def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
@@ -61,11 +78,11 @@ def _combined(selection: Selection) -> sa.ColumnElement[bool]:
         meant.append(selection.end > _BEGINS)
     blobs = sa.select(BLOBS.c.id).where(*meant)
     series = selected_series(selection)
-    by_series = BLOBS.c.id.in_(blobs.where(BLOBS.c.series_id.in_(series)))
+    by_series = is_found(BLOBS.c.id, blobs.where(BLOBS.c.series_id.in_(series)))
     if not selection.matchers:
         return by_series
     inside = sa.select(ORIGINS.c.blob_id).where(ORIGINS.c.series_id.in_(series))
-    return by_series | BLOBS.c.id.in_(blobs.where(BLOBS.c.id.in_(inside)))
+    return by_series | is_found(BLOBS.c.id, blobs.where(BLOBS.c.id.in_(inside)))
 
 
 def of_service(service: str) -> sa.ColumnElement[bool]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 
 from pgo_collector.traces.spans import place
 
@@ -81,11 +82,22 @@ def is_one_of(column: sa.ColumnElement[int], ids: Collection[int]) -> sa.ColumnE
     return _IsOneOf(column, json.dumps([*ids]))
 
 
-class _IsOneOf(FunctionElement[bool]):
-    """The condition of `is_one_of`. The ids are one value, as JSON: a statement has only so many values."""
+class _Condition(FunctionElement[bool]):
+    """A condition that each dialect says in its own way."""
 
     inherit_cache = True
     type = sa.Boolean()
+
+    def self_group(self, against: OperatorType | None = None) -> Self:
+        """Return it as it is: SQLAlchemy would compare it with 1 for SQLite, which then uses no index."""
+        del against
+        return self
+
+
+class _IsOneOf(_Condition):
+    """The condition of `is_one_of`. The ids are one value, as JSON: a statement has only so many values."""
+
+    inherit_cache = True
 
 
 @compiles(_IsOneOf, "sqlite")
@@ -98,6 +110,33 @@ def _in_sqlite(condition: _IsOneOf, compiler: SQLCompiler, **how: Any) -> str:
 def _in_postgresql(condition: _IsOneOf, compiler: SQLCompiler, **how: Any) -> str:
     column, ids = (compiler.process(each, **how) for each in condition.clauses)
     return f"{column} IN (SELECT value::BIGINT FROM json_array_elements_text({ids}::JSON))"  # noqa: S608
+
+
+def is_found(column: sa.ColumnElement[int], ids: sa.Select[tuple[int]]) -> sa.ColumnElement[bool]:
+    """Return the condition that a column has one of the ids that a query finds.
+
+    Write it so, and not with IN, where it is one of several conditions joined by OR: PostgreSQL searches no
+    index for IN (SELECT …) there, and reads the whole table.
+    """
+    return _IsFound(column, ids.scalar_subquery())
+
+
+class _IsFound(_Condition):
+    """The condition of `is_found`. PostgreSQL gets the ids first, and then searches for them in an index."""
+
+    inherit_cache = True
+
+
+@compiles(_IsFound, "sqlite")
+def _found_in_sqlite(condition: _IsFound, compiler: SQLCompiler, **how: Any) -> str:
+    column, ids = (compiler.process(each, **how) for each in condition.clauses)
+    return f"{column} IN {ids}"
+
+
+@compiles(_IsFound, "postgresql")
+def _found_in_postgresql(condition: _IsFound, compiler: SQLCompiler, **how: Any) -> str:
+    column, ids = (compiler.process(each, **how) for each in condition.clauses)
+    return f"{column} = ANY (ARRAY{ids})"
 
 
 def _driver(connection: sa.Connection) -> Any:
