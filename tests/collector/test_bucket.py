@@ -5,8 +5,10 @@ All tests here need a Ceph, which takes seconds to start and only `make shared` 
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -437,3 +439,47 @@ def test_labels_that_a_bucket_cannot_name_are_refused(server: Server) -> None:
     assert refused.status_code == 400
     assert "send fewer or shorter labels" in refused.json()["detail"]
     assert server.submit(profile_of("a"), query={"labels": "k=short"}).status_code == 204
+
+
+def policy_of(page: str, bucket: str, user: str, without: str = "") -> str:
+    """Return the policy of the documentation for a bucket and a user, without an action if one is named.
+
+    The prefix isn't a condition on Ceph, whose gateway doesn't know it where an object is missing.
+    """
+    (block,) = re.findall(r"```json\n(.*?)```", page, flags=re.DOTALL)
+    policy = json.loads(
+        block.replace("profiles/collector/", f"{bucket}/").replace(":::profiles", f":::{bucket}")
+    )
+    for statement in policy["Statement"]:
+        statement.pop("Condition", None)
+        statement["Principal"] = {"AWS": [f"arn:aws:iam:::user/{user}"]}
+        actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+        statement["Action"] = [action for action in actions if action != without]
+    policy["Statement"] = [statement for statement in policy["Statement"] if statement["Action"]]
+    return json.dumps(policy)
+
+
+@pytest.mark.parametrize("without", ["", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"])
+def test_the_documented_rights_are_enough_and_none_is_too_many(
+    without: str, gateway: Gateway, tmp_path: Path
+) -> None:
+    """A user that doesn't own the bucket has the rights of the documentation, or all but one of them."""
+    bucket, user = gateway.new_bucket(), gateway.new_user()
+    page = (Path(__file__).parents[2] / "docs" / "object-storage.md").read_text()
+    policy = policy_of(page, bucket, user["AWS_ACCESS_KEY_ID"], without)
+    gateway.request("PUT", f"/{bucket}?policy", policy.encode()).raise_for_status()
+    server = Server(tmp_path, {**user, "PGOF_STORAGE": f"s3://{bucket}/pre/fix"})
+    try:
+        if without:
+            with pytest.raises(AssertionError):
+                server.start()
+            return
+        server.start()
+        for name in ("a", "b"):
+            assert server.submit(profile_of(name)).status_code == 204
+        assert server.client.get("/readyz").json()["fails"] == {}
+        assert server.combine().status_code == 200
+        server.restart()
+        assert tally(server.merge().content) == {"a": 1, "b": 1}
+    finally:
+        server.kill()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pgo_collector.catalog.catalog import Catalog
+from pgo_collector.catalog.postgresql import PostgreSQL
+from pgo_collector.model.blob_names import BlobName, Identity
+from pgo_collector.model.facts import Facts
+from pgo_collector.model.profile_types import CPU
+from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.model.series import Series
 
 from tests.catalogs import Schemas
 from tests.collector.test_routes import assert_problem
@@ -277,3 +286,85 @@ def test_without_its_package_no_server_starts(tmp_path: Path) -> None:
         finished = server.run(command)
         assert finished.returncode in {1, 2}
         assert "pgo-collector[postgresql]" in finished.stderr + finished.stdout
+
+
+def test_the_documented_role_serves_and_has_no_other_rights(cluster: Cluster, tmp_path: Path) -> None:
+    """A second role, with the rights for serving only, serves the tables that the first one has made."""
+    page = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text()
+    in_cluster, in_database = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
+    admin = f"postgresql+psycopg://postgres@127.0.0.1:{cluster.port}"
+    run_all(f"{admin}/postgres", in_cluster)
+    run_all(f"{admin}/pgo_collector", in_database)
+    url = f"127.0.0.1:{cluster.port}/pgo_collector"
+    with Server(tmp_path / "owner", {"PGOF_CATALOG": f"postgresql://pgo_collector@{url}"}) as server:
+        assert server.submit(profile_of("a")).status_code == 204
+        assert server.combine().status_code == 200
+        server.stop()
+        server.reindex()
+    for statement in (
+        "CREATE TABLE public.t (i int)",
+        "CREATE DATABASE another",
+        "CREATE SCHEMA another",
+        "CREATE ROLE another",
+        "CREATE TEMPORARY TABLE t (i int)",
+    ):
+        with pytest.raises(sa.exc.ProgrammingError, match="permission denied"):
+            run_all(f"postgresql+psycopg://pgo_collector@{url}", statement)
+    run_all(
+        f"{admin}/pgo_collector",
+        """
+        CREATE ROLE serving LOGIN;
+        GRANT CONNECT ON DATABASE pgo_collector TO serving;
+        GRANT USAGE ON SCHEMA pgo_collector TO serving;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pgo_collector TO serving;
+        GRANT USAGE ON ALL SEQUENCES IN SCHEMA pgo_collector TO serving;
+        """,
+    )
+    serving = f"postgresql://serving@{url}?options=-csearch_path%3Dpgo_collector"
+    with Server(tmp_path / "owner", {"PGOF_CATALOG": serving}) as server:
+        assert server.submit(profile_of("b")).status_code == 204
+        assert server.combine().status_code == 200
+        assert tally(server.merge().content) == {"a": 1, "b": 1}
+
+
+def run_all(url: str, statements: str) -> None:
+    """Run statements one by one, each by itself: a database isn't made in a transaction."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in filter(str.strip, statements.split(";")):
+            connection.exec_driver_sql(statement)
+
+
+def test_a_selection_is_found_by_indexes(cluster: Cluster) -> None:
+    """PostgreSQL is told to read whole tables only where it can't do without."""
+    url = f"postgresql://postgres@127.0.0.1:{cluster.port}/postgres"
+    database = PostgreSQL(f"{url}?options=-cenable_seqscan%3Doff", 1, 60, 60)
+    database.open()
+    catalog = Catalog(database)
+    series = Series("s", CPU, (("region", "eu"),))
+    catalog.add(*((BlobName(series, Identity(n, f"{n:064x}")), Facts(n, 1, "", 1, 1)) for n in range(1, 100)))
+    seen: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: object, *_: object) -> None:
+        seen.append((statement, parameters))
+
+    europe, others = Matcher("region", frozenset({"eu", ""})), Matcher("pod", frozenset("x"), is_negated=True)
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        for selection in (
+            Selection("s", CPU),
+            Selection("s", CPU, begin=5, end=50),
+            Selection("s", CPU, (europe,)),
+            Selection("s", CPU, (europe, others), 5),
+        ):
+            catalog.state(selection)
+            assert len(catalog.live(selection)) == catalog.count(selection) > 10
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    statements = [(text, values) for text, values in seen if "FROM blobs" in text]
+    assert len(statements) > 12
+    with database.reading() as connection:
+        for text, values in statements:
+            plan = connection.exec_driver_sql(f"EXPLAIN {text}", values).scalars().all()
+            assert not [line for line in plan if "Seq Scan on blobs" in line], plan
+    database.close()

@@ -120,6 +120,14 @@ class Gateway:
         if number == signal.SIGKILL:
             self._process.wait()
 
+    def new_user(self) -> Mapping[str, str]:
+        """Make a user without a bucket, whose id is its access key; return the variables of its clients."""
+        name = f"u{secrets.token_hex(8)}"
+        keys = f"--access-key={name}", f"--secret-key={name}"
+        conf = "-c", str(self._folder / "ceph.conf")
+        _run("radosgw-admin", *conf, "user", "create", f"--uid={name}", f"--display-name={name}", *keys)
+        return {**self.environment, "AWS_ACCESS_KEY_ID": name, "AWS_SECRET_ACCESS_KEY": name}
+
     def new_bucket(self) -> str:
         """Make a bucket, and return its name."""
         name = f"b{secrets.token_hex(8)}"
