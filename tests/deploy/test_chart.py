@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pgo_agent.cli
 import pytest
 import yaml
 from kubernetes_validate import utils as schemas  # type: ignore[import-untyped]  # it has no types
+from pgo_collector.command.cli import build_parser
 from pgo_collector.settings import PREFIX, Settings
 
 from tests.deploy.chart import FOLDER, Manifest, only, rendered
@@ -50,6 +52,19 @@ ALL: dict[str, Any] = {
         "tolerations": [{"operator": "Exists"}],
     },
 }
+SHARED: dict[str, Any] = {
+    "replicas": 3,
+    "catalog": {"secret": "pgo-catalog"},
+    "bucket": {
+        "url": "s3://profiles/collector",
+        "secret": "pgo-bucket",
+        "environment": {"AWS_REGION": "eu-central-1"},
+    },
+    "serviceAccount": "pgo-collector",
+    "dask": {"enabled": True, "workers": 4},
+    "ingress": ALL["ingress"],
+    "networkPolicy": ALL["networkPolicy"],
+}
 OPTIONS = {
     "scraper": {"enabled": True, "replicas": 2},
     "profiler": {"enabled": True, "namespace": "pgo-profiler"},
@@ -61,19 +76,23 @@ def pod_of(manifest: Manifest) -> dict[str, Any]:
     return pod
 
 
-@pytest.mark.parametrize("values", [{}, ALL], ids=["default", "all"])
+@pytest.mark.parametrize("values", [{}, ALL, SHARED], ids=["default", "all", "shared"])
 def test_helm_finds_nothing_to_say(values: dict[str, Any]) -> None:
     said = helm_python.lint(FOLDER, values, strict=True)
     assert said["errors"] == []
     assert [of["error"] for of in said["messages"]] == ["icon is recommended"]
 
 
-@pytest.mark.parametrize("values", [{}, ALL], ids=["default", "all"])
-def test_each_is_as_kubernetes_has_it(values: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("values", "sets"),
+    [({}, {"StatefulSet": 1}), (ALL, {"StatefulSet": 2, "DaemonSet": 1}), (SHARED, {"Deployment": 3})],
+    ids=["default", "all", "shared"],
+)
+def test_each_is_as_kubernetes_has_it(values: dict[str, Any], sets: dict[str, int]) -> None:
     manifests = rendered(values)
-    kinds = [of["kind"] for of in manifests]
-    assert ("Ingress" in kinds, "DaemonSet" in kinds) == (bool(values),) * 2
-    assert kinds.count("StatefulSet") == (2 if values else 1)
+    kinds = Counter(of["kind"] for of in manifests)
+    assert kinds["Ingress"] == bool(values)
+    assert {kind: kinds[kind] for kind in ("StatefulSet", "DaemonSet", "Deployment") if kinds[kind]} == sets
     for manifest in manifests:
         if manifest["kind"] != "ServiceMonitor":  # the operator's, not Kubernetes'
             for version in ("1.30", schemas.latest_version()):
@@ -167,6 +186,157 @@ def test_the_url_of_the_catalog_comes_from_its_secret() -> None:
         assert [(of["name"], of["key"]) for of in found] == expected
 
 
+def collector_of(manifests: list[Manifest], kind: str = "Deployment") -> dict[str, Any]:
+    """Return the one container of the collector's pods."""
+    (container,) = pod_of(only(manifests, kind, "collector"))["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def environment_of(container: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of a container by name, each with its value or where that comes from."""
+    return {of["name"]: of.get("value", of.get("valueFrom")) for of in container["env"]}
+
+
+def test_several_collectors_share_the_catalog_and_the_bucket_and_nothing_else() -> None:
+    made = rendered(SHARED)
+    deployment, container = only(made, "Deployment", "collector"), collector_of(made)
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 1}
+    variables = environment_of(container)
+    assert variables["PGOF_CATALOG"] == {"secretKeyRef": {"name": "pgo-catalog", "key": "url"}}
+    assert variables["PGOF_STORAGE"] == "s3://profiles/collector"
+    assert variables["AWS_REGION"] == "eu-central-1"
+    assert container["envFrom"] == [{"secretRef": {"name": "pgo-bucket"}}]
+    pod = pod_of(deployment)
+    assert pod["serviceAccountName"] == "pgo-collector"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["data"] == {"name": "data", "emptyDir": {"sizeLimit": "50Gi"}}
+    assert "persistentVolumeClaim" not in json.dumps(made)
+
+
+def test_several_collectors_are_spread_and_lost_one_at_a_time() -> None:
+    made = rendered(SHARED)
+    labels = only(made, "Deployment", "collector")["spec"]["template"]["metadata"]["labels"].items()
+    budget = only(made, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels
+    constraints = pod_of(only(made, "Deployment", "collector"))["topologySpreadConstraints"]
+    assert [of["topologyKey"] for of in constraints] == [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    ]
+    for constraint in constraints:
+        assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert constraint["labelSelector"]["matchLabels"].items() <= labels
+
+
+def test_one_collector_over_the_shared_sides_has_no_gap_in_an_update() -> None:
+    made = rendered(SHARED | {"replicas": 1})
+    assert only(made, "Deployment", "collector")["spec"]["strategy"]["rollingUpdate"] == {
+        "maxUnavailable": 0,
+        "maxSurge": 1,
+    }
+    assert not [of for of in made if of["kind"] == "PodDisruptionBudget"]
+
+
+def test_a_collector_that_others_can_stand_in_for_gets_requests_while_it_is_ready() -> None:
+    for values, kind in ({}, "StatefulSet"), (SHARED, "Deployment"):
+        container = collector_of(rendered(values), kind)
+        paths = {
+            name: container[name]["httpGet"]["path"]
+            for name in ("startupProbe", "livenessProbe", "readinessProbe")
+            if name in container
+        }
+        of_all = {"startupProbe": "/healthz", "livenessProbe": "/healthz"}
+        assert paths == of_all | ({"readinessProbe": "/readyz"} if values else {})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"replicas": 3},
+        {"replicas": 3, "catalog": {"secret": "pgo-catalog"}},
+        {"replicas": 2, "bucket": {"url": "s3://profiles/collector"}},
+    ],
+)
+def test_several_collectors_over_one_folder_or_file_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmError, match=r"set catalog\.secret and bucket\.url, or replicas to 1"):
+        rendered(values)
+
+
+def test_the_charts_dask_runs_the_collectors_own_commands() -> None:
+    made = rendered(SHARED)
+    service = only(made, "Service", "dask")
+    address = f"dask://{service['metadata']['name']}.pgo:8786"
+    assert environment_of(collector_of(made))["PGOF_BULK"] == address
+    (scheduler,) = pod_of(only(made, "Deployment", "scheduler"))["containers"]
+    (worker,) = pod_of(only(made, "Deployment", "worker"))["containers"]
+    assert scheduler["image"] == worker["image"] == collector_of(made)["image"]
+    command = build_parser()
+    scheduling = command.parse_args(scheduler["args"])
+    working = command.parse_args(command_line({"command": [], **worker}))
+    assert (scheduling.bind, scheduling.dashboard) == ("0.0.0.0:8786", "127.0.0.1:8787")
+    assert (working.scheduler, working.megabytes, working.host) == (address, 512, "0")
+    assert only(made, "Deployment", "worker")["spec"]["replicas"] == 4
+    # It reads the bucket, and has no business in the catalog.
+    assert worker["envFrom"] == [{"secretRef": {"name": "pgo-bucket"}}]
+    assert "PGOF_CATALOG" not in environment_of(worker)
+
+
+def test_only_collectors_and_its_own_parts_reach_the_charts_dask() -> None:
+    made = rendered(SHARED)
+    labels = {
+        part: only(made, "Deployment", part)["spec"]["template"]["metadata"]["labels"]
+        for part in ("collector", "scheduler", "worker")
+    }
+
+    def peers(rules: list[dict[str, Any]], direction: str) -> set[str]:
+        selectors = [peer["podSelector"]["matchLabels"] for rule in rules for peer in rule[direction]]
+        return {part for part in labels for of in selectors if of.items() <= labels[part].items()}
+
+    scheduler = only(made, "NetworkPolicy", "scheduler")["spec"]
+    worker = only(made, "NetworkPolicy", "worker")["spec"]
+    assert peers(scheduler["ingress"], "from") == {"collector", "worker"}
+    assert peers(worker["ingress"], "from") == {"scheduler", "worker"}
+    assert peers(scheduler["egress"], "to") == {"worker"}
+    collector = only(made, "NetworkPolicy", "collector")["spec"]
+    assert peers(collector["egress"][:1], "to") == {"scheduler"}
+    for policy in (worker, collector):
+        assert policy["egress"][-1] == SHARED["networkPolicy"]["egress"][0]
+
+
+def test_a_dask_of_ones_own_is_named_and_nothing_is_added() -> None:
+    values = SHARED | {"dask": {"address": "dask+tls://scheduler.dask:8786"}}
+    made = rendered(values)
+    assert environment_of(collector_of(made))["PGOF_BULK"] == "dask+tls://scheduler.dask:8786"
+    assert [of["metadata"]["name"] for of in made if of["kind"] == "Deployment"] == ["pgo-pgo-collector"]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"dask": {"enabled": True}}, "bucket.url"),
+        (SHARED | {"dask": {"enabled": True, "address": "dask://other:8786"}}, "dask.address"),
+    ],
+)
+def test_a_dask_that_cannot_work_is_refused(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=named):
+        rendered(values)
+
+
+def test_the_ingress_leads_a_service_to_one_of_several_collectors() -> None:
+    prefix = "nginx.ingress.kubernetes.io/"
+    assert only(rendered(ALL), "Ingress")["metadata"]["annotations"] == ALL["ingress"]["annotations"]
+    annotations = only(rendered(SHARED), "Ingress")["metadata"]["annotations"]
+    assert annotations[f"{prefix}upstream-hash-by"] == "$arg_service"
+    assert annotations[f"{prefix}proxy-next-upstream"] == "error timeout non_idempotent"
+    assert annotations[f"{prefix}proxy-body-size"] == "8m"
+    own = {"annotations": {f"{prefix}upstream-hash-by": "$service_key"}}
+    changed = only(rendered(SHARED | {"ingress": SHARED["ingress"] | own}), "Ingress")
+    assert changed["metadata"]["annotations"][f"{prefix}upstream-hash-by"] == "$service_key"
+
+
 def test_the_service_monitor_asks_the_service() -> None:
     made = rendered(ALL)
     monitor, service = only(made, "ServiceMonitor"), only(made, "Service")
@@ -190,6 +360,10 @@ def test_the_service_monitor_asks_the_service() -> None:
         ({"profiler": {"executables": []}}, "executables"),
         ({"scraper": {"arguments": ["cpu"]}}, "arguments"),
         ({"scraper": {"replicas": 0}}, "replicas"),
+        ({"settings": {"PGOF_CATALOG": "postgresql://db/pgo"}}, "PGOF_CATALOG"),
+        ({"bucket": {"url": "profiles"}}, "url"),
+        ({"bucket": {"environment": {"AWS_SECRET_ACCESS_KEY": "secret"}}}, "AWS_SECRET_ACCESS_KEY"),
+        ({"dask": {"address": "tcp://scheduler:8786"}}, "address"),
     ],
 )
 def test_a_mistake_in_a_value_is_told(values: dict[str, Any], named: str) -> None:
@@ -201,8 +375,11 @@ def test_the_schema_knows_the_settings() -> None:
     schema = json.loads((FOLDER / "values.schema.json").read_text())
     known = {*schema["properties"]["settings"]["propertyNames"]["enum"]}
     settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    # These two are the image's: the probes and the volume go by them.
-    assert known == settings - {"PGOF_BIND_ADDRESS", "PGOF_DIRECTORY"}
+    # The image's, which the probes and the volume go by.
+    images = {"PGOF_BIND_ADDRESS", "PGOF_DIRECTORY"}
+    # Values of their own: a URL of PostgreSQL has a password in it, and several collectors go by the others.
+    values = {"PGOF_CATALOG", "PGOF_STORAGE", "PGOF_BULK"}
+    assert known == settings - images - values
 
 
 def test_the_appversion_is_that_of_the_collector() -> None:

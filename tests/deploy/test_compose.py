@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +21,28 @@ from tests.server import Server, bearer
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
 
+def collectors_of(upstreams: Sequence[str]) -> str:
+    """Return the collectors.conf of one collector or of three, with these addresses (host:port)."""
+    if len(upstreams) == 1:
+        text, written = (COMPOSE / "collectors.conf").read_text(), ["collector:8080"]
+    else:
+        text = (COMPOSE / "shared" / "collectors.conf").read_text()
+        written = [f"172.31.8.{11 + number}:8080" for number in range(3)]
+    for address, here in zip(written, upstreams, strict=True):
+        assert text.count(address) == 1
+        text = text.replace(address, here)
+    return text
+
+
 @contextmanager
-def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
-    """Yield a client of an nginx before `upstream` (host:port); it trusts only nginx's certificate."""
+def running(
+    folder: Path, *upstreams: str, changes: Mapping[str, str] | None = None
+) -> Iterator[httpx.Client]:
+    """Yield a client of an nginx before one collector or three (host:port); it trusts only nginx's
+    certificate.
+
+    `changes` are made to its configuration.
+    """
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed")
@@ -31,14 +50,15 @@ def running(folder: Path, upstream: str) -> Iterator[httpx.Client]:
     options = "-addext subjectAltName=IP:127.0.0.1 -keyout tls.key -out tls.crt"
     subprocess.run([*make.split(), *options.split()], cwd=folder, check=True, capture_output=True)
     port, log = free_port(), folder / "error.log"
+    (folder / "collectors.conf").write_text(collectors_of(upstreams))
     configuration = (COMPOSE / "nginx.conf").read_text()
-    for written, here in (
-        ("set $collector collector:8080;", f"set $collector {upstream};"),
-        ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl http2;"),
-        ("/dev/stdout", f"{folder}/access.log"),
-        ("rate=20r/s", "rate=1r/m"),  # so that it is too much however slow the machine is
-    ):
-        assert configuration.count(written) == 1
+    for written, here in {
+        "listen 443 ssl http2;": f"listen 127.0.0.1:{port} ssl http2;",
+        "/dev/stdout": f"{folder}/access.log",
+        "rate=20r/s": "rate=1r/m",  # so that it is too much however slow the machine is
+        **(changes or {}),
+    }.items():
+        assert written in configuration
         configuration = configuration.replace(written, here)
     (folder / "nginx.conf").write_text(configuration)
     user = "user root;" if os.geteuid() == 0 else ""
