@@ -563,7 +563,7 @@ class KeyMalformed(CannotStart):
 
 
 class SecretUnusable(CannotStart):
-    """The file of the webhook's secrets is missing, can't be read, or has a line that isn't a secret."""
+    """A file of the webhook's secrets, or with that of sessions, is missing or has something else in it."""
 
 
 class FolderUnusable(CannotStart):

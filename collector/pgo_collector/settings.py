@@ -260,6 +260,13 @@ class Settings(BaseSettings):
         le=8760,
         description="How long a sign-in to the pages at `/ui` lasts, in hours.",
     )
+    session_secret_file: Path | None = Field(
+        default=None,
+        description=(
+            "The file with the secret that signs sessions of the pages, of 32 bytes or more, which several"
+            " collectors have to share. Default: one that is made in the data folder."
+        ),
+    )
     sign_in_attempts: float = Field(
         default=10,
         gt=0,

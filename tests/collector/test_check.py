@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pgo_collector.checks.configuration import check_configuration
+from pgo_collector.settings import Settings
 
 from tests.agent.test_backends import AS_NOBODY, needs_root
 from tests.faults.mounts import read_only, small_disk
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.sqlite
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {
-    *("settings", "submit keys", "merge keys", "webhook", "rules", "binaries"),
+    *("settings", "submit keys", "merge keys", "sessions", "webhook", "rules", "binaries"),
     *("owner", "data folder", "disk", "version", "catalog"),
 }
 
@@ -197,6 +199,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
     "readable by all": (submit_keys("key\n", 0o644), {"submit keys": "warning"}, "chmod"),
     "digests for all": (submit_keys(DIGEST, 0o644), {}, ""),
     "metrics keys": (setting(PGOF_METRICS_AUTH_KEYS_FILE="/x"), {"metrics keys": "fails"}, "/x"),
+    "no secret of sessions": (setting(PGOF_SESSION_SECRET_FILE="/x"), {"sessions": "fails"}, "/x"),  # noqa: S106 - a path
     "no secret": (webhook("https://example.net/", None), {"webhook": "fails"}, "webhook_secret"),
     "a bad secret": (webhook("https://example.net/", "secret"), {"webhook": "fails"}, "line 1"),
     "in the clear": (webhook("http://example.net/?key=x", SECRET), {"webhook": "warning"}, "https"),
@@ -223,6 +226,13 @@ def test_faults_are_named(filled: Server, name: str) -> None:
     for part in expected:
         assert words in " ".join(found[part])
         assert "?key=x" not in " ".join(found[part])
+
+
+def test_several_collectors_need_one_secret_of_sessions() -> None:
+    shared = Settings(catalog="postgresql://db/pgo", storage="s3://profiles/x")
+    found = {finding.part: finding for finding in check_configuration(shared, {})}
+    assert found["sessions"].state == "warning"
+    assert "PGOF_SESSION_SECRET_FILE" in found["sessions"].fix
 
 
 def test_a_folder_that_is_read_only(filled: Server) -> None:

@@ -207,6 +207,7 @@ def test_several_collectors_share_the_catalog_and_the_bucket_and_nothing_else() 
     assert variables["PGOF_CATALOG"] == {"secretKeyRef": {"name": "pgo-catalog", "key": "url"}}
     assert variables["PGOF_STORAGE"] == "s3://profiles/collector"
     assert variables["AWS_REGION"] == "eu-central-1"
+    assert Path(variables["PGOF_SESSION_SECRET_FILE"]).parent == Path("/secret")
     assert container["envFrom"] == [{"secretRef": {"name": "pgo-bucket"}}]
     pod = pod_of(deployment)
     assert pod["serviceAccountName"] == "pgo-collector"
@@ -378,7 +379,7 @@ def test_the_schema_knows_the_settings() -> None:
     # The image's, which the probes and the volume go by.
     images = {"PGOF_BIND_ADDRESS", "PGOF_DIRECTORY"}
     # Values of their own: a URL of PostgreSQL has a password in it, and several collectors go by the others.
-    values = {"PGOF_CATALOG", "PGOF_STORAGE", "PGOF_BULK"}
+    values = {"PGOF_CATALOG", "PGOF_STORAGE", "PGOF_BULK", "PGOF_SESSION_SECRET_FILE"}
     assert known == settings - images - values
 
 

@@ -12,7 +12,7 @@ from pgo_collector.checks import Finding
 from pgo_collector.engine.binaries import lacking
 from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable
 from pgo_collector.hooks.endpoint import read_secrets
-from pgo_collector.http.keys import KeySet
+from pgo_collector.http.keys import KeySet, read_session_secret
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.settings import PREFIX, Settings
 from pgo_collector.traces.keys import TraceKeys
@@ -29,6 +29,7 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
         yield _keys("metrics keys", settings.metrics_auth_keys_file)
     if settings.trace_keys_file is not None:
         yield _trace_keys(settings.trace_keys_file)
+    yield _sessions(settings)
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
     yield _binaries(settings)
@@ -78,6 +79,22 @@ def _trace_keys(path: Path) -> Finding:
             "trace keys", "warning", f"every user of this machine can read {path}", f"chmod o= {path}"
         )
     return Finding("trace keys", "ok", f"{len(keys)} in {path}")
+
+
+def _sessions(settings: Settings) -> Finding:
+    """Check that collectors which share a catalog can take each other's sessions."""
+    path = settings.session_secret_file
+    if path is None and not settings.is_shared:
+        return Finding("sessions", "ok", "signed with a secret in the data folder")
+    if path is None:
+        fix = "give all collectors the same PGOF_SESSION_SECRET_FILE"
+        return Finding("sessions", "warning", "a sign-in holds on one collector, and not on others", fix)
+    try:
+        read_session_secret(path)
+    except SecretUnusable as error:
+        fix = f"make it with `pgo-collector keys new > {path}`"
+        return Finding("sessions", "fails", str(error), fix)
+    return Finding("sessions", "ok", f"signed with the secret in {path}")
 
 
 def _webhook(settings: Settings) -> Finding:

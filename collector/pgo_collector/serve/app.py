@@ -18,7 +18,7 @@ from pgo_collector.http.body import BodyReader
 from pgo_collector.http.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
-from pgo_collector.http.keys import KeyFile
+from pgo_collector.http.keys import KeyFile, read_session_secret
 from pgo_collector.http.problems import install_error_handlers
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.merges import Merges
@@ -68,7 +68,7 @@ from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
-from pgo_collector.ui.sessions import Sessions, session_secret
+from pgo_collector.ui.sessions import Sessions, own_session_secret
 from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
@@ -145,9 +145,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(report_of_trace_routes(dependencies.tracing))
     include(openapi_routes())
     sources = Sources(
-        sessions=Sessions(
-            merge_keys, session_secret(store.folder.session_secret), int(settings.session_hours * 3600)
-        ),
+        sessions=Sessions(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
         rendering=Rendering(),
         fleet=fleet,
@@ -171,6 +169,12 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     install_error_handlers(app, DIALECTS)
     layers = dependencies.metrics.around(AccessLog(DrainBody(CancelAbandoned(app))), app, SUBMITS)
     return dependencies.tracing.around(layers, describer(app, has_values=settings.trace_values))
+
+
+def _session_secret(settings: Settings, store: Store) -> bytes:
+    if settings.session_secret_file is None:
+        return own_session_secret(store.folder.session_secret)
+    return read_session_secret(settings.session_secret_file)
 
 
 def _captures(settings: Settings, ingest: Ingest, stopping: asyncio.Event) -> Captures:

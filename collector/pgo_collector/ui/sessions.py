@@ -55,8 +55,11 @@ class Sessions:
 _BYTES = 32
 
 
-def session_secret(path: Path) -> bytes:
-    """Return the secret in a file; if it is missing or incomplete, make it with mode 0600. Raises OSError."""
+def own_session_secret(path: Path) -> bytes:
+    """Return this collector's own secret; if it is missing or incomplete, make it with mode 0600.
+
+    Raises OSError.
+    """
     try:
         secret = path.read_bytes()
     except FileNotFoundError:

@@ -38,6 +38,10 @@ spec:
         - name: {{ $name }}
           value: {{ $value | quote }}
         {{- end }}
+        {{- if $shared }}
+        - name: PGOF_SESSION_SECRET_FILE
+          value: /secret/session_secret
+        {{- end }}
         {{- with .Values.catalog.secret }}
         - name: PGOF_CATALOG
           valueFrom:
