@@ -30,9 +30,12 @@ class Prefixes:
         return {"PGOF_STORAGE": f"s3://{self._bucket}/{_prefix(data)}", **self._gateway.environment}
 
     def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
-        pages = obstore.list(ObjectPath.store, _prefix(data))
-        found = [ObjectPath(meta["path"]) for page in pages for meta in page if meta["path"].endswith(suffix)]
-        return cast("list[Path]", sorted(found))
+        root = ObjectPath(_prefix(data))
+        found = [path for path in root.rglob(f"*{suffix}") if path.relative_to(root).parts[0][0] != "."]
+        return cast("list[Path]", found)
+
+    def area(self, data: Path, name: str) -> Path:
+        return cast("Path", ObjectPath(f"{_prefix(data)}/.{name}"))
 
     def drop(self, data: Path) -> None:
         for page in obstore.list(ObjectPath.store, _prefix(data)):
@@ -61,8 +64,21 @@ class ObjectPath(PurePosixPath):
             return False
         return True
 
+    def is_file(self) -> bool:
+        return self.exists()
+
     def unlink(self) -> None:
         obstore.delete(self.store, str(self))
+
+    def rglob(self, pattern: str) -> list[ObjectPath]:
+        pages = obstore.list(self.store, str(self))
+        return sorted(
+            path for page in pages for meta in page if (path := ObjectPath(meta["path"])).match(pattern)
+        )
+
+    def iterdir(self) -> list[ObjectPath]:
+        below = {path.relative_to(self).parts[0] for path in self.rglob("*")}
+        return [self / name for name in sorted(below)]
 
 
 def _prefix(data: Path) -> str:

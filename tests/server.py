@@ -255,6 +255,11 @@ class Server:
         """Return the stored blobs, or objects whose names end like this, sorted."""
         return [*self.storages.blobs(self.data, suffix)]
 
+    def area(self, name: str) -> Path:
+        """Return the folder of what it keeps beside the blobs: releases, binaries or start_lines."""
+        is_local = self.environment.get("PGOF_STORAGE") == ""
+        return (Folders() if is_local else self.storages).area(self.data, name)
+
     def events(self, event: str) -> list[LogLine]:
         """Return the log lines of one event that the process has written so far."""
         while not self._has_all_been_read():

@@ -1,4 +1,4 @@
-"""Where the blobs of collectors under test are: in their data folders, or elsewhere (`bucket_storages`)."""
+"""Where collectors under test have what they store: in data folders, or elsewhere (`bucket_storages`)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Storages(Protocol):
 
     def drop(self, data: Path) -> None:
         """Delete all objects in it, while no collector uses it."""
+    def area(self, data: Path, name: str) -> Path:
+        """Return the folder of an area beside the blobs, such as releases."""
 
 
 class Folders:
@@ -33,3 +35,5 @@ class Folders:
 
     def drop(self, data: Path) -> None:
         shutil.rmtree(data / "blobs", ignore_errors=True)
+    def area(self, data: Path, name: str) -> Path:
+        return data / name

@@ -563,7 +563,9 @@ class KeyMalformed(CannotStart):
 
 
 class SecretUnusable(CannotStart):
-    """A file of the webhook's secrets, or with that of sessions, is missing or has something else in it."""
+    """The file of the webhook's secrets, or of the one that signs sessions, is missing, can't be read, or has
+    something else in it.
+    """
 
 
 class FolderUnusable(CannotStart):

@@ -152,8 +152,9 @@ class Settings(BaseSettings):
     storage: Annotated[str, AfterValidator(_check_storage)] = Field(
         default="",
         description=(
-            "Where the blobs are: s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. By default"
-            " they are in the data folder. Only collectors with the same PGOF_CATALOG can use a prefix."
+            "Where the blobs, releases, uploaded programs and start lines are: s3://bucket/prefix,"
+            " gs://bucket/prefix or az://container/prefix. By default they are in the data folder. Only"
+            " collectors with the same PGOF_CATALOG can use a prefix."
         ),
     )
     storage_seconds: float = Field(
@@ -264,7 +265,8 @@ class Settings(BaseSettings):
         default=None,
         description=(
             "The file with the secret that signs sessions of the pages, of 32 bytes or more, which several"
-            " collectors have to share. Default: one that is made in the data folder."
+            " collectors have to share. It is read at the start. By default each makes its own, in the data"
+            " folder."
         ),
     )
     sign_in_attempts: float = Field(
@@ -552,6 +554,14 @@ class Settings(BaseSettings):
         description=(
             "How much the uploaded programs of a service may take on disk, in MiB. Those uploaded first are"
             " deleted; the last one stays."
+        ),
+    )
+    copies_megabytes: float = Field(
+        default=2048,
+        gt=0,
+        description=(
+            "How much the local copies of programs and start lines may take on disk if PGOF_STORAGE is a"
+            " bucket, in MiB. Those used least lately are deleted."
         ),
     )
     binary_days: float = Field(
@@ -913,6 +923,11 @@ class Settings(BaseSettings):
     def traced_parts(self) -> frozenset[str]:
         """The parts whose steps are recorded."""
         return parts_of(self.trace_parts)
+
+    @property
+    def copies_bytes(self) -> int:
+        """The bytes that copies of what is in a bucket may take."""
+        return int(self.copies_megabytes * (1 << 20))
 
     @property
     def limits(self) -> Limits:

@@ -146,7 +146,7 @@ def test_a_merge_is_made_with_the_program_as_the_command_makes_it(
         assert "GET /v1/binaries" in refused(server.merge(query=LLVM | {"binary": build_id(program)}), 404)
         assert "format=llvm" in refused(server.merge(query={"service": "shop", "binary": "none"}), 400)
         assert delete(server, build_id(other)).status_code == 204
-        assert not [*(server.data / "binaries").iterdir()]
+        assert not [*server.area("binaries").iterdir()]
         # The release keeps its bytes.
         assert server.ask("/v1/release", service="shop", format="llvm").content == second.content
 
@@ -185,7 +185,7 @@ def test_what_is_stored_is_never_replaced(tmp_path: Path, programs: list[Path]) 
         for _ in range(2):
             assert upload(server, content).status_code == 200
         assert "DELETE /v1/binaries/" in refused(upload(server, content + b"\0"), 409)
-        (file,) = (server.data / "binaries").rglob("*.elf")
+        (file,) = server.area("binaries").rglob("*.elf")
         assert file.read_bytes() == content
         assert refused(upload(server, content, key=server.merge_key), 403)
         assert server.client.get("/v1/binaries", headers=bearer(server.submit_key)).status_code == 403
@@ -208,9 +208,13 @@ def test_the_newest_are_kept(tmp_path: Path, programs: list[Path]) -> None:
         for program in every:
             assert upload(server, program.read_bytes()).status_code == 200
             assert builds(server) == [build_id(program)]
-        server.kill()
-        server.environment["PGOF_BINARY_DAYS"] = "10"
-        (file,) = (server.data / "binaries").rglob("*.elf")
+
+
+@pytest.mark.folder
+def test_old_ones_are_deleted(tmp_path: Path, programs: list[Path]) -> None:
+    with Server(tmp_path, {"PGOF_BINARY_DAYS": "10"}) as server:
+        assert upload(server, programs[0].read_bytes()).status_code == 200
+        (file,) = server.area("binaries").rglob("*.elf")
         for days, left in ((9, 1), (11, 0)):
             os.utime(file, times=(time.time() - days * 86400,) * 2)
             server.restart()
@@ -220,7 +224,7 @@ def test_the_newest_are_kept(tmp_path: Path, programs: list[Path]) -> None:
 
 @pytest.mark.sqlite
 def test_a_backup_and_a_restore_hold_them(tmp_path: Path, programs: list[Path]) -> None:
-    with Server(tmp_path / "own") as server, Server(tmp_path / "other") as other:
+    with Server(tmp_path / "own") as server, Server(tmp_path / "other", {"PGOF_STORAGE": ""}) as other:
         assert upload(server, programs[0].read_bytes()).status_code == 200
         for _ in range(2):
             copied = server.run("backup", str(tmp_path / "backup"))
@@ -288,7 +292,7 @@ def test_other_files_are_refused_with_a_reason(tmp_path: Path, programs: list[Pa
         ):
             detail = refused(upload(server, body), status)
             assert reason in detail, detail
-        assert not [*(server.data / "binaries").iterdir()]
+        assert not [*server.area("binaries").iterdir()]
         assert not [*(server.data / "incoming").iterdir()]
 
 

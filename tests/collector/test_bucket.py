@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from pgo_collector.errors import StorageGone, StorageSlow, StorageUnusable
 from pgo_collector.storage.bucket import Bucket, BucketStorage, open_bucket
+from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.storage.storage import MISSING, NewBlob, Storage
 
@@ -46,8 +47,8 @@ def url(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(params=["folder", "bucket"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
-        (tmp_path / "blobs").mkdir()
-        (tmp_path / "incoming").mkdir()
+        for name in ("blobs", "incoming", "releases"):
+            (tmp_path / name).mkdir()
         return FolderStorage(tmp_path / "blobs", tmp_path / "incoming")
     return open_bucket(Bucket(request.getfixturevalue("url"), 30, 4))
 
@@ -105,6 +106,41 @@ def test_both_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
     assert storage.delete([NAME, "svc/none", OTHER]) == {}
     storage.remove_folders(["svc/cpu/region=a%2Fb/2026-11-25"])
     assert storage.size(NAME) == storage.size(OTHER) == MISSING
+
+
+def test_both_storages_do_the_same_beside_the_blobs(storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    area, copies = storage.area("releases"), Copies(tmp_path / "copies", 1 << 20)
+    area.add("svc/cpu/1.json", b"first")
+    with pytest.raises(FileExistsError):
+        area.add("svc/cpu/1.json", b"second")
+    in_file = tmp_path / "in_file.part"
+    in_file.write_bytes(b"a file")
+    area.add("svc/cpu/1.pb.gz", in_file)
+    in_file.write_bytes(b"another file")
+    area.upload("svc/other/1.pb.gz", in_file)
+    first = area.versions("svc/cpu", time.time_ns())
+    assert first.keys() == {"1.json", "1.pb.gz"}
+    assert area.update("svc/cpu/1.json", lambda content: (content or b"") + b", second")
+    assert area.update("svc/cpu/choice.json", lambda content: content or b"new")
+    assert not area.update("svc/cpu/1.json", lambda _: None)
+    now = area.versions("svc/cpu", time.time_ns())
+    assert [name for name in now if now[name] != first.get(name)] == ["1.json", "choice.json"]
+    assert {of.name: of.version for of in area.objects("svc/cpu")} == {
+        f"svc/cpu/{name}": version for name, version in now.items()
+    }
+    assert {of.name: of.size for of in area.objects()} == {
+        "svc/cpu/1.json": 13,
+        "svc/cpu/1.pb.gz": 6,
+        "svc/cpu/choice.json": 3,
+        "svc/other/1.pb.gz": 12,
+    }
+    with area.open_local("svc/other/1.pb.gz", "1", copies) as local:
+        assert Path(local.name).read_bytes() == b"another file"
+    assert storage.create([new(tmp_path, NAME, b"one")]) == {}
+    assert [of.name for of in storage.objects()] == [NAME]
+    assert area.delete([of.name for of in area.objects()], durably=True) == {}
+    assert [*area.objects()] == [] == [*area.objects("svc/cpu")]
 
 
 def test_a_failed_attempt_is_replaced(storage: Storage, tmp_path: Path) -> None:

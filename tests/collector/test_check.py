@@ -146,6 +146,17 @@ def webhook(url: str, secret: str | None) -> Break:
     return write
 
 
+def session_secret(text: str | None, mode: int = 0o600) -> Break:
+    def write(server: Server) -> None:
+        file = server.home / "session_secret"
+        server.environment["PGOF_SESSION_SECRET_FILE"] = str(file)
+        if text is not None:
+            file.write_text(text)
+            file.chmod(mode)
+
+    return write
+
+
 def rules(text: str) -> Break:
     def write(server: Server) -> None:
         folder = server.home / "rules"
@@ -199,7 +210,10 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
     "readable by all": (submit_keys("key\n", 0o644), {"submit keys": "warning"}, "chmod"),
     "digests for all": (submit_keys(DIGEST, 0o644), {}, ""),
     "metrics keys": (setting(PGOF_METRICS_AUTH_KEYS_FILE="/x"), {"metrics keys": "fails"}, "/x"),
-    "no secret of sessions": (setting(PGOF_SESSION_SECRET_FILE="/x"), {"sessions": "fails"}, "/x"),  # noqa: S106 - a path
+    "no session secret": (session_secret(None), {"sessions": "fails"}, "openssl rand"),
+    "a short session secret": (session_secret("short"), {"sessions": "fails"}, "5 bytes"),
+    "a public session secret": (session_secret("s" * 32, 0o644), {"sessions": "warning"}, "chmod o="),
+    "session secret": (session_secret("s" * 32), {}, ""),
     "no secret": (webhook("https://example.net/", None), {"webhook": "fails"}, "webhook_secret"),
     "a bad secret": (webhook("https://example.net/", "secret"), {"webhook": "fails"}, "line 1"),
     "in the clear": (webhook("http://example.net/?key=x", SECRET), {"webhook": "warning"}, "https"),

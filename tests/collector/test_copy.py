@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.collector.test_symbols import symbols, upload
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server
@@ -57,6 +59,42 @@ def test_blobs_move_away_and_back(stopped: Server, tmp_path: Path, other: str) -
     assert "copied: 4 objects" in copied(back, other, str(back.data))
     with back:
         assert back.merge().content == merge
+
+
+def test_releases_programs_and_start_lines_move_too(stopped: Server, tmp_path: Path, other: str) -> None:
+    server = stopped
+    server.environment["PGOF_STORAGE"] = ""
+    server.start()
+    for name in ("a", "b"):
+        assert server.submit(profile_of(name)).status_code == 204
+        assert server.releases(method="POST").status_code == 201
+    assert server.release(format_="folded").status_code == 200
+    assert server.releases("/1/pin", "PUT").status_code == 200
+    assert upload(server, symbols("build", f=10))["status"] == 200
+    program = server.area("binaries") / "default" / f"build-{hashlib.sha256(b'program').hexdigest()}.elf"
+    program.parent.mkdir()
+    program.write_bytes(b"program")
+    before = server.releases().json()
+    place = str(server.data)
+    assert "copied: 10 objects" in copied(server, place, other)  # 2 blobs, 4 of 2 releases, and 4 others
+    assert "copied: 0 objects" in copied(server, place, other)
+    assert server.releases("/2/pin", "PUT").status_code == 200  # a choice of the same size
+    assert "copied: 1 objects" in copied(server, place, other)
+    assert server.releases("/1/pin", "PUT").status_code == 200
+    assert "copied: 1 objects" in copied(server, place, other)
+    back = Server(tmp_path / "back", server.environment | {"PGOF_DIRECTORY": str(tmp_path / "back" / "data")})
+    assert "copied: 10 objects" in copied(back, other, str(back.data))
+    with back:
+        assert back.releases().json() == before
+        assert back.release().content == server.release().content
+        names = {path.name for path in back.area("start_lines").rglob("*.sqlite3")}
+        assert names == {path.name for path in server.area("start_lines").rglob("*.sqlite3")}
+    (back.area("binaries") / "default" / program.name).write_bytes(b"damaged")
+    shutil.rmtree(server.data / "binaries" / "default")
+    assert "1 were deleted" in copied(server, "--delete", place, other)
+    done = server.run("copy", str(back.data), other)
+    assert done.returncode == 1
+    assert "isn't what its name says" in done.stderr
 
 
 def test_a_damaged_blob_is_named_and_left_out(server: Server, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from pgo_collector.engine.start_lines import (
+    Additions,
     KnownFunction,
     StartLines,
-    TableFolder,
+    Tables,
     learn_start_lines,
-    read_start_lines,
 )
+from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.folder import FolderStorage
 from pprof_proto.profile_pb2 import Profile
 
@@ -61,24 +62,24 @@ def ebpf(service: str, stack: list[Frame], taken: int, build: str = BUILD) -> by
 
 def table(tmp_path: Path, since: int, **starts: int) -> StartLines:
     """Return the table of a build whose functions begin at these lines of /a.go."""
-    part = tmp_path / "part"
     found = {BUILD: {name.replace("_", "."): ("/a.go", line) for name, line in starts.items()}}
-    ((made, _),) = TableFolder(tmp_path, "s", 100, since).add(found, [part], is_uploaded=False)
-    return StartLines(made)
+    additions = Additions(FolderStorage(tmp_path, tmp_path), "s", 100, since)
+    (made,) = additions.add(found, is_uploaded=False)
+    return StartLines(tmp_path / "s" / f"{made}.sqlite3")
 
 
 def learned(tmp_path: Path, since: int, *, most: int = 100, **starts: int) -> bool:
     """Learn from a Go profile; return whether anything was new."""
     blob = tmp_path / f"{since}.pb.gz"
     blob.write_bytes(go_profile(**starts))
-    tables = TableFolder(tmp_path, "s", most, since)
-    written = learn_start_lines(
-        FolderStorage(tmp_path, tmp_path), [blob.name, "gone"], tables, [tmp_path / "part"]
-    )
-    for part, target in written:
-        target.parent.mkdir(exist_ok=True)
-        part.replace(target)
-    return bool(written)
+    storage = FolderStorage(tmp_path, tmp_path)
+    grown = learn_start_lines(storage, [blob.name, "gone"], Additions(storage, "s", most, since))
+    return bool(grown)
+
+
+def read(tmp_path: Path, service: str, build: str) -> StartLines | None:
+    tables = Tables(FolderStorage(tmp_path, tmp_path), Copies(tmp_path, 0))
+    return tables.read(service, build, tables.versions(service, 0))
 
 
 @pytest.mark.parametrize(
@@ -119,14 +120,14 @@ def test_a_table_only_grows_and_never_changes(tmp_path: Path) -> None:
     assert learned(tmp_path, 2, f=11, g=20)
     assert not learned(tmp_path, 3, g=20)
     assert not learned(tmp_path, 4, most=2, h=30)
-    known = read_start_lines(tmp_path, "s", BUILD)
+    known = read(tmp_path, "s", BUILD)
     assert known is not None
     assert known.find("main.f", "/src/main.go", 12, 1) == KnownFunction(10, is_uploaded=False)
     assert known.find("main.g", "/src/main.go", 21, 2) == KnownFunction(20, is_uploaded=False)
     assert known.find("main.g", "/src/main.go", 21, 1) is None
     assert known.find("main.h", "/src/main.go", 31, 4) is None
-    assert read_start_lines(tmp_path, "s", "another") is None
-    assert read_start_lines(tmp_path, "t", BUILD) is None
+    assert read(tmp_path, "s", "another") is None
+    assert read(tmp_path, "t", BUILD) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"SQLite format 3\0" + b"\1" * 5000])
@@ -134,9 +135,9 @@ def test_a_damaged_table_is_none_and_is_made_anew(tmp_path: Path, content: bytes
     learned(tmp_path, 0, f=10)
     (target,) = (tmp_path / "s").iterdir()
     target.write_bytes(content)
-    assert read_start_lines(tmp_path, "s", BUILD) is None
+    assert read(tmp_path, "s", BUILD) is None
     assert learned(tmp_path, 1, g=10)
-    assert read_start_lines(tmp_path, "s", BUILD) is not None
+    assert read(tmp_path, "s", BUILD) is not None
 
 
 def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_ebpf_profiles_of_a_known_build_are_for_builds(tmp_path: Path) -> None:
         expected = [("cpu", {}), ("cpu", {"start_lines": "joined"}), *[("process_cpu", {})] * 3]
         assert stored(server, "shop") == sorted(expected, key=str)
         assert stored(server, "other") == [("process_cpu", {})]
-        assert [path.name for path in (server.data / "start_lines").iterdir()] == ["shop"]
+        assert [path.name for path in server.area("start_lines").iterdir()] == ["shop"]
         merge = server.merge(query={"service": "shop", "labels": "start_lines=joined"})
         profile = Profile.FromString(gzip.decompress(merge.content))
         texts = profile.string_table

@@ -73,7 +73,7 @@ def test_a_damaged_release_is_nothing_to_build_with(
     for name in "ab":
         server.submit(profile_of(name))
         server.releases(method="POST")
-    damaged = server.data / "releases" / "default" / "cpu" / f"2{suffix}"
+    damaged = server.area("releases") / "default" / "cpu" / f"2{suffix}"
     whole = damaged.read_bytes()
     if damage is None:
         damaged.unlink()
@@ -102,7 +102,7 @@ def test_a_damaged_choice_is_no_choice_of_another(server: Server) -> None:
         server.submit(profile_of(name))
         server.releases(method="POST")
     server.releases("/1/pin", "PUT")
-    (server.data / "releases" / "default" / "cpu" / "choice.json").write_bytes(b"{")
+    (server.area("releases") / "default" / "cpu" / "choice.json").write_bytes(b"{")
     for answer in (server.release(), server.releases(), server.releases(method="POST")):
         assert (answer.status_code, answer.headers["Content-Type"]) == (500, "application/problem+json")
     assert server.releases("/1/pin", "PUT").status_code == 200
@@ -112,7 +112,7 @@ def test_a_damaged_choice_is_no_choice_of_another(server: Server) -> None:
 def test_a_start_sweeps_what_is_no_release_and_leaves_what_is_not_ours(server: Server) -> None:
     server.submit(profile_of("a"))
     server.release()
-    folder = server.data / "releases" / "default" / "cpu"
+    folder = server.area("releases") / "default" / "cpu"
     left = [folder / "2.pb.gz", folder / f"2.{'0' * 64}-folded"]
     strangers = [folder / "note.txt", folder.parent / "1.pb.gz", folder / "02.pb.gz"]
     for path in left + strangers:

@@ -269,7 +269,7 @@ def test_old_ones_go_but_never_the_current_one(stopped: Server) -> None:
     stopped.submit(profile_of("f"))
     stopped.releases(method="POST")
     assert state(stopped) == ([6, 5], 5, True)
-    files = {path.name for path in (stopped.data / "releases" / "default" / "cpu").iterdir()}
+    files = {path.name for path in (stopped.area("releases") / "default" / "cpu").iterdir()}
     assert files == {"6.pb.gz", "6.json", "5.pb.gz", "5.json", "choice.json"}
     assert stopped.release(2).status_code == 404
 
@@ -317,7 +317,7 @@ def test_formats_are_of_the_release_and_kept_with_it(server: Server) -> None:
     assert server.release(1, format_="folded").content == FORMATS["folded"].write(merge_of(VERSION_1))
     assert not server.events("converted")
     assert server.release(format_="svg").status_code == 400
-    (kept,) = (server.data / "releases").rglob("1.*-folded")
+    (kept,) = server.area("releases").rglob("1.*-folded")
     kept.write_bytes(b"damaged")
     assert server.release(1, format_="folded").content == FORMATS["folded"].write(merge_of(VERSION_1))
 

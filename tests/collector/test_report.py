@@ -80,7 +80,7 @@ def test_against_the_current_release(filled: Server) -> None:
     merged = decode(filled.client.get("/v1/merge", headers=bearer(Server.merge_key)).content)
     assert 0 < found < 1
     assert found == pytest.approx(overlap(merged, decode(released.content)))
-    for file in (filled.data / "releases").rglob("*.pb.gz"):
+    for file in filled.area("releases").rglob("*.pb.gz"):
         file.write_bytes(b"damaged")
     assert ask(filled).json()["against"] is None
 

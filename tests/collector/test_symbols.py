@@ -18,6 +18,8 @@ from tests.faults.stacks import profile_of
 from tests.server import Server, bearer
 
 STACK = [("main.f", "/src/main.go", 12), ("main.g", "/src/main.go", 24)]
+# A backup is restored into a data folder.
+LOCAL = {"PGOF_STORAGE": ""}
 BOUNDS = {"PGOF_SYMBOLS_BYTES": "5000", "PGOF_SYMBOLS_FUNCTIONS": "10", "PGOF_SYMBOLS_BUILDS": "3"}
 
 
@@ -70,7 +72,7 @@ def test_ebpf_profiles_get_start_lines_from_symbols(tmp_path: Path) -> None:
 
 @pytest.mark.sqlite
 def test_a_backup_and_a_restore_hold_the_symbols(tmp_path: Path) -> None:
-    with Server(tmp_path / "own") as server, Server(tmp_path / "other") as other:
+    with Server(tmp_path / "own") as server, Server(tmp_path / "other", LOCAL) as other:
         assert upload(server, symbols(BUILD, f=10, g=20))["status"] == 200
         learned = tables_of(server)
         assert learned
@@ -88,7 +90,7 @@ def test_a_backup_and_a_restore_hold_the_symbols(tmp_path: Path) -> None:
 
 def tables_of(server: Server) -> dict[str, bytes]:
     """Return the tables of start lines in a data folder."""
-    folder = server.data / "start_lines"
+    folder = server.area("start_lines")
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -144,11 +146,11 @@ def test_symbols_are_bounded_and_refused_with_the_settings_name(tmp_path: Path) 
             answer = upload(server, content)
             assert (answer["status"], str(answer["detail"])[: len(detail)]) == (status, detail)
         assert upload(server, symbols(BUILD, f=1), key="another")["status"] == 403
-        assert not [*(server.data / "start_lines").iterdir()]
+        assert not [*server.area("start_lines").iterdir()]
         assert not [*(server.data / "incoming").iterdir()]
         for number in range(5):
             assert upload(server, symbols(f"build {number}", f=1))["status"] == 200
-        assert len([*(server.data / "start_lines" / "shop").iterdir()]) == 3
+        assert len([*(server.area("start_lines") / "shop").iterdir()]) == 3
 
 
 def test_a_profile_of_the_program_are_symbols_too(tmp_path: Path) -> None:

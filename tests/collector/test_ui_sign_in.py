@@ -250,32 +250,21 @@ def test_a_session_ends_with_its_key_and_outlives_the_server(server: Server) -> 
     assert not server.events("not ours, ignored")
 
 
-def test_a_session_is_of_all_collectors_that_share_the_secret(tmp_path: Path) -> None:
-    secret = tmp_path / "session_secret"
-    secret.write_text("of 32 bytes or more, which is long\n")
-    shared = {"PGOF_SESSION_SECRET_FILE": str(secret)}
-    with (
-        Server(tmp_path / "one", shared) as one,
-        Server(tmp_path / "two", shared) as two,
-        Server(tmp_path / "other") as other,
-    ):
-        cookies = Visitor(one).cookies
-        for server, status in ((one, 200), (two, 200), (other, 303)):
-            visitor = Visitor(server, key=None)
-            visitor.cookies = dict(cookies)
-            assert visitor.get("/ui/").status_code == status
-        assert not (one.data / "session.secret").exists()
-
-
-def test_a_secret_of_sessions_that_is_missing_or_short_is_refused(tmp_path: Path) -> None:
-    secret = tmp_path / "session_secret"
-    server = Server(tmp_path, {"PGOF_SESSION_SECRET_FILE": str(secret)})
-    for content, reason in ((None, "No such file"), ("short", "it has 5 bytes")):
+def test_a_session_holds_at_every_collector_with_the_same_secret(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    settings = {"PGOF_SESSION_SECRET_FILE": str(secret)}
+    for content, reason in ((None, "No such file"), (b"short\n", "the secret has 5 bytes")):
         if content is not None:
-            secret.write_text(content)
-        refused = server.run("serve")
-        assert refused.returncode == 2
-        assert reason in refused.stderr
+            secret.write_bytes(content)
+        failed = Server(tmp_path / "own", settings).run("serve")
+        assert failed.returncode == 2
+        assert reason in failed.stderr
+    secret.write_text(f"{'s' * 32}\n")
+    with Server(tmp_path / "own", settings) as one, Server(tmp_path / "other", settings) as another:
+        visitor, there = Visitor(one), Visitor(another, key=None)
+        there.cookies.update(visitor.cookies)
+        assert there.get("/ui/").status_code == 200
+        assert not (one.data / "session.secret").exists()
 
 
 def test_the_log_says_who_and_not_by_which_key(stored: Server) -> None:

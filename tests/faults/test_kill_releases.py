@@ -123,7 +123,7 @@ SCENARIOS = {
     "pin": Scenario(two_releases, pin_first, TWO, State(TWO.releases, 1, pinned=True)),
     "unpin": Scenario(the_newest_pinned, unpin_second, State(TWO.releases, 2, pinned=True), TWO),
     "restart-after-profile-without-description": Scenario(
-        Killed(two_releases_and_a_profile, struck(make), at=("rename", "releases/default/cpu/3.json")),
+        Killed(two_releases_and_a_profile, struck(make), at=("link", "releases/default/cpu/3.json")),
         make,
         TWO,
         State({3: "abc", 2: "ab"}, 3),

@@ -20,7 +20,7 @@ from pgo_collector.catalog.sqlite import SQLite
 from pgo_collector.catalog.stored_rows import BlobRow, blob_rows, counted_profiles, made_nanos
 from pgo_collector.errors import BackupUnusable, CopyDamaged, StorageFails
 from pgo_collector.model.blob_names import inputs_name
-from pgo_collector.storage.storage import Storage
+from pgo_collector.storage.storage import BINARIES, RELEASES, START_LINES, Storage
 
 _ROUNDS = 20
 
@@ -61,9 +61,6 @@ class _Backup:
         self._directory = directory
         self._catalog = catalog
         self._blobs = blobs
-        self._releases = directory / "releases"
-        self._start_lines = directory / "start_lines"
-        self._binaries = directory / "binaries"
         self._target = target
         self._profiles = 0
         self._report = Report()
@@ -81,10 +78,10 @@ class _Backup:
             )
         self._report.blobs = len(blobs) - len(gone) - len(damaged)
         self._report.lost = [f"{self._blobs.where(name)} is missing" for name in sorted(gone)] + damaged
-        releases = self._copy_files(self._releases, "*/*/*")
+        releases = self._copy_area(RELEASES)
         self._report.releases = len(releases)
-        start_lines = self._copy_files(self._start_lines, "*/*")
-        binaries = self._copy_files(self._binaries, "*/*")
+        start_lines = self._copy_area(START_LINES)
+        binaries = self._copy_area(BINARIES)
         manifest = Manifest(
             time=datetime.now(UTC),
             version=version("pgo-collector"),
@@ -177,26 +174,17 @@ class _Backup:
         self._target.blobs.put(content, self._target.new_part(), name)
         self._report.copied_bytes += len(content)
 
-    def _copy_files(self, folder: Path, pattern: str) -> dict[str, str]:
-        """Copy a folder's files as they are at one moment; return the SHA-256 of each, by its path there."""
+    def _copy_area(self, name: str) -> dict[str, str]:
+        """Copy what is beside the blobs as it is at one moment; return the SHA-256 of each by its name."""
+        area = self._blobs.area(name)
         while True:
-            before = {*_files(folder, pattern)}
+            before = {(of.name, of.version) for of in area.objects()}
             try:
-                found = {name: self._target.add_file(folder / name) for name, *_ in sorted(before)}
+                found = {name: self._target.add_object(area, name) for name, _ in sorted(before)}
             except (FileNotFoundError, CopyDamaged):  # one was deleted or replaced meanwhile
                 continue
-            if {*_files(folder, pattern)} == before:
+            if {(of.name, of.version) for of in area.objects()} == before:
                 return found
-
-
-def _files(folder: Path, pattern: str) -> Iterator[tuple[str, int, int]]:
-    """Yield path, inode and mtime in ns of each file in a folder: a file that replaces it has others."""
-    for path in folder.glob(pattern):
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            continue
-        yield str(path.relative_to(folder)), found.st_ino, found.st_mtime_ns
 
 
 def _paths(blobs: list[BlobRow]) -> Iterator[str]:

@@ -9,8 +9,9 @@ import shutil
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self, cast
 
 from pgo_collector.errors import CopyDamaged
 from pgo_collector.storage.files import make_folder
@@ -116,20 +117,23 @@ def checked_inputs(content: bytes, where: str) -> bytes:
     return content
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. Raises OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of(file: BinaryIO) -> str:
+    """Return the SHA-256 of an open file from its present place on, in hex. Raises OSError."""
+    return hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
 
 
-def copy_file(source: Path, part: Path, path: Path, sha256: str) -> None:
-    """Copy `source` to `part`, check its SHA-256, and rename it to `path`. Raises CopyDamaged, OSError."""
+def copy_file(source: BinaryIO, where: str, part: Path, path: Path, sha256: str) -> None:
+    """Copy an open file to `part`, check its SHA-256, and rename it to `path`; `where` is it in messages.
+
+    Raises CopyDamaged, OSError.
+    """
     try:
-        shutil.copyfile(source, part)
-        if sha256_of(part) != sha256:
-            raise CopyDamaged(f"{source} is damaged: its SHA-256 is another")
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
+        with part.open("w+b") as copy:
+            shutil.copyfileobj(source, copy)
+            copy.seek(0)
+            if sha256_of(copy) != sha256:
+                raise CopyDamaged(f"{where} is damaged: its SHA-256 is another")
+            os.fsync(copy.fileno())
         make_folder(path.parent)
         part.replace(path)
     finally:

@@ -93,7 +93,9 @@ class _Restore:
         self._report.copied_bytes += len(content)
 
     def _copy_file(self, sha256: str, path: Path) -> None:
-        copy_file(self._target.file(sha256), self._folder.new_part(), path, sha256)
+        source = self._target.file(sha256)
+        with source.open("rb") as file:
+            copy_file(file, str(source), self._folder.new_part(), path, sha256)
         self._report.copied_bytes += path.stat().st_size
 
     def _try(self, copy: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:

@@ -16,13 +16,14 @@ import os
 import secrets
 from collections.abc import Collection
 from pathlib import Path
-from typing import Literal, Self
+from typing import BinaryIO, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from pgo_collector.backups.copying import Folder, copy_file, put, sha256_of
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.storage.files import make_folder, sync_folder
+from pgo_collector.storage.storage import Storage
 
 _MANIFEST = "backup.json"
 _PART_SUFFIX = ".part"
@@ -102,9 +103,19 @@ class Target:
 
     def add_file(self, source: Path) -> str:
         """Copy a file into files/, if it isn't there; return its SHA-256 in hex."""
+        with source.open("rb") as file:
+            return self._add(file, str(source))
+
+    def add_object(self, storage: Storage, name: str) -> str:
+        """Do the same with an object."""
+        with storage.open(name) as file:
+            return self._add(file, storage.where(name))
+
+    def _add(self, source: BinaryIO, where: str) -> str:
         sha256 = sha256_of(source)
         if not self.file(sha256).exists():
-            copy_file(source, self.new_part(), self.file(sha256), sha256)
+            source.seek(0)
+            copy_file(source, where, self.new_part(), self.file(sha256), sha256)
         return sha256
 
     def commit(self, manifest: Manifest) -> None:

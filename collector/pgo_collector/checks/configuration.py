@@ -10,11 +10,14 @@ from pathlib import Path
 
 from pgo_collector.checks import Finding
 from pgo_collector.engine.binaries import lacking
-from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable
+from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable, StorageUnusable
 from pgo_collector.hooks.endpoint import read_secrets
-from pgo_collector.http.keys import KeySet, read_session_secret
+from pgo_collector.http.keys import KeySet
+from pgo_collector.http.session_secret import read_session_secret
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.settings import PREFIX, Settings
+from pgo_collector.store.binaries import stored_sizes
+from pgo_collector.store.store import storage_of
 from pgo_collector.traces.keys import TraceKeys
 
 _DIGEST = b"sha256:"
@@ -92,8 +95,10 @@ def _sessions(settings: Settings) -> Finding:
     try:
         read_session_secret(path)
     except SecretUnusable as error:
-        fix = f"make it with `pgo-collector keys new > {path}`"
-        return Finding("sessions", "fails", str(error), fix)
+        return Finding("sessions", "fails", str(error), f"make one: openssl rand -hex 32 > {path}")
+    if path.stat().st_mode & stat.S_IROTH:
+        fix = f"chmod o= {path}"
+        return Finding("sessions", "warning", f"every user of this machine can read {path}", fix)
     return Finding("sessions", "ok", f"signed with the secret in {path}")
 
 
@@ -118,7 +123,10 @@ def _binaries(settings: Settings) -> Finding:
     reason = lacking()
     if not reason:
         return Finding("binaries", "ok", "programs can be uploaded for the format llvm")
-    count = sum(1 for _ in (settings.directory / "binaries").glob("*/*"))
+    try:
+        count = len(stored_sizes(storage_of(settings)))
+    except (OSError, StorageUnusable):  # which other checks tell
+        count = 0
     if count:
         return Finding("binaries", "warning", f"{count} programs are stored, and can't be read", reason)
     return Finding("binaries", "ok", f"no program can be uploaded: {reason}")

@@ -63,7 +63,9 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("target", type=Path, metavar="TARGET", help="the folder of backups")
     command.set_defaults(run=_restore)
     command = commands.add_parser(
-        "copy", help="copy the blobs between a data folder and a bucket; safe while the server of FROM runs"
+        "copy",
+        help="copy profiles, releases, programs and start lines between a data folder and a bucket; safe"
+        " while the server of FROM runs",
     )
     command.add_argument("source", metavar="FROM", help="a data folder, or the URL of a bucket and prefix")
     command.add_argument("target", metavar="TO", help="the other one; no server may use it")

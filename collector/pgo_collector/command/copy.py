@@ -1,6 +1,4 @@
-"""`pgo-collector copy`: copy all blobs between a data folder and a bucket, print a summary, return the
-exit code.
-"""
+"""`pgo-collector copy`: copy all that a data folder or bucket has, print a summary, return the exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pgo_collector.backups.moving import copy_blobs
+from pgo_collector.backups.moving import copy_all
 from pgo_collector.errors import BackupUnusable
 from pgo_collector.settings import Settings, read_settings
 from pgo_collector.storage.storage import Storage
@@ -20,14 +18,14 @@ _SOME_LOST = 1
 
 
 def copy(source: str, target: str, *, delete: bool) -> int:
-    """Copy the blobs of `source` to `target`, each a data folder or the URL of a bucket.
+    """Copy what `source` has to `target`, each a data folder or the URL of a bucket.
 
     Returns the exit code, 1 if any could not be copied. Raises CannotStart and StorageFails.
     """
     settings = read_settings()
     try:
         with _target(target, settings) as storage:
-            report = copy_blobs(_source(source, settings), storage, delete=delete)
+            report = copy_all(_source(source, settings), storage, delete=delete)
     except OSError as error:
         raise BackupUnusable(f"{error.filename or 'copy'}: {reason_of(error)}") from error
     for loss in report.lost:

@@ -21,7 +21,13 @@ from pprof_merge import (
 )
 
 from pgo_collector.engine.renditions import BinaryChoice, Rendition, StoredBinary
-from pgo_collector.errors import BinariesOff, BinaryUnreadable, NoSuchBinary, NotOfThisProfile
+from pgo_collector.errors import (
+    BinariesOff,
+    BinaryUnreadable,
+    CopyDamaged,
+    NoSuchBinary,
+    NotOfThisProfile,
+)
 
 _PACKAGES = {"elftools": "pyelftools", "capstone": "capstone"}
 _TOOL = "llvm-symbolizer"
@@ -77,9 +83,14 @@ def written_pieces(profile: Profile, rendition: Rendition, budget: Budget) -> It
         yield from rendition.format.pieces(profile, budget)
         return
     try:
-        file = binary.path.open("rb")  # once it is open, retention may delete it
+        file = binary.open()  # once it is open, retention may delete it
     except FileNotFoundError:
         raise NoSuchBinary(f"the program with the build id {binary.build_id} was just deleted") from None
+    except CopyDamaged as error:
+        raise NotOfThisProfile(
+            f"format={rendition.format.name}: the program with the build id {binary.build_id} is damaged:"
+            " upload it again, or ask /v1/merge with binary=none"
+        ) from error
     with file:
         path = f"/proc/{os.getpid()}/fd/{file.fileno()}"
         try:

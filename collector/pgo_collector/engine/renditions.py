@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pprof_merge import (
     ALL_LATENCIES,
@@ -22,6 +21,8 @@ from pprof_merge import (
 
 from pgo_collector.errors import NoSuchWeighting, UnknownFormat
 from pgo_collector.model.name_patterns import ALL_NAMES, NamePatterns
+from pgo_collector.storage.copies import Copies
+from pgo_collector.storage.storage import StoredObject
 
 _PLAIN = "pprof"
 # What the parameter `binary` says for none.
@@ -29,11 +30,17 @@ NO_BINARY = "none"
 
 
 class StoredBinary(NamedTuple):
-    """A program that was uploaded: its build id and SHA-256 in hex, and its file."""
+    """A program that was uploaded: its build id and SHA-256 in hex, its object, and the folder of copies."""
 
     build_id: str
     sha256: str
-    path: Path
+    object: StoredObject
+    copies: Copies
+
+    def open(self) -> BinaryIO:
+        """Open it as a file of the local disk. Raises FileNotFoundError, CopyDamaged and OSError."""
+        storage, name = self.object
+        return storage.open_local(name, self.sha256, self.copies, self.sha256)
 
 
 class BinaryChoice(NamedTuple):

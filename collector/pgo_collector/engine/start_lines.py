@@ -3,17 +3,22 @@
 Workers learn them from the service's stored Go profiles and from symbols that were uploaded, and give them
 to eBPF profiles of the same build, which have names and lines but no start lines. A table only grows, and
 what it says of a function never changes. A profile gets what was known when it was taken: so one that is sent
-twice becomes the same profile twice.
+twice becomes the same profile twice, whichever collector gets it.
+
+    <service>/<hash of the build id>.sqlite3
+
+The tables are the folder start_lines/ of the data folder, or in the bucket with the blobs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -23,6 +28,7 @@ from pprof_merge import LimitExceeded, Limits, Profile, ProfileError, decode
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.errors import BodyTooLarge, SymbolsUnreadable
+from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.storage import Storage
 
 # A file of SQLite: tables of big programs stay on disk, and a look-up reads few pages.
@@ -38,6 +44,11 @@ CREATE INDEX IF NOT EXISTS starts ON functions (file, start_line, name);
 # Build ids that one upload of symbols may have: a Go program has two, GNU's and Go's.
 MOST_BUILD_IDS = 8
 _LONGEST_BUILD_ID = 200
+# What is added counts for profiles that are taken so much later, and the storage's longest wait later: then
+# it is surely written. Who has listed the tables knows all that counts for profiles taken until then; half of
+# that time is for clocks of collectors that differ.
+DELAY_NANOS = 10 * 10**9
+_KNOWN_NANOS = DELAY_NANOS // 2
 # Closures in a function that are looked at. A profile can claim any number of them.
 _MOST_CLOSURES = 1000
 # What comes after a function's name in those of the closures in it.
@@ -97,69 +108,86 @@ class StartLines:
         return KnownFunction(start_line, bool(is_uploaded))
 
 
-def table_path(folder: Path, service: str, build_id: str) -> Path:
-    """Return the file of a build's table; a build id may be any text."""
-    return folder / service / f"{hashlib.sha256(build_id.encode()).hexdigest()[:32]}{_SUFFIX}"
+class Tables(NamedTuple):
+    """The tables of all services: an area beside the blobs, and where copies of those in a bucket are."""
 
+    storage: Storage
+    copies: Copies
 
-def read_start_lines(folder: Path, service: str, build_id: str) -> StartLines | None:
-    """Return the functions of a build; None if nothing is known of it, or the file can't be read."""
-    path = table_path(folder, service, build_id)
-    try:
-        state = path.stat()
-    except OSError:
-        return None
-    return _cached(path, state.st_mtime_ns, state.st_size, state.st_ino)
+    def versions(self, service: str, taken: int) -> Mapping[str, str]:
+        """Return the versions of a service's tables with all that counts for a profile taken at `taken`.
+
+        Raises OSError.
+        """
+        return self.storage.versions(service, taken - _KNOWN_NANOS)
+
+    def read(self, service: str, build_id: str, versions: Mapping[str, str]) -> StartLines | None:
+        """Return the functions of a build; None if nothing is known of it, or the table is damaged.
+
+        Raises OSError.
+        """
+        file = _file(build_id)
+        version = versions.get(file)
+        return None if version is None else _cached(self, f"{service}/{file}", version)
 
 
 @lru_cache(maxsize=64)
-def _cached(path: Path, *_: int) -> StartLines | None:
-    """Return a table as long as the file is the same."""
-    with suppress(sqlite3.Error):
-        return StartLines(path)
-    return None
+def _cached(tables: Tables, name: str, version: str) -> StartLines | None:
+    """Return a table as long as it is the same."""
+    while True:
+        try:
+            file = tables.storage.open_local(name, version, tables.copies)
+        except FileNotFoundError:
+            return None
+        with file:
+            try:
+                return StartLines(Path(file.name))
+            except sqlite3.Error:
+                if os.fstat(file.fileno()).st_nlink:  # it wasn't just deleted
+                    return None
 
 
-class TableFolder(NamedTuple):
-    """The tables of a service, in a folder with those of all services, and the bound on a table's functions.
+def _file(build_id: str) -> str:
+    """Return the file name of a build's table; a build id may be any text."""
+    return f"{hashlib.sha256(build_id.encode()).hexdigest()[:32]}{_SUFFIX}"
+
+
+class Additions(NamedTuple):
+    """Adds to the tables of a service, each up to a bound on its functions.
 
     What is new in them counts for profiles taken at `since` or later, in ns since 1970.
     """
 
-    folder: Path
+    storage: Storage
     service: str
     most_functions: int
     since: int
 
-    def add(
-        self, found: Mapping[str, Starts], parts: Sequence[Path], *, is_uploaded: bool
-    ) -> list[tuple[Path, Path]]:
-        """Add functions to the tables of their builds; builds for which there is no part are passed over.
+    def add(self, found: Mapping[str, Starts], *, is_uploaded: bool) -> list[str]:
+        """Add functions to the tables of their builds; return the names of those tables that have grown.
 
-        Each table that has grown is written to one of `parts`; return these files, and where each belongs.
+        So many builds are added to as one upload may have.
         """
-        written = []
-        for (build_id, starts), part in zip(found.items(), parts, strict=False):
-            path = table_path(self.folder, self.service, build_id)
-            if self._write(path, part, starts, is_uploaded=is_uploaded):
-                written.append((part, path))
-        return written
+        grown = []
+        for build_id, starts in islice(found.items(), MOST_BUILD_IDS):
+            file = _file(build_id)
+            change = partial(self._grown, starts=starts, is_uploaded=is_uploaded)
+            if self.storage.update(f"{self.service}/{file}", change):
+                grown.append(file.removesuffix(_SUFFIX))
+        return grown
 
-    def _write(self, path: Path, part: Path, starts: Starts, *, is_uploaded: bool) -> bool:
-        """Write a table with these functions, too, to the file `part`; return whether any is new."""
-        part.unlink(missing_ok=True)  # of a worker that has died
-        with suppress(FileNotFoundError):
-            shutil.copyfile(path, part)
+    def _grown(self, table: bytes | None, *, starts: Starts, is_uploaded: bool) -> bytes | None:
+        """Return a table with these functions, too; None if none of them is new."""
         try:
-            return self._insert(part, starts, is_uploaded=is_uploaded)
+            return self._inserted(table, starts, is_uploaded=is_uploaded)
         except sqlite3.DatabaseError:  # the table is damaged
-            part.unlink()
-            return self._insert(part, starts, is_uploaded=is_uploaded)
+            return self._inserted(None, starts, is_uploaded=is_uploaded)
 
-    def _insert(self, part: Path, starts: Starts, *, is_uploaded: bool) -> bool:
-        with closing(sqlite3.connect(part, isolation_level=None)) as database:
-            # Nobody reads the file until it is whole, so it needs no journal; who places it syncs it.
-            database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + _SCHEMA)
+    def _inserted(self, table: bytes | None, starts: Starts, *, is_uploaded: bool) -> bytes | None:
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+            if table:
+                database.deserialize(table)
+            database.executescript(_SCHEMA)
             (count,) = database.execute("SELECT count(*) FROM functions").fetchone()
             database.execute("BEGIN")
             database.executemany(
@@ -174,13 +202,11 @@ class TableFolder(NamedTuple):
                 database.execute("INSERT OR IGNORE INTO functions VALUES (?, ?, ?, ?, ?)", row)
             grown = database.total_changes > before
             database.execute("COMMIT")
-            return grown
+            return database.serialize() if grown else None
 
 
-def learn_start_lines(
-    storage: Storage, blobs: Sequence[str], tables: TableFolder, parts: Sequence[Path]
-) -> list[tuple[Path, Path]]:
-    """Add what Go profiles say to the tables of their builds, as `TableFolder.add` does; a task.
+def learn_start_lines(storage: Storage, blobs: Sequence[str], additions: Additions) -> list[str]:
+    """Add what Go profiles say to the tables of their builds, as `Additions.add` does; a task.
 
     Blobs that can't be read are passed over. Raises StorageFails.
     """
@@ -193,19 +219,18 @@ def learn_start_lines(
             for mapping, function in _functions_in_mappings(profile):
                 if build_id := _text(profile, profile.mappings.build_id[mapping]):
                     _add_function(profile, function, found.setdefault(build_id, {}))
-    return tables.add(found, parts, is_uploaded=False)
+    return additions.add(found, is_uploaded=False)
 
 
 class AddedSymbols(NamedTuple):
-    """The build ids of symbols, the number of their functions, and the tables that have grown."""
+    """The build ids of symbols, and the number of their functions."""
 
     build_ids: tuple[str, ...]
     functions: int
-    written: list[tuple[Path, Path]]
 
 
-def add_symbols(body: Path, tables: TableFolder, limits: Limits, parts: Sequence[Path]) -> AddedSymbols:
-    """Add uploaded symbols to the tables of their builds, as `TableFolder.add` does; a task.
+def add_symbols(body: Path, additions: Additions, limits: Limits) -> AddedSymbols:
+    """Add uploaded symbols to the tables of their builds, as `Additions.add` does; a task.
 
     Symbols are a pprof profile, gzip or not: each of its functions is in each of its mappings' builds.
     Raises SymbolsUnreadable, BodyTooLarge and OSError.
@@ -235,13 +260,13 @@ def add_symbols(body: Path, tables: TableFolder, limits: Limits, parts: Sequence
         _add_function(profile, function, starts)
     if not starts:
         raise SymbolsUnreadable("no function of the symbols has a name, a file and a start line")
-    if len(starts) > tables.most_functions:
+    if len(starts) > additions.most_functions:
         raise BodyTooLarge(
-            f"the symbols have {len(starts):,} functions, and may have {tables.most_functions:,}"
+            f"the symbols have {len(starts):,} functions, and may have {additions.most_functions:,}"
             " (PGOF_SYMBOLS_FUNCTIONS)"
         )
-    written = tables.add(dict.fromkeys(builds, starts), parts, is_uploaded=True)
-    return AddedSymbols(tuple(builds), len(starts), written)
+    additions.add(dict.fromkeys(builds, starts), is_uploaded=True)
+    return AddedSymbols(tuple(builds), len(starts))
 
 
 def _functions_in_mappings(profile: Profile) -> Iterator[tuple[int, int]]:

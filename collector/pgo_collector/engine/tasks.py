@@ -43,10 +43,16 @@ from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, re
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
 from pgo_collector.engine.packing import unpack
 from pgo_collector.engine.renditions import Rendition
-from pgo_collector.errors import MergeDamaged, NotACPUProfile, NotOfThisProfile, SymbolsUnreadable
+from pgo_collector.errors import (
+    MergeDamaged,
+    NotACPUProfile,
+    NotOfThisProfile,
+    StorageFails,
+    SymbolsUnreadable,
+)
 from pgo_collector.model.facts import Facts, LeftOut
 from pgo_collector.model.profile_types import TYPES
-from pgo_collector.storage.storage import Storage
+from pgo_collector.storage.storage import Storage, StoredObject
 from pgo_collector.traces.spans import span
 
 # Blobs read after which freed memory is given back to the kernel. With thousands of services in memory that
@@ -80,7 +86,7 @@ class ReportSubjects:
     """
 
     symbols: Path | None
-    released: Path | None
+    released: StoredObject | None
     kept_apart: KeptApart | None
 
 
@@ -210,8 +216,8 @@ def report_blobs(
 ) -> ReportResult:
     """Report on the merge of blobs as of `now_nanos`.
 
-    Blobs that a merge leaves out are ignored. Raises SymbolsUnreadable, OSError for the file of symbols, or
-    AnswerTooLarge.
+    Blobs that a merge leaves out are ignored. Raises SymbolsUnreadable, OSError for the file of symbols,
+    StorageFails or AnswerTooLarge.
     """
     symbols, apart = subjects.symbols, subjects.kept_apart
     try:
@@ -231,16 +237,18 @@ def report_blobs(
         return ReportResult(made.json(server_budget(budget)), inputs.left_out)
 
 
-def _released(release: Path | None) -> Profile | None:
-    """Return the profile of a release; None if there is none or it can't be read."""
-    if release is not None:
-        with suppress(ProfileError, OSError):
-            return decode(release.read_bytes(), STORED_LIMITS)
-    return None
+def _released(release: StoredObject | None) -> Profile | None:
+    """Return the profile of a release; None if there is none or it can't be read. Raises StorageFails."""
+    try:
+        return None if release is None else decode(release.read_bytes(), STORED_LIMITS)
+    except StorageFails:
+        raise
+    except (ProfileError, OSError):
+        return None
 
 
 @trim_after
-def convert(merge: Path, digest: str, rendition: Rendition, part: Path, budget: Budget) -> str:
+def convert(merge: Path | StoredObject, digest: str, rendition: Rendition, part: Path, budget: Budget) -> str:
     """Write a stored merge in another rendition to the file `part`; return that file's SHA-256 in hex.
 
     `digest` is the SHA-256 that the merge's bare protobuf must have. Raises MergeDamaged, NotOfThisProfile if
@@ -276,7 +284,7 @@ def _format_prefix(rendition: Rendition) -> str:
 
 
 @trim_after
-def candidate_stats(merge: Path, release: Path | None, budget: Budget) -> CandidateStats:
+def candidate_stats(merge: Path, release: StoredObject | None, budget: Budget) -> CandidateStats:
     """Return the facts of a merge and its overlap with the last release. Raises MergeDamaged or OSError.
 
     The overlap is None, too, if there are too many calls to compare within the budget.

@@ -15,7 +15,7 @@ from typing import Self
 
 import structlog
 
-from pgo_collector.errors import KeyMalformed, KeysUnreadable, SecretUnusable
+from pgo_collector.errors import KeyMalformed, KeysUnreadable
 from pgo_collector.model.series import SERVICE_PATTERN
 from pgo_collector.reloaded_file import ReloadedFile
 
@@ -24,8 +24,6 @@ _DIGEST_PREFIX = b"sha256:"
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _SERVICE = re.compile(SERVICE_PATTERN)
-# The least that a secret for signing sessions may have.
-_SESSION_BYTES = 32
 _log = structlog.get_logger()
 
 
@@ -125,20 +123,6 @@ def digest_of(key: bytes) -> bytes:
 def new_key() -> str:
     """Return a new key of 256 random bits, with only characters that are safe in shells and headers."""
     return secrets.token_urlsafe(32)
-
-
-def read_session_secret(path: Path) -> bytes:
-    """Return the secret in a file that all collectors have. Raises SecretUnusable."""
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise SecretUnusable(f"session secret {path}: {error.strerror}") from error
-    if len(secret) < _SESSION_BYTES:
-        raise SecretUnusable(
-            f"session secret {path}: it has {len(secret)} bytes; write {_SESSION_BYTES} random ones or more,"
-            " such as those of `pgo-collector keys new`"
-        )
-    return secret
 
 
 def _parse_digest(text: bytes) -> bytes:

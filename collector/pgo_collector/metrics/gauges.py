@@ -16,13 +16,14 @@ from pgo_collector.background import BackgroundTasks
 from pgo_collector.catalog.inventory import Inventory, Totals
 from pgo_collector.catalog.outbox import Outbox
 from pgo_collector.merges.warming import Warming
-from pgo_collector.store.binaries import stored_binaries
+from pgo_collector.store.binaries import stored_sizes
 from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.upkeep.upkeep import Upkeep
 
 _PREFIX = "pgo_collector"
-# The totals of stored profiles are read from the catalog at most this often, since it sums all its rows.
+# The totals of stored profiles are read from the catalog at most this often, since it sums all its rows; and
+# programs are listed, which may be in a bucket.
 _STORED_SECONDS = 60
 
 
@@ -46,10 +47,11 @@ class Gauges(Collector):
         self._lock = Lock()
         self._outbox = Outbox(store.catalog)
         self._totals: dict[str, Totals] = {}
-        self._read_at = -float("inf")
+        self._read_at = self._sized_at = -float("inf")
+        self._sizes: list[int] = []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values; the totals of stored profiles may be a minute old."""
+        """Yield the current values; the totals of stored profiles and programs may be a minute old."""
         workers, warming, upkeep = self._store.workers, self._warming, self._upkeep
         yield _gauge("workers", "Worker processes.", workers.count)
         yield _gauge("workers_busy", "Worker processes that are running a task.", workers.busy)
@@ -173,11 +175,14 @@ class Gauges(Collector):
         yield size
 
     def _binaries(self) -> Iterator[GaugeMetricFamily]:
-        with suppress(OSError):
-            folders = [*self._store.folder.binaries.iterdir()]
-            sizes = [file.size for folder in folders for file in stored_binaries(folder)]
-            yield _gauge("binaries", "Uploaded programs that are stored.", len(sizes))
-            yield _gauge("binaries_bytes", "Size of uploaded programs on disk, in bytes.", sum(sizes))
+        if time.monotonic() - self._sized_at > _STORED_SECONDS:
+            self._sized_at = (
+                time.monotonic()
+            )  # first: if the store hangs, the next scrape doesn't wait for it
+            with suppress(OSError):
+                self._sizes = stored_sizes(self._store.blobs.storage)
+        yield _gauge("binaries", "Uploaded programs that are stored.", len(self._sizes))
+        yield _gauge("binaries_bytes", "Size of the uploaded programs, in bytes.", sum(self._sizes))
 
 
 def _gauge(

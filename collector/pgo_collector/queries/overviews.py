@@ -116,7 +116,7 @@ class Overviews:
         """Return the services with newer profiles than their release, which is as old as it may get."""
         due: dict[str, FleetRelease] = {}
         for service in services:
-            releases = Releases(self._store.folder, Series(service, CPU))
+            releases = Releases(self._store.blobs.storage, Series(service, CPU))
             with suppress(ReleaseDamaged, NoSuchRelease):
                 choice = releases.choice()
                 if choice is None or choice.pinned:

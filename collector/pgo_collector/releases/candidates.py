@@ -19,6 +19,7 @@ from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
 from pgo_collector.model.profile_types import CPU
 from pgo_collector.model.selection import Selection
+from pgo_collector.storage.storage import StoredObject
 
 _log = structlog.get_logger()
 
@@ -52,7 +53,7 @@ class Candidates:
         return await self._merges.current(self._selection, Rendition(format_named(), rules))
 
     @asynccontextmanager
-    async def compared(self, merge: OpenMerge, release: Path | None) -> AsyncIterator[Candidate]:
+    async def compared(self, merge: OpenMerge, release: StoredObject | None) -> AsyncIterator[Candidate]:
         """Return a merge compared with a release, for a context; leaving the context removes its file.
 
         A damaged merge is made anew once. Raises MergeDamaged, OSError, and as `merged` does.
@@ -66,7 +67,7 @@ class Candidates:
                 candidate = await self._compare(await self.merged(), release, part)
             yield candidate
 
-    async def _compare(self, merge: OpenMerge, release: Path | None, part: Path) -> Candidate:
+    async def _compare(self, merge: OpenMerge, release: StoredObject | None, part: Path) -> Candidate:
         await asyncio.to_thread(_copy, merge, part)
         found = await self._store.workers.run(candidate_stats, part, release, self._budget)
         if merge.etag not in {found.digest, f"{found.sha256}-{format_named().name}"}:

@@ -2,6 +2,9 @@
 
 A request for the release compares it with the merge, if the merge has changed and the last comparison is long
 enough ago. If the comparison fails, pipelines get the same release as before.
+
+Several collectors may do so at once. A release is made from the current one as of when no release had its
+number: if another collector has made it by then, all is looked at again.
 """
 
 from __future__ import annotations
@@ -9,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import structlog
 from pprof_merge import Format
@@ -32,14 +35,21 @@ from pgo_collector.releases.release import Bounds, Choice, Reason, Release, Summ
 from pgo_collector.releases.renditions import OpenRelease, ReleaseRenditions
 from pgo_collector.releases.reports import Reports
 from pgo_collector.settings import Settings
+from pgo_collector.storage.storage import StoredObject
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.store import not_stored
 
+T = TypeVar("T")
+
+# Attempts to make the release with a number that another collector seems to make, and the pause after each.
+_TRIES, _PAUSE_SECONDS = 8, 0.25
 _log = structlog.get_logger()
 
 
 class ServiceReleases:
-    """The releases of one service. One request at a time changes them; the next one checks again first."""
+    """The releases of one service. One request of this process at a time changes them; the next one checks
+    again first. What is remembered here saves comparisons, and decides nothing.
+    """
 
     def __init__(
         self,
@@ -51,7 +61,7 @@ class ServiceReleases:
     ) -> None:
         self.service = service
         self._store = store = reports.store
-        self._releases = Releases(store.folder, Series(service, CPU))
+        self._releases = Releases(store.blobs.storage, Series(service, CPU))
         self._renditions = ReleaseRenditions(service, self._releases, binaries, settings.output_budget)
         self._candidates = candidates
         self._reports = reports
@@ -107,12 +117,15 @@ class ServiceReleases:
         """
         with _refusals():
             async with self._changing:
-                current = None
-                with suppress(ReleaseDamaged):
-                    current = await asyncio.to_thread(self._current)
-                merge = await self._candidates.merged()
-                async with self._candidates.compared(merge, self._profile(current)) as candidate:
-                    return await self._release(candidate, current, "request")
+                return await self._first(self._make)
+
+    async def _make(self, number: int) -> tuple[Release, bool] | None:
+        current = None
+        with suppress(ReleaseDamaged):
+            current = await asyncio.to_thread(self._current)
+        merge = await self._candidates.merged()
+        async with self._candidates.compared(merge, self._profile(current)) as candidate:
+            return await self._release(number, candidate, current, "request")
 
     async def pin(self, number: int) -> Release:
         """Make a release the current one until it is unpinned. Raises NoSuchRelease or ReleaseDamaged."""
@@ -120,7 +133,7 @@ class ServiceReleases:
             async with self._changing:
                 release = await self.release(number)
                 (await asyncio.to_thread(self._releases.open, release)).close()
-                await self._store.write(self._releases.choose, Choice(number=number, pinned=True))
+                await self._store.write_area(self._releases.pin, number)
                 _log.info("release pinned", release=number)
                 return release
 
@@ -129,8 +142,7 @@ class ServiceReleases:
         with _refusals():
             async with self._changing:
                 release = await self.release(number)
-                if await self.choice() == Choice(number=number, pinned=True):
-                    await self._store.write(self._releases.choose, Choice(number=number, pinned=False))
+                if await self._store.write_area(self._releases.unpin, number):
                     self._next_check = 0.0
                     _log.info("release unpinned", release=number)
                 return release
@@ -144,7 +156,7 @@ class ServiceReleases:
                     raise ReleaseDamaged(f"release {choice.number} is the current one, and missing") from None
         return None
 
-    def _profile(self, release: Release | None) -> Path | None:
+    def _profile(self, release: Release | None) -> StoredObject | None:
         return None if release is None else self._releases.profile(release.number)
 
     def _is_check_due(self) -> bool:
@@ -155,50 +167,63 @@ class ServiceReleases:
         """Make a release if one is due. A failure is logged if there is a release; else it is raised."""
         current = await asyncio.to_thread(self._current)
         try:
-            await self._release_if_due(current)
+            await self._first(self._release_if_due)
         except (Refusal, MergeDamaged, OSError, SQLAlchemyError) as error:
             if current is None:
                 raise
             _log.warning("release not compared, it stays", release=current.number, reason=str(error))
         self._next_check = time.monotonic() + self._pause_seconds
 
-    async def _release_if_due(self, current: Release | None) -> None:
+    async def _first(self, make: Callable[[int], Awaitable[T | None]]) -> T:
+        """Return what `make` returns for the number of the next release; None if another collector was first.
+
+        It is asked again then. If no record with that number appears, that collector has died, and the next
+        number is taken.
+        """
+        tries = 0
+        while True:
+            is_patient = tries < _TRIES
+            number = await asyncio.to_thread(self._releases.next_number, is_patient=is_patient)
+            if (made := await make(number)) is not None:
+                return made
+            tries += 1
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _release_if_due(self, number: int) -> bool | None:
+        """Make a release with this number if one is due. Return None if another collector makes it."""
+        current = await asyncio.to_thread(self._current)
         merge, now = await self._candidates.merged(), datetime.now(UTC)
         if current is not None:
             is_compared = self._compared == (current.number, merge.etag)
             if merge.etag == current.etag or (is_compared and not self._bounds.is_over(current, now)):
                 merge.file.close()
-                return
+                return False
         async with self._candidates.compared(merge, self._profile(current)) as candidate:
             reason = self._bounds.reason(current, candidate.stats.overlap, now)
             if reason is not None:
-                await self._release(candidate, current, reason)
-            elif current is not None:
+                return await self._release(number, candidate, current, reason) and True
+            if current is not None:
                 self._compared = (current.number, candidate.etag)
                 _log.info("compared", release=current.number, overlap=candidate.stats.overlap)
+        return False
 
     async def _release(
-        self, candidate: Candidate, current: Release | None, reason: Reason
-    ) -> tuple[Release, bool]:
-        """Release a candidate. Return the release, and False if the newest one has the merge already."""
-        choice, releases = await self.choice(), await self.all()
-        if releases and releases[0].etag == candidate.etag:
-            await self._store.write(self._make_current, releases[0], choice)
-            return releases[0], False
+        self, number: int, candidate: Candidate, current: Release | None, reason: Reason
+    ) -> tuple[Release, bool] | None:
+        """Release a candidate. Return the release, and False if the newest one has the merge already.
+
+        Return None if another collector makes the release with this number. Raises ReleaseDamaged if it
+        isn't known whether one is pinned.
+        """
+        await self.choice()
+        newest = await asyncio.to_thread(self._releases.newest)
+        if newest is not None and newest.etag == candidate.etag:
+            await self._store.write_area(self._make_current, newest.number)
+            return newest, False
         reported, _ = await self._reports.make(Selection(self.service, CPU))
         report = json.loads(reported.report or b"null")
-        return await self._store.write(self._add, candidate, current, reason, report, choice), True
-
-    def _add(
-        self,
-        candidate: Candidate,
-        current: Release | None,
-        reason: Reason,
-        report: dict[str, Any],
-        choice: Choice | None,
-    ) -> Release:
         release = Release(
-            number=max(self._releases.numbers(), default=0) + 1,
+            number=number,
             time=datetime.now(UTC),
             reason=reason,
             replaces=None if current is None else current.number,
@@ -208,15 +233,18 @@ class ServiceReleases:
             report=report,
             **asdict(candidate.stats),
         )
-        self._releases.add(candidate.part, release)
-        _log.info("released", release=release.number, reason=reason, overlap=release.overlap)
-        self._make_current(release, choice)
-        return release
+        return (release, True) if await self._store.write_area(self._add, candidate.part, release) else None
 
-    def _make_current(self, newest: Release, choice: Choice | None) -> None:
-        """Make the newest release the current one, unless one is pinned, and delete old ones."""
-        if choice is None or not choice.pinned:
-            self._releases.choose(Choice(number=newest.number, pinned=False))
+    def _add(self, part: Path, release: Release) -> bool:
+        if not self._releases.add(part, release):
+            return False
+        _log.info("released", release=release.number, reason=release.reason, overlap=release.overlap)
+        self._make_current()
+        return True
+
+    def _make_current(self, number: int | None = None) -> None:
+        """Make a release, or the newest one, current, unless one is pinned, and delete old ones."""
+        self._releases.make_current(number)
         self._releases.prune(self._kept)
 
 
@@ -257,7 +285,8 @@ class AllReleases:
 
     def _is_known(self, service: str) -> bool:
         store = self._merges.store
-        return (store.folder.releases / service / CPU).is_dir() or service in store.catalog.services()
+        has_releases = bool(Releases(store.blobs.storage, Series(service, CPU)).numbers())
+        return has_releases or service in store.catalog.services()
 
     def _releases(self, service: str) -> ServiceReleases:
         candidates = Candidates(self._merges, service, self._rules)

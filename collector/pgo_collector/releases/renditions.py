@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OpenRelease:
-    """A release in some format, in an open file of `size` bytes."""
+    """A release in some format, in an open file of `size` bytes, at its beginning."""
 
     number: int
     etag: str
@@ -73,9 +73,12 @@ class ReleaseRenditions:
             digest = await store.workers.run(convert, profile, release.digest, rendition, part, self._budget)
             _log.info("converted", format=wanted.name, ms=round((time.perf_counter() - start) * 1000, 1))
             etag = f"{digest}-{wanted.name}"
-            await store.write(self._releases.add_rendition, release, etag, part)
-        return etag
+            await store.write_area(self._releases.add_rendition, release, etag, part)
+        # Another collector may have stored one first.
+        return await asyncio.to_thread(self._releases.rendition, release, wanted.name) or etag
 
 
 def _opened(release: Release, etag: str, file: BinaryIO) -> OpenRelease:
-    return OpenRelease(release.number, etag, os.fstat(file.fileno()).st_size, file)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return OpenRelease(release.number, etag, size, file)

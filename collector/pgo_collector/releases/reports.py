@@ -28,6 +28,7 @@ from pgo_collector.model.profile_types import KEPT_APART, PROCESS_CPU
 from pgo_collector.model.selection import Coarse, Selection
 from pgo_collector.model.series import Series
 from pgo_collector.releases.folder import Releases
+from pgo_collector.storage.storage import StoredObject
 from pgo_collector.store.store import Store, not_stored
 
 _log = structlog.get_logger()
@@ -79,9 +80,9 @@ class Reports:
         count = count_kept_apart(self.store.catalog, selection)
         return KeptApart(count, PROCESS_CPU, KEPT_APART) if count else None
 
-    def _released(self, selection: Selection) -> Path | None:
-        """Return the path of the current release's profile, to compare with; None if there is none."""
-        releases = Releases(self.store.folder, Series(selection.service, selection.type))
+    def _released(self, selection: Selection) -> StoredObject | None:
+        """Return the current release's profile, to compare with; None if there is none."""
+        releases = Releases(self.store.blobs.storage, Series(selection.service, selection.type))
         with suppress(ReleaseDamaged):
             choice = releases.choice()
             return None if choice is None else releases.profile(choice.number)

@@ -18,8 +18,9 @@ from pgo_collector.http.body import BodyReader
 from pgo_collector.http.captures import Captures, CapturesOfTargets, NoCaptures
 from pgo_collector.http.drained_body import DrainBody
 from pgo_collector.http.ingest import Ingest
-from pgo_collector.http.keys import KeyFile, read_session_secret
+from pgo_collector.http.keys import KeyFile
 from pgo_collector.http.problems import install_error_handlers
+from pgo_collector.http.session_secret import made_session_secret, read_session_secret
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.merges import Merges
 from pgo_collector.merges.rules_folder import RulesFolder
@@ -68,7 +69,7 @@ from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 from pgo_collector.ui.live_streams import LiveStreams
 from pgo_collector.ui.rendering import Rendering, has_speedscope
-from pgo_collector.ui.sessions import Sessions, own_session_secret
+from pgo_collector.ui.sessions import Sessions
 from pgo_collector.ui.site import mount_site
 from pgo_collector.ui.sources import Sources
 from pgo_collector.ui.throttle import SignInThrottle
@@ -98,7 +99,10 @@ class AppDependencies(NamedTuple):
 
 
 def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
-    """Return the application. It doesn't redirect a path with a trailing slash to one without."""
+    """Return the application. It doesn't redirect a path with a trailing slash to one without.
+
+    Raises SecretUnusable.
+    """
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     include = _adding_to(app)
     store, (submit_keys, merge_keys, metrics_keys) = dependencies.store, dependencies.keys
@@ -123,7 +127,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     include(releases_routes(releases, merge_keys, settings.default_service))
     include(profefe_routes(ingest, merges, submit_keys, merge_keys, is_open=settings.profefe_open))
     include(pyroscope_routes(ingest, submit_keys, settings.push_profiles))
-    include(otlp_routes(ingest, submit_keys, settings, store.folder.start_lines))
+    include(otlp_routes(ingest, submit_keys, settings, dependencies.start_lines.tables))
     include(parca_routes(ingest, submit_keys, settings.push_profiles))
     include(datadog_routes(ingest, submit_keys, settings.push_profiles, is_open=settings.datadog_open))
     autopgo = AutopgoParts(ingest, merges, rules, readiness)
@@ -172,8 +176,9 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
 
 
 def _session_secret(settings: Settings, store: Store) -> bytes:
+    """Return the secret that all collectors have, or else this one's own. Raises SecretUnusable."""
     if settings.session_secret_file is None:
-        return own_session_secret(store.folder.session_secret)
+        return made_session_secret(store.folder.session_secret)
     return read_session_secret(settings.session_secret_file)
 
 

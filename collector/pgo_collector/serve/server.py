@@ -104,7 +104,7 @@ async def open_store(
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
-            await asyncio.to_thread(sweep_releases, folder)
+            await asyncio.to_thread(sweep_releases, storage)
             await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
             yield store
 

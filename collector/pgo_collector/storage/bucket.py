@@ -6,25 +6,41 @@ has a deadline: each try of it ends after `seconds`, and no further try begins a
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import secrets
+import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from errno import EINVAL, ENOENT
+from errno import EEXIST, EINVAL, ENOENT
 from functools import lru_cache, partial
-from typing import BinaryIO, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import ObjectStore, from_url
 
-from pgo_collector.errors import NameTooLong, StorageFails, StorageGone, StorageSlow, StorageUnusable
-from pgo_collector.storage.storage import MISSING, Listed, Lister, NewBlob, Stored
+from pgo_collector.errors import (
+    CopyDamaged,
+    NameTooLong,
+    StorageFails,
+    StorageGone,
+    StorageSlow,
+    StorageUnusable,
+)
+from pgo_collector.storage.copies import Copies
+from pgo_collector.storage.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
 from pgo_collector.traces.spans import span
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,8 +56,16 @@ _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=1)
 _STACK_BYTES = 1 << 20
 # Names in a page of a listing.
 _PAGE = 1000
-# The object with which `verify` and `ping` try what the bucket does; no blob has such a name.
-_PROBE = ".pgo-collector"
+# Begins the names of what isn't a blob: areas, and the object with which this process tries what the bucket
+# does. No service has such a name.
+_APART = "."
+_PROBE = f"{_APART}pgo-collector-"
+# Bytes of an object that are asked for at once, and those above which an open one isn't kept in memory.
+_PIECE = 16 << 20
+# Attempts to read an object, or to change it, that others replace meanwhile.
+_ATTEMPTS = 20
+# Folders of which the versions of objects are kept.
+_MOST_LISTED = 1000
 # What an error says if the bucket is missing, and not the object, and if the store needs time.
 _NO_BUCKET = "NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"
 _BUSY = "kind: Timeout", "TimedOut", "status: 408", "status: 429", "status: 503", "SlowDown"
@@ -63,6 +87,9 @@ class BucketStorage:
     def __init__(self, bucket: Bucket) -> None:
         """Make the client; nothing is sent. Raises StorageUnusable."""
         self._bucket = bucket
+        self._probe = f"{_PROBE}{secrets.token_hex(16)}"
+        # When folders were listed last, and what was in them.
+        self._listed: dict[str, tuple[int, dict[str, str]]] = {}
         # Two requests, as of a blob that is there already, each of which may begin a try just before its
         # deadline.
         self.longest_wait = 4 * bucket.seconds
@@ -90,33 +117,42 @@ class BucketStorage:
     def __reduce__(self) -> tuple[Callable[[Bucket], BucketStorage], tuple[Bucket]]:
         return open_bucket, (self._bucket,)
 
+    def area(self, name: str) -> BucketStorage:
+        """Return the storage below the prefix with this name and a dot."""
+        return open_bucket(self._bucket._replace(url=self.where(f"{_APART}{name}")))
+
     def where(self, name: str = "") -> str:
         """Return the URL of an object."""
         return f"{self._bucket.url.rstrip('/')}/{name}".rstrip("/")
 
     def verify(self) -> None:
-        """Write, read, list and delete an object. A bucket that lets it be written twice can't be used."""
+        """Write, replace, read, list and delete an object. A bucket that ignores conditions can't be used."""
         try:
-            self._delete(_PROBE)
-            self._put(_PROBE, b"", "create")
+            with suppress(AlreadyExistsError):  # by an earlier try, of which the answer was lost
+                self._put(self._probe, b"", "create")
             with suppress(AlreadyExistsError):
-                self._put(_PROBE, b"", "create")
+                self._put(self._probe, b"", "create")
                 raise StorageUnusable(
                     f"{self.where()}: the object store ignores If-None-Match, so that blobs could be"
                     " written over; take one with conditional writes"
                 )
-            self.read(_PROBE)
+            _, before = self._ask(_with_version, self._probe)
+            self._put(self._probe, b"another", "overwrite")
+            with suppress(PreconditionError):
+                self._put(self._probe, b"", before)
+                raise StorageUnusable(
+                    f"{self.where()}: the object store ignores If-Match, so that one collector could undo"
+                    " what another has done; take one with conditional writes"
+                )
             self.lister()("")
-            self._delete(_PROBE)
-        except AlreadyExistsError as error:
-            raise StorageUnusable(f"{self.where()}: another collector starts on it") from error
+            self._delete(self._probe)
         except OSError as error:
             raise StorageUnusable(str(error)) from error
 
     def ping(self) -> None:
         """Ask for an object that needn't be there."""
         with suppress(FileNotFoundError):
-            self.read(_PROBE)
+            self.read(self._probe)
 
     def size(self, name: str) -> int:
         """Return an object's size."""
@@ -130,8 +166,41 @@ class BucketStorage:
         return int(self._ask(obstore.head, name)["last_modified"].timestamp() * 10**9)
 
     def open(self, name: str) -> BinaryIO:
-        """Return an object's content, in memory."""
-        return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name)))))
+        """Return an object's content, in memory; of a large one, in a file that is deleted already."""
+        if self._ask(obstore.head, name)["size"] <= _PIECE:
+            return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name)))))
+        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
+        self._download(name, "", file)
+        file.seek(0)
+        return file
+
+    def open_local(self, name: str, version: str, copies: Copies, sha256: str = "") -> BinaryIO:
+        """Open a copy of an object."""
+        key = hashlib.sha256(f"{self.where(name)}\n{version}".encode()).hexdigest()
+        return copies.open(key, partial(self._download, name, sha256))
+
+    def _download(self, name: str, sha256: str, file: BinaryIO) -> None:
+        """Write an object to an empty file, piece by piece, so that each request has its time.
+
+        Raises CopyDamaged if it has another SHA-256, and OSError.
+        """
+        for _ in range(_ATTEMPTS):
+            meta = self._ask(obstore.head, name)
+            file.seek(0)
+            file.truncate()
+            digest = hashlib.sha256()
+            try:
+                for start in range(0, meta["size"], _PIECE):
+                    end = min(start + _PIECE, meta["size"])
+                    piece = self._ask(_piece, name, (start, end), meta["e_tag"])
+                    digest.update(piece)
+                    file.write(piece)
+            except PreconditionError:  # another process has replaced it
+                continue
+            if sha256 not in {"", digest.hexdigest()}:
+                raise CopyDamaged(f"{self.where(name)} is damaged: its SHA-256 is another")
+            return
+        raise self._changes_too_fast(name)
 
     def read(self, name: str, last: int | None = None) -> bytes:
         """Get an object, or its end."""
@@ -174,7 +243,38 @@ class BucketStorage:
         """Put an object."""
         self._put(name, content, "overwrite")
 
-    def delete(self, names: Sequence[str]) -> dict[str, OSError]:
+    def upload(self, name: str, part: Path) -> None:
+        """Put a file, in several parts if it is large."""
+        with part.open("rb") as file:
+            self._ask(obstore.put, name, file, mode="overwrite", chunk_size=_PIECE, max_concurrency=2)
+
+    def add(self, name: str, content: bytes | Path) -> None:
+        """Put an object if none has its name."""
+        try:
+            self._put(name, content.read_bytes() if isinstance(content, Path) else content, "create")
+        except AlreadyExistsError:
+            raise FileExistsError(EEXIST, os.strerror(EEXIST), self.where(name)) from None
+
+    def update(self, name: str, change: Change) -> bool:
+        """Get an object, and put what it becomes if it is still the same."""
+        for _ in range(_ATTEMPTS):
+            try:
+                content, version = self._ask(_with_version, name)
+            except FileNotFoundError:
+                content, version = None, None
+            if (new := change(content)) is None:
+                return False
+            try:
+                self._put(name, new, version or "create")
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                continue
+            return True
+        raise self._changes_too_fast(name)
+
+    def _changes_too_fast(self, name: str) -> StorageSlow:
+        return StorageSlow(f"{self.where(name)}: other processes change it all the time")
+
+    def delete(self, names: Sequence[str], *, durably: bool = False) -> dict[str, OSError]:  # noqa: ARG002
         """Delete objects, many with one request where the store can."""
         try:
             self._ask(obstore.delete, names)
@@ -196,24 +296,39 @@ class BucketStorage:
         """Return a function that lists the objects of a series, and answers for its folders from that."""
         return _Walk(self).listed
 
-    def objects(self, prefix: str | None = None) -> Iterator[Stored]:
-        """Yield all objects below a prefix."""
-        pages = self._ask(obstore.list, prefix, chunk_size=_PAGE)
+    def objects(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all objects below a folder."""
+        pages = self._ask(obstore.list, folder or None, chunk_size=_PAGE)
         while (page := self._ask(lambda _: next(pages, None))) is not None:
             for meta in page:
-                if meta["path"] != _PROBE:
+                if not meta["path"].startswith(_APART):
                     written = int(meta["last_modified"].timestamp() * 10**9)
-                    yield Stored(meta["path"], meta["size"], written)
+                    yield Stored(meta["path"], meta["size"], written, meta["e_tag"] or "")
 
     def folder(self, folder: str) -> Listed | None:
         """Return what is in one folder, by one request for a thousand names."""
         found = self._ask(obstore.list_with_delimiter, folder or None)
         begin = len(folder) + 1 if folder else 0
-        sizes = {meta["path"][begin:]: meta["size"] for meta in found["objects"] if meta["path"] != _PROBE}
-        folders = [prefix[begin:] for prefix in found["common_prefixes"]]
+        sizes = {
+            meta["path"][begin:]: meta["size"]
+            for meta in found["objects"]
+            if not meta["path"].startswith(_APART)
+        }
+        folders = [prefix[begin:] for prefix in found["common_prefixes"] if not prefix.startswith(_APART)]
         return Listed(folders, sizes, sizes.__getitem__) if sizes or folders else None
 
-    def _put(self, name: str, content: bytes, mode: Literal["create", "overwrite"]) -> None:
+    def versions(self, folder: str, moment: int) -> dict[str, str]:
+        """List a folder, unless that was done since."""
+        asked, found = self._listed.get(folder, (-1, {}))
+        if asked < moment:
+            asked, begin = time.time_ns(), len(folder) + 1
+            found = {of.name[begin:]: of.version for of in self.objects(folder)}
+            if len(self._listed) >= _MOST_LISTED:
+                self._listed.clear()
+            self._listed[folder] = asked, found
+        return found
+
+    def _put(self, name: str, content: bytes, mode: Literal["create", "overwrite"] | UpdateVersion) -> None:
         if len(name) > self.longest_name:
             raise NameTooLong(
                 f"service, type and labels make a name of {len(name)} bytes in the bucket, which takes"
@@ -242,11 +357,11 @@ class BucketStorage:
     ) -> T:
         """Call a function of obstore.
 
-        Raises FileNotFoundError, AlreadyExistsError, StorageFails or OSError.
+        Raises FileNotFoundError, AlreadyExistsError, PreconditionError, StorageFails or OSError.
         """
         try:
             return function(self._store, *args, **kwargs)
-        except AlreadyExistsError:
+        except (AlreadyExistsError, PreconditionError):
             raise
         except FileNotFoundError as error:
             if any(words in str(error) for words in _NO_BUCKET):
@@ -319,6 +434,18 @@ def _content(store: ObjectStore, name: str, last: int | None) -> bytes:
     except NotSupportedError:  # Azure's ranges have a beginning
         size = obstore.head(store, name)["size"]
         return bytes(obstore.get_range(store, name, start=max(size - last, 0), end=size))
+
+
+def _piece(store: ObjectStore, name: str, piece: tuple[int, int], version: str | None) -> bytes:
+    """Return the bytes of an object from a place to another. Raises PreconditionError."""
+    return bytes(obstore.get(store, name, options={"range": piece, "if_match": version}).bytes())
+
+
+def _with_version(store: ObjectStore, name: str) -> tuple[bytes, UpdateVersion]:
+    """Return an object's content, and what it is replaced by if it is still the same."""
+    found = obstore.get(store, name)
+    version = {key: text for key in ("e_tag", "version") if (text := found.meta[key]) is not None}
+    return bytes(found.bytes()), cast("UpdateVersion", version)
 
 
 def _caught(function: Callable[[U], T], item: U) -> T | OSError:

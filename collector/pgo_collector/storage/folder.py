@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.files import (
     make_folder,
     new_part,
@@ -15,7 +17,7 @@ from pgo_collector.storage.files import (
     sync_folder,
     write_file,
 )
-from pgo_collector.storage.storage import MISSING, Listed, Lister, NewBlob, Stored
+from pgo_collector.storage.storage import MISSING, Change, Listed, Lister, NewBlob, Stored
 from pgo_collector.traces.spans import span
 
 # Bytes of a path, as Linux takes it.
@@ -29,6 +31,10 @@ class FolderStorage(NamedTuple):
     incoming: Path
     longest_wait: float = 0.0
     longest_name: int = _LONGEST_PATH
+
+    def area(self, name: str) -> FolderStorage:
+        """Return the folder of this name beside this one."""
+        return self._replace(root=self.root.parent / name)
 
     def where(self, name: str = "") -> str:
         """Return a file's path."""
@@ -55,6 +61,10 @@ class FolderStorage(NamedTuple):
     def open(self, name: str) -> BinaryIO:
         """Open a file."""
         return (self.root / name).open("rb")
+
+    def open_local(self, name: str, version: str, copies: Copies, sha256: str = "") -> BinaryIO:  # noqa: ARG002
+        """Open a file: it is on the local disk."""
+        return self.open(name)
 
     def read(self, name: str, last: int | None = None) -> bytes:
         """Read a file, or its end."""
@@ -121,12 +131,53 @@ class FolderStorage(NamedTuple):
             part.unlink(missing_ok=True)
         sync_folder(path.parent)
 
-    def delete(self, names: Sequence[str]) -> dict[str, OSError]:
-        """Delete files. The folders aren't synced: what comes back after a crash isn't counted."""
+    def upload(self, name: str, part: Path) -> None:
+        """Rename the file, which must be on the same file system."""
+        path = self.root / name
+        sync_file(part)
+        make_folder(path.parent)
+        part.replace(path)
+        sync_folder(path.parent)
+
+    def add(self, name: str, content: bytes | Path) -> None:
+        """Link a part under the name."""
+        path, part = self.root / name, content if isinstance(content, Path) else new_part(self.incoming)
+        make_folder(path.parent)
+        try:
+            if isinstance(content, Path):
+                sync_file(part)
+            else:
+                write_file(part, content)
+            os.link(part, path)
+        finally:
+            if part != content:
+                part.unlink(missing_ok=True)
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            self._delete(name)
+            raise
+
+    def update(self, name: str, change: Change) -> bool:
+        """Read a file, and replace it."""
+        try:
+            content = self.read(name)
+        except FileNotFoundError:
+            content = None
+        new = change(content)
+        if new is not None:
+            self.replace(name, new)
+        return new is not None
+
+    def delete(self, names: Sequence[str], *, durably: bool = False) -> dict[str, OSError]:
+        """Delete files; to do it durably, sync the folder of each."""
         failures: dict[str, OSError] = {}
         for name in names:
             try:
                 self._delete(name)
+                if durably:
+                    with suppress(FileNotFoundError):
+                        sync_folder((self.root / name).parent)
             except OSError as error:
                 failures[name] = error
         return failures
@@ -159,13 +210,27 @@ class FolderStorage(NamedTuple):
             return None
         return Listed(folders, files, lambda name: os.stat(f"{path}/{name}").st_size)  # noqa: PTH116
 
-    def objects(self) -> Iterator[Stored]:
+    def objects(self, folder: str = "") -> Iterator[Stored]:
         """Yield all files; one that is deleted meanwhile is left out."""
-        for folder, _, files in os.walk(self.root):
-            below = os.path.relpath(folder, self.root)
+        for inside, _, files in os.walk(self.root / folder):
+            below = os.path.relpath(inside, self.root)
             for name in files:
                 try:
-                    found = os.stat(f"{folder}/{name}")  # noqa: PTH116
+                    found = os.stat(f"{inside}/{name}")  # noqa: PTH116
                 except FileNotFoundError:
                     continue
-                yield Stored(name if below == "." else f"{below}/{name}", found.st_size, found.st_mtime_ns)
+                path = name if below == "." else f"{below}/{name}"
+                yield Stored(path, found.st_size, found.st_mtime_ns, _version(found))
+
+    def versions(self, folder: str, moment: int) -> dict[str, str]:  # noqa: ARG002
+        """Look at each file."""
+        found = {}
+        with suppress(FileNotFoundError), os.scandir(self.root / folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found[entry.name] = _version(entry.stat())
+        return found
+
+
+def _version(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns}-{found.st_size}-{found.st_ino}"

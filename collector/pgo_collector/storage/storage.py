@@ -3,15 +3,21 @@
 A storage keeps immutable objects under names with slashes: `model.blob_names` says which. A name is taken
 once and keeps its content, but for an .inputs and a blob that is sealed anew, which are replaced as a whole.
 "Durable" means that the disk has it, or that the object store has answered.
+
+What else all collectors share is beside the blobs, in areas of its own: releases, programs, start lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
+from pgo_collector.storage.copies import Copies
+
 MISSING = -1
+# The areas beside the blobs: see `releases.folder`, `store.binaries` and `engine.start_lines`.
+RELEASES, BINARIES, START_LINES = AREAS = "releases", "binaries", "start_lines"
 
 
 class NewBlob(NamedTuple):
@@ -30,11 +36,26 @@ class NewBlob(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A stored object: its name, its size in bytes, and when it was written, in ns since 1970."""
+    """A stored object: its name, its size in bytes, and when it was written, in ns since 1970.
+
+    When it is written again, it gets another `version`.
+    """
 
     name: str
     size: int
     written_nanos: int
+    version: str
+
+
+class StoredObject(NamedTuple):
+    """An object by its name, which a worker can read as if it were a file."""
+
+    storage: Storage
+    name: str
+
+    def read_bytes(self) -> bytes:
+        """Return its content. Raises OSError."""
+        return self.storage.read(self.name)
 
 
 class Listed(NamedTuple):
@@ -48,6 +69,9 @@ class Listed(NamedTuple):
 # Returns what is in a folder, "" for the topmost one; None if it isn't there or can't be read. A folder that
 # is asked for right after the one above it costs least.
 Lister = Callable[[str], Listed | None]
+
+# Returns the new content of an object, given the present one; None is for no object, and for no change.
+Change = Callable[[bytes | None], bytes | None]
 
 
 class Storage(Protocol):
@@ -63,6 +87,9 @@ class Storage(Protocol):
     @property
     def longest_name(self) -> int:
         """The bytes that a name may have at most."""
+
+    def area(self, name: str) -> Storage:
+        """Return the storage of an area beside the blobs. Names in it have nothing to do with those here."""
 
     def where(self, name: str = "") -> str:
         """Return where an object is, or all of them, for messages."""
@@ -82,6 +109,13 @@ class Storage(Protocol):
     def open(self, name: str) -> BinaryIO:
         """Return an object as an open file, at its beginning."""
 
+    def open_local(self, name: str, version: str, copies: Copies, sha256: str = "") -> BinaryIO:
+        """Return an object as an open file of the local disk, with a descriptor.
+
+        If the storage is elsewhere, the file is one of the `copies`. One of this version is made if there is
+        none, and checked against `sha256`, in hex, if it is given. Raises FileNotFoundError and CopyDamaged.
+        """
+
     def read(self, name: str, last: int | None = None) -> bytes:
         """Return an object's content, or only its `last` bytes."""
 
@@ -99,8 +133,28 @@ class Storage(Protocol):
     def replace(self, name: str, content: bytes) -> None:
         """Store an object durably, in place of the one that may be there, at one moment."""
 
-    def delete(self, names: Sequence[str]) -> dict[str, OSError]:
-        """Delete objects that are there; return the errors of those that couldn't be deleted, by name."""
+    def upload(self, name: str, part: Path) -> None:
+        """Do the same as `replace` with a file of any size, which may be gone afterwards."""
+
+    def add(self, name: str, content: bytes | Path) -> None:
+        """Store an object, or the file at a path, durably under a name that no object has.
+
+        Of several that do so at once, one succeeds. Raises FileExistsError; this may be of an earlier try of
+        this very call, of which the answer was lost.
+        """
+
+    def update(self, name: str, change: Change) -> bool:
+        """Replace an object by what `change` makes of it; return whether it changed anything.
+
+        In a bucket it is called again if another process has replaced the object meanwhile, so nothing is
+        lost; in a folder, one process at a time may update an object.
+        """
+
+    def delete(self, names: Sequence[str], *, durably: bool = False) -> dict[str, OSError]:
+        """Delete objects that are there; return the errors of those that couldn't be deleted, by name.
+
+        Unless `durably`, a deleted object may be there again after a power cut.
+        """
 
     def remove_folders(self, folders: Iterable[str]) -> None:
         """Remove these folders that are empty, and the empty ones above them.
@@ -111,5 +165,11 @@ class Storage(Protocol):
     def lister(self) -> Lister:
         """Return a function for one walk over all folders."""
 
-    def objects(self) -> Iterator[Stored]:
-        """Yield all objects, those of others, too."""
+    def objects(self, folder: str = "") -> Iterator[Stored]:
+        """Yield all objects below a folder, those of others, too."""
+
+    def versions(self, folder: str, moment: int) -> Mapping[str, str]:
+        """Return the version of each object in a folder, by its name there, as of a moment or later.
+
+        The moment is in ns since 1970 by this machine's clock; if it is still to come, now is meant.
+        """

@@ -1,17 +1,16 @@
-"""Programs in the data folder, by service and build id, for merges in the format llvm.
+"""Programs by service and build id, for merges in the format llvm: an area beside the blobs.
 
-    binaries/<service>/<build id>-<SHA-256>.elf
+    <service>/<build id>-<SHA-256>.elf
 
-The names say all that is known of them, so the catalog has no part in it. A file is written once, durably,
-and deleted whole; when it was last uploaded is its time of modification.
+It is the folder binaries/ of the data folder, or in the bucket with the blobs. The names say all that is
+known of programs, so the catalog has no part in it. An object is written once, durably, and deleted whole;
+its time says when it was last uploaded. Workers read programs as files, and keep copies of those in a bucket.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +22,8 @@ from pgo_collector.engine.renditions import NO_BINARIES, NO_BINARY, BinaryChoice
 from pgo_collector.errors import BinariesOff, BinaryThere, NoSuchBinary
 from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
-from pgo_collector.storage.files import make_folder, remove_empty, sync_file, sync_folder
+from pgo_collector.storage.copies import Copies
+from pgo_collector.storage.storage import BINARIES, Storage, StoredObject
 from pgo_collector.store.store import Store, not_stored
 
 # The format of which merges are made with the help of a program.
@@ -48,7 +48,8 @@ class Binaries:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
-        self._folder = store.folder.binaries
+        self._storage = store.blobs.storage.area(BINARIES)
+        self._copies = Copies(store.folder.copies, settings.copies_bytes)
         self._limits = settings.binary_limits
         self._kept = settings.binaries_kept
         self._bytes = settings.binaries_megabytes * _MEGABYTE
@@ -68,15 +69,13 @@ class Binaries:
         and what `Workers.run` raises.
         """
         facts = await self.store.workers.run(inspect_binary, body, self._limits)
-        # Here, since all changes wait for the thread that writes.
-        await asyncio.to_thread(sync_file, body)
-        await self.store.write(self._place, service, facts, body)
+        await self.store.write_area(self._place, service, facts, body)
         return facts
 
     async def all(self, service: str) -> list[BinaryFile]:
         """Return the programs of a service, the one that was uploaded last first. Raises NotStored."""
         try:
-            return await asyncio.to_thread(lambda: _newest_first(stored_binaries(self._folder / service)))
+            return await asyncio.to_thread(lambda: _newest_first(self._stored(service)))
         except OSError as error:
             raise not_stored("list of programs", error) from error
 
@@ -102,68 +101,72 @@ class Binaries:
 
     async def delete(self, service: str, build_id: str) -> None:
         """Delete a program. Raises NoSuchBinary and OSError."""
-        await self.store.write(self._delete, service, build_id)
+        await self.store.write_area(self._delete, service, build_id)
 
     async def delete_old(self, now_nanos: int) -> None:
         """Delete the programs of all services that are too old. Raises OSError."""
         if isfinite(self._days):
-            await self.store.write(self._delete_old, now_nanos - int(self._days * DAY_NANOS))
+            await self.store.write_area(self._delete_old, now_nanos - int(self._days * DAY_NANOS))
 
     def _place(self, service: str, facts: BinaryFacts, body: Path) -> None:
         """Put a program in its place, and delete those of the service that are too many."""
-        folder = self._folder / service
-        path = folder / f"{facts.build_id}-{facts.sha256}{_SUFFIX}"
-        for file in stored_binaries(folder):
-            if file.stored.build_id == facts.build_id and file.stored.path != path:
+        name = f"{service}/{facts.build_id}-{facts.sha256}{_SUFFIX}"
+        self._refuse_another(service, facts)
+        self._storage.upload(name, body)
+        try:
+            self._refuse_another(service, facts)
+        except BinaryThere:  # by another collector, at the same time: at least one of the two goes
+            self._delete_all([name])
+            raise
+        self._prune(service)
+
+    def _refuse_another(self, service: str, facts: BinaryFacts) -> None:
+        for file in self._stored(service):
+            if file.stored.build_id == facts.build_id and file.stored.sha256 != facts.sha256:
                 raise BinaryThere(
                     f"another program with the build id {facts.build_id} is stored; DELETE"
                     f" /v1/binaries/{facts.build_id} first, if this one is to be used"
                 )
-        if path.exists():
-            os.utime(path)
-        else:
-            make_folder(folder)
-            os.utime(body)
-            body.replace(path)
-        sync_folder(folder)
-        self._prune(folder)
 
-    def _prune(self, folder: Path) -> None:
+    def _prune(self, service: str) -> None:
         size = 0
-        for place, file in enumerate(_newest_first(stored_binaries(folder))):
+        for place, file in enumerate(_newest_first(self._stored(service))):
             size += file.size
             if place >= self._kept or (place and size > self._bytes):
                 self._remove([file])
 
     def _delete(self, service: str, build_id: str) -> None:
-        found = [file for file in stored_binaries(self._folder / service) if file.stored.build_id == build_id]
+        found = [file for file in self._stored(service) if file.stored.build_id == build_id]
         if not found:
             raise _no_such_binary(build_id)
         self._remove(found)
 
     def _delete_old(self, before_nanos: int) -> None:
-        for folder in [*self._folder.iterdir()]:
-            self._remove(file for file in stored_binaries(folder) if file.uploaded_nanos < before_nanos)
+        self._remove(file for file in self._stored() if file.uploaded_nanos < before_nanos)
 
     def _remove(self, files: Iterable[BinaryFile]) -> None:
         for file in [*files]:
-            path = file.stored.path
-            path.unlink()
-            sync_folder(path.parent)
-            remove_empty(path.parent, self._folder)
-            _log.info("program deleted", service=path.parent.name, build_id=file.stored.build_id)
+            name = file.stored.object.name
+            self._delete_all([name])
+            _log.info("program deleted", service=name.partition("/")[0], build_id=file.stored.build_id)
+
+    def _delete_all(self, names: Sequence[str]) -> None:
+        for error in self._storage.delete(names, durably=True).values():
+            raise error
+        self._storage.remove_folders({name.partition("/")[0] for name in names})
+
+    def _stored(self, service: str = "") -> Iterator[BinaryFile]:
+        """Yield the programs of a service, or of all services. Raises OSError."""
+        for of in self._storage.objects(service):
+            build_id, _, sha256 = of.name.rpartition("/")[2].removesuffix(_SUFFIX).partition("-")
+            if of.name.count("/") == 1 and of.name.endswith(_SUFFIX) and sha256:
+                stored = StoredBinary(build_id, sha256, StoredObject(self._storage, of.name), self._copies)
+                yield BinaryFile(stored, of.size, of.written_nanos)
 
 
-def stored_binaries(folder: Path) -> Iterator[BinaryFile]:
-    """Yield the programs in a service's folder; none if it isn't there. Raises OSError."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for path in [*folder.iterdir()]:
-            build_id, _, sha256 = path.name.removesuffix(_SUFFIX).partition("-")
-            if path.suffix == _SUFFIX and sha256:
-                with suppress(FileNotFoundError):  # it was just deleted
-                    status = path.stat()
-                    stored = StoredBinary(build_id, sha256, path)
-                    yield BinaryFile(stored, status.st_size, status.st_mtime_ns)
+def stored_sizes(blobs: Storage) -> list[int]:
+    """Return the size of each stored program, in bytes. Raises OSError."""
+    return [of.size for of in blobs.area(BINARIES).objects() if of.name.endswith(_SUFFIX)]
 
 
 def _newest_first(files: Iterable[BinaryFile]) -> list[BinaryFile]:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 import structlog
@@ -51,6 +52,7 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
+    copies/           copies of programs and start lines that are in a bucket, see `storage.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
     session.secret    the secret that signs the sessions of the pages
@@ -73,6 +75,7 @@ class DataFolder:
         self.rows = path / "rows"
         self.start_lines = path / "start_lines"
         self.binaries = path / "binaries"
+        self.copies = path / "copies"
         self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
@@ -84,14 +87,15 @@ class DataFolder:
         except OSError as error:
             raise FolderUnusable(f"data folder {path}: {error.strerror}") from error
         self._lock: int | None = None
+        self._locking = Lock()
         try:
             _lock_folder(self._itself)
             self._lock = _lock_file(path / _LOCK)
             if not for_restore:
                 _refuse_half_restored(path)
             for folder in (
-                self.binaries, self.blobs, self.incoming, self.merged, self.releases, self.rows,
-                self.start_lines,
+                self.binaries, self.blobs, self.copies, self.incoming, self.merged, self.releases,
+                self.rows, self.start_lines,
             ):  # fmt: skip
                 make_folder(folder)
             # An earlier process may have died before a folder that it had made was durable.
@@ -122,8 +126,12 @@ class DataFolder:
     def check_held(self) -> None:
         """Check that this process alone writes here. Raises OSError (ESTALE).
 
-        Call it on the thread that writes. If the file `lock` was deleted or replaced, it is locked again.
+        If the file `lock` was deleted or replaced, it is locked again.
         """
+        with self._locking:
+            self._check_held()
+
+    def _check_held(self) -> None:
         self.check_same_folder()
         lock = self.path / _LOCK
         if self._lock is not None and _is_same(self._lock, lock):
@@ -148,8 +156,8 @@ class DataFolder:
         return new_part(self.incoming)
 
     def drop_caches(self) -> None:
-        """Delete kept merges and rows, which can be made again from the blobs. Raises OSError."""
-        for path in (*self.merged.iterdir(), *self.rows.iterdir()):
+        """Delete kept merges, rows and copies, which can be made again. Raises OSError."""
+        for path in (*self.merged.iterdir(), *self.rows.iterdir(), *self.copies.iterdir()):
             path.unlink()
 
     def ensure_temp_folder(self) -> None:
@@ -165,18 +173,21 @@ class DataFolder:
             tempfile.tempdir = str(self.tmp)
 
     def sweep(self) -> None:
-        """Delete the files in incoming/ that a process left when it was killed. Raises OSError."""
+        """Delete the files that a process was writing when it was killed. Raises OSError."""
         for path in self.incoming.iterdir():
             if path.suffix == PART_SUFFIX:
                 path.unlink()
             else:
                 warn_foreign(path)
+        for path in self.copies.glob(f"*{PART_SUFFIX}"):
+            path.unlink()
 
     def legacy_profiles(self) -> Iterator[Path]:
         """Yield the profiles of a pgo-fleet server, sorted by name; log unknown files."""
         folders = {
             self.binaries,
             self.blobs,
+            self.copies,
             self.incoming,
             self.merged,
             self.releases,

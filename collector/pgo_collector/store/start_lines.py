@@ -1,4 +1,4 @@
-"""Tables of start lines in the data folder: one for each build of a service, which one writer adds to.
+"""Adding to the tables of start lines: one for each build of a service.
 
 See `engine.start_lines` for what is in them, and who gets it.
 """
@@ -8,25 +8,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from pprof_merge import Limits
 
 from pgo_collector.engine.start_lines import (
-    MOST_BUILD_IDS,
+    DELAY_NANOS,
     AddedSymbols,
-    TableFolder,
+    Additions,
+    Tables,
     add_symbols,
     learn_start_lines,
 )
 from pgo_collector.model.blob_names import BlobName
 from pgo_collector.settings import Settings
-from pgo_collector.storage.files import make_folder, sync_file, sync_folder
+from pgo_collector.storage.copies import Copies
+from pgo_collector.storage.storage import START_LINES
 from pgo_collector.store.store import Store
-
-# What is added counts for profiles that are taken so much later, when it is surely written.
-_DELAY_NANOS = 10 * 10**9
 
 
 class StartLineTables:
@@ -34,6 +32,9 @@ class StartLineTables:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
+        self._storage = store.blobs.storage.area(START_LINES)
+        self.tables = Tables(self._storage, Copies(store.folder.copies, settings.copies_bytes))
+        self._delay_nanos = DELAY_NANOS + int(self._storage.longest_wait * 10**9)
         self._most_builds = settings.symbols_builds
         self._most_functions = settings.symbols_functions
         self._limits: Limits = settings.limits._replace(
@@ -41,21 +42,22 @@ class StartLineTables:
         )
         self._lock = asyncio.Lock()
 
+    async def services(self) -> list[str]:
+        """Return the services that have tables. Raises OSError."""
+        listed = await asyncio.to_thread(self._storage.lister(), "")
+        return [] if listed is None else listed.folders
+
     async def learn(self, service: str, blobs: Sequence[BlobName]) -> list[str]:
         """Add what stored Go profiles of a service say; return the names of the tables that have grown.
 
         Raises OSError, and what `Workers.run` raises.
         """
-        async with self._lock, AsyncExitStack() as stack:
-            parts = [await stack.enter_async_context(self.store.part()) for _ in blobs]
-            written = await self.store.workers.run(
-                learn_start_lines,
-                self.store.blobs.storage,
-                [*map(str, blobs)],
-                self._tables(service, time.time_ns() + _DELAY_NANOS),
-                parts,
+        async with self._lock:
+            grown = await self.store.workers.run(
+                learn_start_lines, self.store.blobs.storage, [*map(str, blobs)], self._additions(service)
             )
-            return await self._place(written)
+            await self.store.write_area(self._prune, service)
+            return grown
 
     async def add(self, service: str, body: Path) -> tuple[AddedSymbols, int]:
         """Add the symbols in a file durably; return what they were, and from when on profiles get them.
@@ -63,30 +65,18 @@ class StartLineTables:
         The time is in ns since 1970. Raises SymbolsUnreadable, BodyTooLarge, OSError, and what `Workers.run`
         raises.
         """
-        async with self._lock, AsyncExitStack() as stack:
-            parts = [await stack.enter_async_context(self.store.part()) for _ in range(MOST_BUILD_IDS)]
-            since = time.time_ns() + _DELAY_NANOS
-            added = await self.store.workers.run(
-                add_symbols, body, self._tables(service, since), self._limits, parts
-            )
-            await self._place(added.written)
-            return added, since
+        async with self._lock:
+            additions = self._additions(service)
+            added = await self.store.workers.run(add_symbols, body, additions, self._limits)
+            await self.store.write_area(self._prune, service)
+            return added, additions.since
 
-    def _tables(self, service: str, since: int) -> TableFolder:
-        return TableFolder(self.store.folder.start_lines, service, self._most_functions, since)
+    def _additions(self, service: str) -> Additions:
+        since = time.time_ns() + self._delay_nanos
+        return Additions(self._storage, service, self._most_functions, since)
 
-    async def _place(self, written: Sequence[tuple[Path, Path]]) -> list[str]:
-        for part, table in written:
-            await self.store.write(_place, part, table, self._most_builds)
-        return [table.stem for _, table in written]
-
-
-def _place(part: Path, table: Path, most: int) -> None:
-    """Put a table in its place, durably, and delete the oldest of the service's that are too many."""
-    make_folder(table.parent)
-    sync_file(part)
-    part.replace(table)
-    sync_folder(table.parent)
-    tables = sorted(table.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in tables[most:]:
-        path.unlink()
+    def _prune(self, service: str) -> None:
+        """Delete the oldest tables of a service that are too many."""
+        tables = sorted(self._storage.objects(service), key=lambda of: of.written_nanos, reverse=True)
+        for error in self._storage.delete([of.name for of in tables[self._most_builds :]]).values():
+            raise error

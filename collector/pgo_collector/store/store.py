@@ -66,7 +66,8 @@ class Store:
     """A locked data folder, its catalog, the blobs in a storage, and the workers that read them; a context
     manager.
 
-    Everything that changes which blobs count runs on one thread, one step after another: see `write`.
+    Everything that changes which blobs count runs on one thread, one step after another: see `write`. So does
+    what changes the areas beside the blobs, on another: see `write_area`.
     """
 
     def __init__(
@@ -89,19 +90,33 @@ class Store:
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[_Waiting] = deque()
         self._writer = ThreadPoolExecutor(1, "writer")
+        self._area_writer = ThreadPoolExecutor(1, "area writer")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._area_writer.shutdown()
         self._writer.shutdown()
         self.catalog.database.close()
 
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking function on the thread that makes all changes; return what it returns.
+        """Call a blocking function on the thread that changes which blobs count; return what it returns.
 
         Raises what the function raises, and OSError if this process no longer holds the data folder.
         """
+        return await self._write(self._writer, function, *args, **kwargs)
+
+    async def write_area(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the same on the thread that changes releases, programs and start lines.
+
+        They may be large, and no submit waits for them.
+        """
+        return await self._write(self._area_writer, function, *args, **kwargs)
+
+    async def _write(
+        self, writer: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         there, asked = place(), time.monotonic_ns()
 
         def write() -> T:
@@ -111,7 +126,7 @@ class Store:
                 self.folder.check_held()
                 return function(*args, **kwargs)
 
-        writing = self._writer.submit(write)
+        writing = writer.submit(write)
         try:
             return await asyncio.wrap_future(writing)
         except asyncio.CancelledError:

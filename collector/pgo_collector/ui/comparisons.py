@@ -19,7 +19,7 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.model.series import Series
 from pgo_collector.model.times import DAY_NANOS, format_time
 from pgo_collector.releases.folder import Releases
-from pgo_collector.store.folder import DataFolder
+from pgo_collector.storage.storage import Storage
 from pgo_collector.ui.amounts import cut
 from pgo_collector.ui.links import Links
 
@@ -50,9 +50,9 @@ def comparisons(
     return [*found, *_of_instances(selection, links, summary)]
 
 
-def release_time(folder: DataFolder, service: str) -> int | None:
+def release_time(blobs: Storage, service: str) -> int | None:
     """Return when a service's current release was made, in ns since 1970; None if there is none."""
-    releases = Releases(folder, Series(service, CPU))
+    releases = Releases(blobs, Series(service, CPU))
     with suppress(ReleaseDamaged, NoSuchRelease):
         choice = releases.choice()
         return None if choice is None else _nanos(releases.release(choice.number).time)

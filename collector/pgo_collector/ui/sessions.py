@@ -8,15 +8,11 @@ can't be checked without the key's digest.
 from __future__ import annotations
 
 import hmac
-import os
 import re
-import secrets
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from pgo_collector.http.keys import Key, KeyFile
-from pgo_collector.storage.files import sync_folder
 
 _TOKEN = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 
@@ -50,28 +46,3 @@ class Sessions:
 
     def _signature(self, key: Key, ends: str) -> str:
         return hmac.new(self.secret, key.digest + ends.encode(), "sha256").hexdigest()
-
-
-_BYTES = 32
-
-
-def own_session_secret(path: Path) -> bytes:
-    """Return this collector's own secret; if it is missing or incomplete, make it with mode 0600.
-
-    Raises OSError.
-    """
-    try:
-        secret = path.read_bytes()
-    except FileNotFoundError:
-        secret = b""
-    if len(secret) == _BYTES:
-        return secret
-    secret, part = secrets.token_bytes(_BYTES), path.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    sync_folder(path.parent)
-    return secret

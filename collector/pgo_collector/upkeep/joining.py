@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NoReturn
 
 import structlog
@@ -52,13 +53,12 @@ class Joining:
             await asyncio.sleep(self._pause)
 
     async def _run_once(self) -> None:
-        for service in await asyncio.to_thread(self._services):
+        for service in await asyncio.to_thread(self._services, await self._tables.services()):
             await self._learn(service)
 
-    def _services(self) -> list[str]:
+    def _services(self, with_tables: Sequence[str]) -> list[str]:
         """Return the services with Go profiles, from which eBPF profiles came, too."""
-        of_ebpf = {folder.name for folder in self._store.folder.start_lines.iterdir()}
-        of_ebpf.update(self._store.catalog.services(PROCESS_CPU))
+        of_ebpf = {*with_tables, *self._store.catalog.services(PROCESS_CPU)}
         return [service for service in self._store.catalog.services(CPU) if service in of_ebpf]
 
     async def _learn(self, service: str) -> None:

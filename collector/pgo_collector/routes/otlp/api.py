@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 from fastapi import APIRouter, Depends
 from pprof_merge import ProfileError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import ContentTypeUnknown, ParameterInvalid, PushRefused, Refusal
 from pgo_collector.http.auth import DirectRoute, require_key
 from pgo_collector.http.context import context_of
@@ -37,8 +37,8 @@ _ENCODINGS = {"", "identity", "gzip"}
 _SERVER_ERROR = 500
 
 
-def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: Path) -> APIRouter:
-    """Return the route; `start_lines` is the folder of the start lines that profiles get."""
+def otlp_routes(ingest: Ingest, keys: KeyFile, settings: Settings, start_lines: Tables) -> APIRouter:
+    """Return the route; `start_lines` are the tables of the start lines that profiles get."""
     router = APIRouter(route_class=DirectRoute, dependencies=[Depends(require_key(keys))])
     labels, sample_labels = map(patterns_of, (settings.otlp_labels, settings.otlp_sample_labels))
 

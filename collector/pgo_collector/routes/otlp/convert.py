@@ -6,13 +6,12 @@ Samples that differ only in what isn't kept, such as the number of a thread, bec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from pprof_merge import LimitExceeded, Limits
 from pprof_proto import profile_pb2 as pprof
 
-from pgo_collector.engine.start_lines import KnownFunction
+from pgo_collector.engine.start_lines import KnownFunction, Tables
 from pgo_collector.errors import PushInvalid
 from pgo_collector.routes.otlp import export_pb2 as otlp
 from pgo_collector.routes.otlp.dictionary import Dictionary, Value, text_of, texts_of
@@ -46,12 +45,12 @@ class Room:
 class Reading(NamedTuple):
     """How the profiles of a request are read: which wire it is in, and which sample attributes are kept.
 
-    `start_lines` is the folder of the start lines that profiles get.
+    `start_lines` are the tables of the start lines that profiles get.
     """
 
     is_before_1_10: bool
     kept: frozenset[str]
-    start_lines: Path
+    start_lines: Tables
 
 
 class Origin(NamedTuple):

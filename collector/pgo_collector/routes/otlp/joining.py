@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
-from pgo_collector.engine.start_lines import KnownFunction, StartLines, read_start_lines
+from pgo_collector.engine.start_lines import KnownFunction, StartLines, Tables
 from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS
 from pgo_collector.routes.otlp.dictionary import Dictionary
 
@@ -18,13 +17,14 @@ _LEAST_SHARE = 0.5
 
 
 def join(
-    dictionary: Dictionary, folder: Path, service: str, taken: int, weights: Iterable[tuple[int, int]]
+    dictionary: Dictionary, known: Tables, service: str, taken: int, weights: Iterable[tuple[int, int]]
 ) -> Joined:
     """Return the functions of the locations in a service's profile taken at `taken`, in ns since 1970.
 
-    `weights` has the index of each stack, and its weight. Raises PushInvalid.
+    `weights` has the index of each stack, and its weight. Raises PushInvalid and StorageFails.
     """
-    if not (folder / service).exists():
+    versions = known.versions(service, taken)
+    if not versions:
         return {}
     tables: dict[int, StartLines | None] = {0: None}
     found: dict[int, list[KnownFunction | None]] = {}
@@ -37,7 +37,7 @@ def join(
                 mapping = location.mapping_index
                 if mapping not in tables:
                     build_id = dictionary.build_id(mapping)
-                    tables[mapping] = read_start_lines(folder, service, build_id) if build_id else None
+                    tables[mapping] = known.read(service, build_id, versions) if build_id else None
                 table = tables[mapping]
                 found[index] = [] if table is None else _functions(dictionary, table, index, taken)
                 counts[index] = sum(function is not None for function in found[index])

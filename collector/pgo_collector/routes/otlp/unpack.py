@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
@@ -14,6 +13,7 @@ from google.protobuf.message import DecodeError
 from pprof_merge import Header, LimitExceeded, Limits, inflate
 
 from pgo_collector.engine.pushes import PushedProfile, Unpacked
+from pgo_collector.engine.start_lines import Tables
 from pgo_collector.errors import NotPprof, PushInvalid, Refusal
 from pgo_collector.model.profile_types import START_LINES
 from pgo_collector.model.series import Labels, Series, labels_of_pairs
@@ -35,8 +35,8 @@ _NOT_JSON = (ValueError, TypeError, AttributeError, RecursionError, SystemError,
 class ExportOptions(NamedTuple):
     """How to read an export: whether it is JSON, how many profiles it may have, and who sent it.
 
-    `labels` and `sample_labels` are the patterns of the attributes that become labels, and `start_lines` is
-    the folder of the start lines that are known of builds.
+    `labels` and `sample_labels` are the patterns of the attributes that become labels, and `start_lines` are
+    the tables of the start lines that are known of builds.
     """
 
     is_json: bool
@@ -44,7 +44,7 @@ class ExportOptions(NamedTuple):
     labels: frozenset[str]
     sample_labels: frozenset[str]
     sender: Sender
-    start_lines: Path
+    start_lines: Tables
 
 
 def unpack_export(options: ExportOptions, content: bytes, limits: Limits) -> list[Unpacked]:

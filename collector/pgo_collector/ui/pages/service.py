@@ -69,8 +69,8 @@ async def service_page(
         request, sources.summaries, selected.selection, selected.links, sources.label_values
     )
     if selected.summary is not None:
-        folder = sources.reports.store.folder
-        released = await asyncio.to_thread(release_time, folder, selected.selection.service)
+        blobs = sources.reports.store.blobs.storage
+        released = await asyncio.to_thread(release_time, blobs, selected.selection.service)
         offered = comparisons(selected.selection, selected.links, selected.summary, released, now)
     return await sources.rendering.page(
         request,
@@ -100,7 +100,7 @@ async def _timeline(sources: Sources, selected: SelectedProfiles) -> dict[str, A
     activity = await sources.activities.make(selection, summary, links.own.get("sample_type", ""))
     names = [value.text for value in summary.versions.listed]
     older = await asyncio.to_thread(sources.summaries.seen_before, selection, VERSION, names)
-    releases = Releases(sources.reports.store.folder, Series(selection.service, CPU))
+    releases = Releases(sources.reports.store.blobs.storage, Series(selection.service, CPU))
     made = await asyncio.to_thread(newest_releases, releases)
     new = [value for value in summary.versions.listed if value.text not in older]
     timeline = timeline_of(activity, new, made)
