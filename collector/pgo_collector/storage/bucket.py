@@ -167,8 +167,9 @@ class BucketStorage:
 
     def open(self, name: str) -> BinaryIO:
         """Return an object's content, in memory; of a large one, in a file that is deleted already."""
-        if self._ask(obstore.head, name)["size"] <= _PIECE:
-            return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(name)))))
+        content = self._ask(_small_content, name)
+        if content is not None:
+            return cast("BinaryIO", io.BufferedReader(cast("io.RawIOBase", io.BytesIO(content))))
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
         self._download(name, "", file)
         file.seek(0)
@@ -434,6 +435,12 @@ def _content(store: ObjectStore, name: str, last: int | None) -> bytes:
     except NotSupportedError:  # Azure's ranges have a beginning
         size = obstore.head(store, name)["size"]
         return bytes(obstore.get_range(store, name, start=max(size - last, 0), end=size))
+
+
+def _small_content(store: ObjectStore, name: str) -> bytes | None:
+    """Return an object's content; None if it is large."""
+    found = obstore.get(store, name)
+    return bytes(found.bytes()) if found.meta["size"] <= _PIECE else None
 
 
 def _piece(store: ObjectStore, name: str, piece: tuple[int, int], version: str | None) -> bytes:
