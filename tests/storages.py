@@ -19,6 +19,7 @@ class Storages(Protocol):
 
     def drop(self, data: Path) -> None:
         """Delete all objects in it, while no collector uses it."""
+
     def area(self, data: Path, name: str) -> Path:
         """Return the folder of an area beside the blobs, such as releases."""
 
@@ -35,5 +36,6 @@ class Folders:
 
     def drop(self, data: Path) -> None:
         shutil.rmtree(data / "blobs", ignore_errors=True)
+
     def area(self, data: Path, name: str) -> Path:
         return data / name

@@ -44,7 +44,7 @@ class Fleet(NamedTuple):
     """Profiles of some services, so many in all, at times that are spread over the days."""
 
     services: int
-    count: int
+    profiles: int
 
     @property
     def series(self) -> list[Series]:
@@ -56,9 +56,9 @@ class Fleet(NamedTuple):
 
     def identities(self) -> Iterator[Identity]:
         """Yield the profiles: of one series after another, again and again, from the first day on."""
-        for number in range(self.count):
+        for number in range(self.profiles):
             digest = hashlib.sha256(number.to_bytes(4)).hexdigest()
-            yield Identity((_DAYS * _DAY * number) // self.count or 1, digest)
+            yield Identity((_DAYS * _DAY * number) // self.profiles or 1, digest)
 
 
 def sections(rig: Rig) -> list[Section]:
@@ -77,17 +77,17 @@ def _in_sqlite(rig: Rig) -> Section:
     while batch := list(islice(profiles, _BATCH)):
         catalog.add(*batch)
     cpu = time.process_time() - cpu
-    progress(f"catalog: {fleet.count} profiles are in it after {time.perf_counter() - began:.0f} s")
+    progress(f"catalog: {fleet.profiles} profiles are in it after {time.perf_counter() - began:.0f} s")
     rows = _rows(database, fleet, "< 5 ms")
     database.close()
-    size = path.stat().st_size / fleet.count
+    size = path.stat().st_size / fleet.profiles
     return Section(
         "A catalog of a million profiles",
         f"""{table(_HEAD, rows)}
 
 {_described(fleet)}
 Times are by the clock, in the process. The file has {size:.0f} bytes a profile; adding one took
-{1000 * cpu / fleet.count:.2f} ms of CPU, {_BATCH:,} at a time.""",
+{1000 * cpu / fleet.profiles:.2f} ms of CPU, {_BATCH:,} at a time.""",
     )
 
 
@@ -103,7 +103,9 @@ def _in_postgresql(rig: Rig) -> Section:
         began = time.perf_counter()
         with engine.connect() as connection:
             _copy(connection, fleet)
-            progress(f"catalog: {fleet.count} profiles are copied after {time.perf_counter() - began:.0f} s")
+            progress(
+                f"catalog: {fleet.profiles} profiles are copied after {time.perf_counter() - began:.0f} s"
+            )
             connection.exec_driver_sql("VACUUM ANALYZE")
             _explain(connection, _any_day(fleet)())
             sizes = {
@@ -116,7 +118,7 @@ def _in_postgresql(rig: Rig) -> Section:
         engine.dispose()
         database.close()
     parts = [
-        [name, *(f"{part / fleet.count:.0f}" for part in of), f"{sum(of) / fleet.count:.0f}"]
+        [name, *(f"{part / fleet.profiles:.0f}" for part in of), f"{sum(of) / fleet.profiles:.0f}"]
         for name, of in sizes.items()
     ]
     return Section(
@@ -135,7 +137,7 @@ _HEAD = ("a service's profiles of a type, label and day", "asked", "median", "99
 
 
 def _described(fleet: Fleet) -> str:
-    size = f"{fleet.count:,} profiles of {len(fleet.series):,} series: {fleet.services} services"
+    size = f"{fleet.profiles:,} profiles of {len(fleet.series):,} series: {fleet.services} services"
     return f"""{size} in {len(_REGIONS)} regions with
 {len(_INSTANCES)} instances in each, over {_DAYS} days. Service, region and day are different each time."""
 

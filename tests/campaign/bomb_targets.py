@@ -30,6 +30,7 @@ from pgo_collector.model.selection import USUAL, Coarse
 from pgo_collector.queries.flames import Flame
 from pgo_collector.settings import Settings
 from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.storage.storage import StoredObject
 from pgo_collector.ui.flame_drawing import drawing_of
 from pprof_merge import GROUPINGS, LatencyRange, ProfileError, Weighting
 from pprof_merge.analysis.coverage import parse_symbols
@@ -78,16 +79,18 @@ class _Engine:
             raise validated
         self._folder = folder
         self.budget = settings.output_budget
+        storage = FolderStorage(folder, folder)
         blobs = BlobColumns(
-            FolderStorage(folder, folder),
+            storage,
             (BlobSeries("service"),),
             np.zeros(1, np.int32),
             np.array([_NOW]),
             np.frombuffer(bytes.fromhex(validated.facts.digest), np.uint8).reshape(1, 32),
         )
-        self._blob = folder / blobs.name(0)
-        self._blob.parent.mkdir(parents=True, exist_ok=True)
-        self._blob.write_bytes(validated.packed or body)
+        self._blob = StoredObject(storage, blobs.name(0))
+        blob = folder / blobs.name(0)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(validated.packed or body)
         ROW_CACHE.folder, ROW_CACHE.most_bytes = folder, 64 << 20
         self.chosen = ChosenBlobs("service", _TYPE, blobs)
 

@@ -146,7 +146,7 @@ def combine(server: Server) -> None:
 def code_of(commit: str, folder: Path) -> Code | None:
     """Return the code of a commit, put into a folder; None if this clone hasn't so much history."""
     packages = ("proto", "merge", "collector")
-    command = ["git", "-C", _ROOT, "archive", commit, *packages]
+    command = ["git", "-C", str(_ROOT), "archive", commit, *packages]
     archive = subprocess.run(command, check=False, capture_output=True)
     if archive.returncode:
         return None

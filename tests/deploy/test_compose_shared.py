@@ -125,7 +125,10 @@ def dies(upstream: Upstream) -> None:
 
 
 def hangs(upstream: Upstream) -> None:
-    upstream.happens = lambda _: threading.Event().wait(30) and None
+    def wait(_: BaseHTTPRequestHandler) -> None:
+        threading.Event().wait(30)
+
+    upstream.happens = wait
 
 
 @pytest.mark.parametrize("fault", [refused, dies, hangs])
