@@ -108,6 +108,8 @@ def test_every_setting_has_a_variable_and_a_help(monkeypatch: pytest.MonkeyPatch
         "metrics_auth_keys_file": Path("/k"),
         "metrics_open": True,
         "session_hours": 1.5,
+        "session_secret_file": Path("/secret/sessions"),
+        "copies_megabytes": 48.5,
         "max_header_bytes": 14,
         "max_headers": 15,
         "max_url_bytes": 16,
