@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from pgo_collector.catalog.catalog import Combined
 from pgo_collector.catalog.leases import NO_LEASE
 from pgo_collector.engine.merge_inputs import rows_owner
 from pgo_collector.engine.renditions import Rendition, format_named
 from pgo_collector.engine.tasks import MergeResult, drop_rows
 from pgo_collector.engine.validation import SubmittedBody, validate_bodies
-from pgo_collector.errors import NotStored
+from pgo_collector.errors import CatalogGone, NotStored
 from pgo_collector.merges.combining import combine_blobs
 from pgo_collector.merges.kept import KeptMerges
 from pgo_collector.merges.making import OpenMerge, make_merge
@@ -163,6 +164,35 @@ def test_a_failed_submit_fails_alone_in_its_group(tmp_path: Path) -> None:
             assert isinstance(second, NotStored)
             assert isinstance(third, Submitted)
             assert tally(await merged(merges_of(store))) == {"a": 1, "b": 1, "d": 1}
+
+    asyncio.run(play())
+
+
+def test_an_undated_profile_has_one_time_for_all_attempts_to_store_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one's blob stays, since its transaction may have been committed all the same."""
+
+    class Gone(Exception):
+        sqlstate = "57P01"
+
+    def fail(*_: object) -> None:
+        raise sa.exc.OperationalError("COMMIT", {}, Gone())
+
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(store.catalog.database.changes, "note", fail)
+                with pytest.raises(CatalogGone):
+                    await submit(store, timeless("a"))
+            (left,) = (tmp_path / "blobs").rglob("*.pb.gz")
+            assert store.catalog.count(SELECTION) == 0
+            await submit(store, timeless("a"))
+            assert [*(tmp_path / "blobs").rglob("*.pb.gz")] == [left]
+            assert not [*(tmp_path / "undated").iterdir()]
+        Server.catalogs.drop(tmp_path)
+        async with opened(tmp_path) as store:
+            assert tally(await merged(merges_of(store))) == {"a": 1}
 
     asyncio.run(play())
 

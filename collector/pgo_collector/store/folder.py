@@ -20,6 +20,7 @@ from pgo_collector.engine.validation import gzipped_part
 from pgo_collector.errors import FolderUnusable
 from pgo_collector.storage.files import FOLDER_MODE, PART_SUFFIX, make_folder, new_part, sync_all, sync_folder
 from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.storage.storage import UNDATED
 from pgo_collector.traces.trace_store import FILE as TRACES
 
 CATALOG = "catalog.sqlite3"
@@ -52,6 +53,7 @@ class DataFolder:
     start_lines/      where Go functions begin, see `engine.start_lines`
     binaries/         programs for the format llvm, see `store.binaries`
     releases/         the profiles that pipelines build with, see `releases`
+    undated/          times of profiles that are being stored, see `store.undated`
     copies/           copies of programs and start lines that are in a bucket, see `storage.copies`
     catalog.sqlite3   the catalog, unless PGOF_CATALOG names another database: see `catalog`
     traces.sqlite3    the traces of requests, see `traces.trace_store`
@@ -76,6 +78,7 @@ class DataFolder:
         self.start_lines = path / "start_lines"
         self.binaries = path / "binaries"
         self.copies = path / "copies"
+        self.undated = path / UNDATED
         self.tmp = path / "tmp"
         self.catalog = path / CATALOG
         self.session_secret = path / "session.secret"
@@ -95,7 +98,7 @@ class DataFolder:
                 _refuse_half_restored(path)
             for folder in (
                 self.binaries, self.blobs, self.copies, self.incoming, self.merged, self.releases,
-                self.rows, self.start_lines,
+                self.rows, self.start_lines, self.undated,
             ):  # fmt: skip
                 make_folder(folder)
             # An earlier process may have died before a folder that it had made was durable.
@@ -194,6 +197,7 @@ class DataFolder:
             self.rows,
             self.start_lines,
             self.tmp,
+            self.undated,
         }
         ours = folders | {self.session_secret, self.path / _LOCK}
         databases = CATALOG, TRACES  # with the files that SQLite has beside them

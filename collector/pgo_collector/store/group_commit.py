@@ -34,6 +34,7 @@ from pgo_collector.model.facts import Announce, Facts
 from pgo_collector.model.series import Series
 from pgo_collector.storage.storage import MISSING
 from pgo_collector.store.blobs import Blobs, Content
+from pgo_collector.store.undated import UndatedTimes
 
 # How often profiles are tried together, and the longest pause before a further try.
 _TRIES = 3
@@ -84,6 +85,7 @@ class GroupCommit:
         self._blobs = blobs
         self._catalog = catalog
         self._announce = announce
+        self._undated = UndatedTimes(blobs.storage)
 
     def commit(self, submissions: Sequence[Submission]) -> list[Submitted | Exception]:
         """Store each profile durably and count it, unless it is counted already; return the result of each.
@@ -149,6 +151,8 @@ class GroupCommit:
             failures |= {name: failures.get(name, error) for name in names}
             if not names:
                 return [error] * len(submissions)
+        else:
+            self._undated.drop(name for name in new if name not in failures and _is_undated(new[name]))
         return [
             failures.get(name) or self._submitted(submission, name, is_new=new.get(name) is submission)
             for name, submission in zip(names, submissions, strict=True)
@@ -185,8 +189,8 @@ class GroupCommit:
         retry.
         """
         series, digest = submission.series, submission.facts.digest
-        time_nanos = submission.facts.time_nanos or submission.created_nanos
-        if not time_nanos:
+        time_nanos = submission.facts.time_nanos or submission.created_nanos or 0
+        if _is_undated(submission):
             self._catalog.database.serialize(connection, f"{series} {digest}")
             times = read_times(connection, series, digest)
             times += [
@@ -194,7 +198,7 @@ class GroupCommit:
                 for name in earlier
                 if name.series == series and name.identity.digest == digest
             ]
-            time_nanos = min(times, default=0) or time.time_ns()
+            time_nanos = min(times, default=0) or self._undated.take(series, digest)
         return BlobName(series, Identity(time_nanos, digest))
 
     def _place(
@@ -223,3 +227,7 @@ class GroupCommit:
         except OSError as error:
             return error
         return Submitted(submission.facts, name, is_new)
+
+
+def _is_undated(submission: Submission) -> bool:
+    return not (submission.facts.time_nanos or submission.created_nanos)

@@ -21,6 +21,7 @@ from pgo_collector.model.facts import Facts
 from pgo_collector.store.disk_diff import Differences, find_differences
 from pgo_collector.store.garbage import delete_retired
 from pgo_collector.store.store import Store
+from pgo_collector.store.undated import UndatedTimes
 
 # Blobs that a worker reads in one task, and blobs that are counted in one transaction.
 _BATCH = 64
@@ -66,6 +67,7 @@ async def reconcile(store: Store, progress: Progress | None = None) -> None:
     await delete_retired(store, NO_LEASE)
     await store.write(store.catalog.drop_empty_series)
     await asyncio.to_thread(_log_missing, store, found.missing)
+    await asyncio.to_thread(UndatedTimes(store.blobs.storage).drop_all)
 
 
 def _compare(store: Store, progress: Progress) -> Differences:
