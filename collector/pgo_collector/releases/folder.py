@@ -116,7 +116,7 @@ class Releases:
         Raises NoSuchRelease if another collector has deleted it meanwhile.
         """
         pinned = Choice(number=number, pinned=True)
-        self._storage.replace(self._name(_CHOICE), _written(pinned))
+        self._storage.update(self._name(_CHOICE), lambda _: _written(pinned))
         if self._storage.size(self._name(_record_name(number))) == MISSING:
             newest = Choice(number=max(self.numbers(), default=number), pinned=False)
             self._change_choice(lambda choice: newest if choice == pinned else choice)

@@ -148,8 +148,8 @@ class Storage(Protocol):
     def update(self, name: str, change: Change) -> bool:
         """Replace an object by what `change` makes of it; return whether it changed anything.
 
-        In a bucket it is called again if another process has replaced the object meanwhile, so nothing is
-        lost; in a folder, one process at a time may update an object.
+        In a bucket it is called again if another process has updated the object meanwhile, so nothing is
+        lost, unless the object is replaced in another way; in a folder, one process at a time may update it.
         """
 
     def delete(self, names: Sequence[str], *, durably: bool = False) -> dict[str, OSError]:
