@@ -16,9 +16,9 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from pgo_collector.catalog.selection_sql import (
+    has_combined,
     has_others_than,
     is_coarse,
-    selected,
     selected_parts,
     straddles_begin,
 )
@@ -82,19 +82,26 @@ class FingerprintCache:
 
 def read_state(connection: sa.Connection, selection: Selection) -> SelectionState:
     """Return the state of a selection in this transaction."""
-    return SelectionState(
-        read_fingerprint(connection, selection),
-        _coarse(connection, selection),
-        _holds_until(connection, selection),
-    )
+    fingerprint, first = _read_fingerprint(connection, selection)
+    if not connection.execute(sa.select(has_combined(selection))).scalar_one():
+        return SelectionState(fingerprint, Coarse(frozenset(), ()), first)
+    until = min(first, _first_end(connection, selection))
+    return SelectionState(fingerprint, _coarse(connection, selection), until)
 
 
-def read_fingerprint(connection: sa.Connection, selection: Selection) -> str:
-    """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks."""
-    parts = (sa.select(BLOBS.c.mark, BLOBS.c.second_mark).where(part) for part in selected_parts(selection))
-    marks = sa.union_all(*parts).subquery()
-    sums = sa.select(sa.func.count(), sa.func.sum(marks.c.mark), sa.func.sum(marks.c.second_mark))
-    return "-".join(str(total) for total in connection.execute(sums).one())
+def _read_fingerprint(connection: sa.Connection, selection: Selection) -> tuple[str, float]:
+    """Return the fingerprint of a selection: the number of its live blobs, and the sums of their marks.
+
+    Return with it when the first of them begins that begins with the selection or after it, in ns since 1970;
+    inf if there is none, or the selection has no begin.
+    """
+    columns = (BLOBS.c.mark, BLOBS.c.second_mark, BLOBS.c.time_nanos)
+    found = sa.union_all(*(sa.select(*columns).where(part) for part in selected_parts(selection))).subquery()
+    begin, time_nanos = selection.begin, found.c.time_nanos
+    later = sa.null() if begin is None else sa.case((time_nanos >= begin, time_nanos))
+    totals = sa.func.count(), sa.func.sum(found.c.mark), sa.func.sum(found.c.second_mark)
+    *sums, first = connection.execute(sa.select(*totals, sa.func.min(later))).one()
+    return "-".join(map(str, sums)), inf if first is None else first
 
 
 def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
@@ -107,19 +114,13 @@ def _coarse(connection: sa.Connection, selection: Selection) -> Coarse:
     return Coarse(found, tuple(sorted(keys)))
 
 
-def _holds_until(connection: sa.Connection, selection: Selection) -> float:
-    """Return the latest begin with which the state is the same, in ns since 1970; inf if there is no bound.
-
-    It is the earliest of two times: when the first selected blob begins that begins with the selection or
-    after it, and when the first combined blob ends that began before it.
-    """
-    begin = selection.begin
-    if begin is None:
+def _first_end(connection: sa.Connection, selection: Selection) -> float:
+    """Return when the first combined blob ends that began before the selection, in ns; inf if none did."""
+    if selection.begin is None:
         return inf
-    first = sa.select(sa.func.min(BLOBS.c.time_nanos)).where(selected(selection), BLOBS.c.time_nanos >= begin)
-    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, begin))
-    bounds = [connection.execute(query).scalar_one() for query in (first, ends)]
-    return min((bound for bound in bounds if bound is not None), default=inf)
+    ends = sa.select(sa.func.min(BLOBS.c.end_nanos)).where(straddles_begin(selection, selection.begin))
+    end: int | None = connection.execute(ends).scalar_one()
+    return inf if end is None else end
 
 
 def _beginless(selection: Selection) -> Selection:

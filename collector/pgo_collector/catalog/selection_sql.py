@@ -39,6 +39,12 @@ def _chosen(selection: Selection) -> sa.ColumnElement[bool]:
     return chosen
 
 
+def has_combined(selection: Selection) -> sa.ColumnElement[bool]:
+    """Return the condition that a combined blob is selected, if the selection may be finer than it."""
+    found = _combined(selection) if _can_be_coarse(selection) else sa.false()
+    return sa.exists(sa.select(BLOBS.c.id).where(found))
+
+
 def straddles_begin(selection: Selection, begin: int) -> sa.ColumnElement[bool]:
     """Return the condition that a row is a selected combined blob from before the selection's `begin`."""
     return _combined(selection) & (BLOBS.c.time_nanos < begin)

@@ -53,7 +53,7 @@ BLOBS = sa.Table(
     # The size of the .inputs file; 0 unless the blob is a combined one.
     sa.Column("inputs_size", sa.BigInteger, nullable=False),
     sa.Column("live", sa.Boolean, nullable=False),
-    # Their sums tell sets of blobs apart: see `read_fingerprint`.
+    # Their sums tell sets of blobs apart: see `read_state`.
     sa.Column("mark", sa.BigInteger, nullable=False),
     sa.Column("second_mark", sa.BigInteger, nullable=False),
     sa.UniqueConstraint("series_id", "time_nanos", "digest"),
