@@ -36,7 +36,8 @@ def parsed(file: Path) -> Profile:
 def test_groups_write_their_tables(tmp_path: Path) -> None:
     written = tmp_path / "benchmarks.md"
     written.write_text("# Benchmarks\n\n## Warm\n\nof another day\n\n## Another\n\nkept\n")
-    groups = [group for group in GROUPS if group not in {"compute", "latency", "hostile", "floods"}]
+    apart = {"catalog", "compute", "latency", "hostile", "floods"}
+    groups = [group for group in GROUPS if group not in apart]
     run("--scale", "2000", "--report", written, *groups).check_returncode()
     text = written.read_text()
     assert "of another day" not in text
@@ -57,7 +58,6 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Memory of a collector",
         "## Bulk reads",
         "## Traces",
-        "## A catalog of a million profiles",
         "## Pages",
         "## Pages of a service with many profiles",
         "## The client in a program",
@@ -70,6 +70,17 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         assert text.count(f"\n| {case} |") == 4  # a submit, a kept merge, a merge, and the gate
     for case in ("signed, all parts", "signed, no parts"):
         assert text.count(f"\n| {case} |") == 3
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_catalogs_are_measured(tmp_path: Path) -> None:
+    written = tmp_path / "benchmarks.md"
+    run("--scale", "2000", "--report", written, "catalog").check_returncode()
+    text = written.read_text()
+    assert text.count("\n| their fingerprint, ") == 2
+    for name in ("## A catalog of a million", "## A catalog of ten million", "| blobs |", "| profiles |"):
+        assert text.count(f"\n{name}") == 1
 
 
 @pytest.mark.exhaustive

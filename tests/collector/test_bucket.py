@@ -500,7 +500,7 @@ def policy_of(page: str, bucket: str, user: str, without: str = "") -> str:
 def test_the_documented_rights_are_enough_and_none_is_too_many(
     without: str, gateway: Gateway, tmp_path: Path
 ) -> None:
-    """A user that doesn't own the bucket has the rights of the documentation, or all but one of them."""
+    """A user that doesn't own the bucket has the documented rights, or all but one that it needs."""
     bucket, user = gateway.new_bucket(), gateway.new_user()
     page = (Path(__file__).parents[2] / "docs" / "object-storage.md").read_text()
     policy = policy_of(page, bucket, user["AWS_ACCESS_KEY_ID"], without)
