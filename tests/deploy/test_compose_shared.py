@@ -150,18 +150,44 @@ def test_no_submit_fails_because_of_one_collector(
     assert len(upstreams[1].paths) < 30
 
 
-def test_what_all_collectors_refuse_is_asked_once(client: httpx.Client, upstreams: list[Upstream]) -> None:
-    """It is 503 while the catalog or the bucket fails, with a reason that clients should see at once."""
+def refuses(upstream: Upstream) -> None:
+    """Have it answer 503, as a collector does that is cut off from the catalog."""
 
     def refuse(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(503)
         handler.send_header("Retry-After", "5")
         handler.end_headers()
 
+    upstream.happens = refuse
+
+
+def test_what_one_collector_refuses_is_asked_elsewhere(
+    client: httpx.Client, upstreams: list[Upstream]
+) -> None:
+    for upstream in upstreams[:2]:
+        refuses(upstream)
+    for number in range(20):
+        for path in ("/v1/submit", "/v1/merge", "/api/0/profiles"):
+            assert client.post(f"{path}?service=service-{number}", content=b"x").status_code == 204
+
+
+def test_what_all_collectors_refuse_is_refused_with_the_reason(
+    client: httpx.Client, upstreams: list[Upstream]
+) -> None:
     for upstream in upstreams:
-        upstream.happens = refuse
-    answer = client.post("/v1/submit?service=checkout", content=b"x")
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        refuses(upstream)
+    for path in ("/v1/submit", "/v1/merge", "/ui/services/checkout"):
+        for upstream in upstreams:
+            upstream.paths.clear()
+        answer = client.post(f"{path}?service=checkout", content=b"x")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert sum(len(upstream.paths) for upstream in upstreams) <= 4
+
+
+def test_a_capture_that_fails_is_not_repeated(client: httpx.Client, upstreams: list[Upstream]) -> None:
+    for upstream in upstreams:
+        upstream.happens = lambda handler: handler.send_error(502)
+    assert client.post("/ui/services/checkout/live", content=b"x").status_code == 502
     assert sum(len(upstream.paths) for upstream in upstreams) == 1
 
 
@@ -214,7 +240,7 @@ def test_the_collectors_share_what_the_environment_says_and_keep_nothing() -> No
     configured = re.findall(
         r"server (\S+):8080", (COMPOSE / "shared" / "collectors.conf").read_text(), re.MULTILINE
     )
-    assert configured == [address_of(services[name]) for name in names]
+    assert configured == 2 * [address_of(services[name]) for name in names]
 
 
 def address_of(service: dict[str, Any]) -> str:
