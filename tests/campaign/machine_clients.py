@@ -6,6 +6,7 @@ again soon, so that one profile is sent to two collectors at once.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -256,6 +257,7 @@ def retry_seconds(headers: httpx.Headers) -> float:
 
 def _reason(answer: Answer) -> str:
     """Return the beginning of the detail of a refusal, without numbers and names."""
-    _, found, detail = answer.text.partition('"detail":"')
-    text = detail if found else answer.text
-    return " ".join(text.partition('"')[0].partition(";")[0].partition(":")[0].split())[:60]
+    detail = re.search(r'"(?:detail|error|message)":"([^":;]*)', answer.text)
+    title = re.search(r"<title>(?:\d+ )?([^<]*)", answer.text)
+    found = detail or title
+    return found[1][:60].strip() if found else answer.text[:60]

@@ -15,7 +15,9 @@ import pytest
 
 from tests.interop.listening import free_port, wait_until_answers
 
-OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
+_ROOT: Final = Path(__file__).parents[2]
+OPERATIONS: Final = _ROOT / "docs" / "operations.md"
+COLLECTORS: Final = _ROOT / "deploy" / "compose" / "shared" / "collectors.conf"
 
 # A line for each request: its trace, if it has one, and how many seconds it took.
 LOG: Final = "requests.log"
@@ -77,27 +79,31 @@ def running_nginx(
 
 @contextmanager
 def balanced_nginx(folder: Path, ports: Sequence[int], seconds: int) -> Iterator[str]:
-    """Yield the URL of an nginx that routes each service to one of several collectors.
+    """Yield the URL of an nginx that leads a service to one of several collectors, as in deploy/compose.
 
-    It asks the next one if that fails, or hasn't answered after `seconds`, whatever is asked: to submit,
-    combine or delete twice has the effect of doing it once. A collector that answers 503 isn't left alone
-    afterwards: all of them would be, by what none of them can do now.
+    It asks the next one if that can't be reached, or hasn't answered after `seconds`, whatever is asked: to
+    submit, combine or delete twice has the effect of doing it once.
     """
-    servers = "".join(f"server 127.0.0.1:{port} max_fails=0; " for port in ports)
-    again = (
-        "proxy_connect_timeout 2s; proxy_next_upstream error timeout http_502 http_503 non_idempotent;"
-        f" proxy_next_upstream_tries {len(ports)}; proxy_next_upstream_timeout {2 * seconds}s;"
+    servers = iter(ports)
+    upstreams, found = re.subn(
+        r"server \S+:8080 ([^;]*;)", lambda line: _server(servers, line[1]), COLLECTORS.read_text()
     )
+    assert found >= len(ports), f"{COLLECTORS} has {found} servers"
     location = _changed_location(
-        ("proxy_pass http://127.0.0.1:8080;", f"proxy_pass http://collectors; {again}"),
+        ("proxy_pass http://127.0.0.1:8080;", "proxy_pass http://collectors; proxy_connect_timeout 2s;"),
         ("proxy_read_timeout 300s;", f"proxy_read_timeout {seconds}s;"),
         # What nginx has not kept, it can't send to another one.
         ("proxy_request_buffering off;", "proxy_request_buffering on;"),
     )
     folder.mkdir()
-    upstreams = f"upstream collectors {{ hash $arg_service consistent; {servers}}}"
     with serving_nginx(folder, location, upstreams=upstreams) as url:
         yield url
+
+
+def _server(ports: Iterator[int], options: str) -> str:
+    """Return the line of the next collector; an empty text if there are no more."""
+    port = next(ports, None)
+    return "" if port is None else f"server 127.0.0.1:{port} {options}"
 
 
 def _changed_location(*changes: tuple[str, str]) -> str:
