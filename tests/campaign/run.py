@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     described.add_argument("--seconds", type=float, default=60.0, help="for how long (default: %(default)s)")
     described.add_argument("--seed", type=int, default=1, help="what all choices are drawn from")
     options = described.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _stop)  # so that parts undo their mounts and stop their processes
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)  # so that parts undo their mounts and stop their processes
     return run_part(options.part, options.seed, options.seconds)
 
 

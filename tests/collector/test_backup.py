@@ -23,7 +23,7 @@ from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import COMMAND, Server, bearer
 
 # A backup has a catalog in a file, and only that.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.folder]
 
 SERVICES = ("shop", "pay")
 
