@@ -26,7 +26,7 @@ from tests.faults.stacks import profile_of
 MOST_MEGABYTES = 768
 # How many requests of a sender come after one another.
 _RUN = 10
-_SETTINGS = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_ROWS_MEGABYTES": "64"}
+_SETTINGS = {"PGOF_GRPC_ADDRESS": "127.0.0.1:0", "PGOF_ROWS_MEGABYTES": "64", "PGOF_BINARY_SECONDS": "5"}
 _FAULTS = {"unexpected error", "not JSON"}
 
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,16 +25,19 @@ from backports import zstd
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from pgo_collector.routes.pyroscope import querier_pb2 as messages
+from pprof_merge import Binary, BinaryLimits
 
 from tests.collector import calling, datadog, exporting, pushing, querying
 from tests.collector.exporting import Export, export
 from tests.collector.pushing import form, ingest, push, push_request
 from tests.collector.test_autopgo import post as post_to_autopgo
+from tests.collector.test_binaries import cpu_profile
 from tests.collector.test_joining import BUILD
 from tests.collector.test_otlp_grpc import METHOD as EXPORT
 from tests.collector.test_parca import WRITE_RAW, request_of, write
 from tests.collector.test_symbols import symbols
 from tests.faults.stacks import EPOCH, SECOND, profile_of
+from tests.merge.test_binary import FLAGS, SOURCE, sampled
 from tests.oracle.mutation import PROFILE, Schema, mutate_bytes, mutate_fields
 from tests.server import Server, bearer
 
@@ -175,6 +183,43 @@ def _upload_symbols(server: Server, random: Random) -> httpx.Response:
     return server.client.post(
         "/v1/symbols", params={"service": _SERVICE}, content=body, headers=bearer(server.submit_key)
     )
+
+
+# What builds a program and reads it.
+_HAS_TOOLS = all(shutil.which(tool) for tool in ("clang", "llvm-symbolizer"))
+_PROGRAMS = {"service": "programs"}
+# The header of an ELF file and those of its segments, and the headers of its sections, which come last.
+_HEADERS, _SECTIONS = 1000, 2400
+
+
+@cache
+def _program() -> tuple[bytes, bytes]:
+    """Return a program, and a profile with samples in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, path = Path(folder) / "work.c", Path(folder) / "work"
+        source.write_text(SOURCE)
+        subprocess.run(["clang", *FLAGS, "-o", path, source], check=True)
+        content = path.read_bytes()
+    binary = Binary(content, BinaryLimits())
+    every = (at for _, first, size in binary.segments for at in range(first, first + size, 4))
+    named = {at: binary.function(at) for at in every}
+    work = {at: 9 for at, found in named.items() if found and found.name == b"work"}
+    return content, cpu_profile(sampled(binary, work))
+
+
+def _upload_program(server: Server, random: Random) -> httpx.Response:
+    """Upload a program, ask for a merge that is made with it, and delete it."""
+    content, profile = _program()
+    start, end = random.choice(((0, _HEADERS), (len(content) - _SECTIONS, len(content)), (0, len(content))))
+    body = content[:start] + mutate_bytes(random, content[start:end]) + content[end:]
+    key = bearer(server.submit_key)
+    answer = server.client.post("/v1/binaries", params=_PROGRAMS, content=body, headers=key)
+    if answer.status_code != 200:
+        return answer
+    server.submit(profile, query=_PROGRAMS).raise_for_status()
+    merged = server.merge(format_="llvm", query=_PROGRAMS)
+    server.ask(f"/v1/binaries/{answer.json()['build_id']}", "DELETE", **_PROGRAMS).raise_for_status()
+    return merged
 
 
 # Pyroscope's.
@@ -392,6 +437,7 @@ SENDERS: Mapping[str, Send] = MappingProxyType(
     {
         "submit": _by_http(_submit, _is_ours),
         "symbols": _by_http(_upload_symbols, _is_ours),
+        **({"binaries": _by_http(_upload_program, _is_ours)} if _HAS_TOOLS else {}),
         "push": _by_http(_push, _is_connects),
         "push-json": _by_http(_push_json, _is_connects),
         "ingest": _by_http(_ingest, _is_connects),

@@ -54,7 +54,12 @@ def profile_of_program(program: Path, each: int) -> bytes:
     listed = subprocess.run(["objdump", "-d", program], capture_output=True, text=True, check=True).stdout
     (body,) = re.findall(r"<work>:\n(.*?)\n\n", listed, re.DOTALL)
     addresses = [int(found, 16) for found in re.findall(r"^ *([0-9a-f]+):", body, re.MULTILINE)]
-    profile = Profile.FromString(sampled(binary, dict.fromkeys(addresses[::2], each)))
+    return cpu_profile(sampled(binary, dict.fromkeys(addresses[::2], each)))
+
+
+def cpu_profile(samples: bytes) -> bytes:
+    """Return a profile of samples with their CPU time, as the collector takes it."""
+    profile = Profile.FromString(samples)
     profile.string_table.extend([b"cpu", b"nanoseconds"])
     cpu = {"type": len(profile.string_table) - 2, "unit": len(profile.string_table) - 1}
     profile.sample_type.add(**cpu)
@@ -122,13 +127,16 @@ def test_a_merge_is_made_with_the_program_as_the_command_makes_it(
         }
         first = server.merge(query=LLVM)
         assert first.content == by_command(other, profiles, tmp_path)
+        assert first.headers["PGO-Binary"] == build_id(other)
+        assert "PGO-Binary" not in server.merge(query={"service": "shop"}).headers
         # The other build has more samples.
         assert upload(server, program.read_bytes()).status_code == 200
         assert builds(server) == [build_id(program), build_id(other)]
         second = server.merge(query=LLVM, if_none_match=first.headers["ETag"])
         assert second.status_code == 200
         assert second.content == by_command(program, profiles, tmp_path)
-        assert server.merge(query=LLVM, if_none_match=second.headers["ETag"]).status_code == 304
+        unchanged = server.merge(query=LLVM, if_none_match=second.headers["ETag"])
+        assert (unchanged.status_code, unchanged.headers["PGO-Binary"]) == (304, build_id(program))
         named = server.merge(query=LLVM | {"binary": build_id(other)})
         assert (named.content, named.headers["ETag"]) == (first.content, first.headers["ETag"])
         assert "no source lines" in refused(server.merge(query=LLVM | {"binary": "none"}), 422)

@@ -73,12 +73,13 @@ def inspect_binary(body: Path, limits: BinaryLimits) -> BinaryFacts:
     return BinaryFacts(binary.build_id, sha256, body.stat().st_size)
 
 
-def written_pieces(profile: Profile, rendition: Rendition, budget: Budget) -> Iterator[bytes]:
-    """Yield a profile in the rendition's format, with the help of a program if it has one for it.
+def written_pieces(
+    profile: Profile, rendition: Rendition, binary: StoredBinary | None, budget: Budget
+) -> Iterator[bytes]:
+    """Yield a profile in the rendition's format, with the help of a program if there is one.
 
     Raises ProfileError, NoSuchBinary, BinariesOff, NotOfThisProfile if the program can't help, and OSError.
     """
-    binary = _chosen(profile, rendition.binaries)
     if binary is None:
         yield from rendition.format.pieces(profile, budget)
         return
@@ -104,7 +105,7 @@ def written_pieces(profile: Profile, rendition: Rendition, budget: Budget) -> It
             raise BinariesOff(f"{lacking()}; or ask /v1/merge with binary=none") from error
 
 
-def _chosen(profile: Profile, binaries: BinaryChoice) -> StoredBinary | None:
+def chosen_binary(profile: Profile, binaries: BinaryChoice) -> StoredBinary | None:
     """Return the program to use for a profile; None for none. Raises UnfitForFormat."""
     if binaries.is_named:
         return binaries.stored[0]

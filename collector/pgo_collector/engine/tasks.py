@@ -37,7 +37,7 @@ from pprof_merge import (
     trim_heap,
 )
 
-from pgo_collector.engine.binaries import written_pieces
+from pgo_collector.engine.binaries import chosen_binary, written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
@@ -68,13 +68,15 @@ _NOTHING = WrittenFile(0, "")
 class MergeResult:
     """A merge that was made: its etag, the facts of the profile, and the file that was written.
 
-    `facts` is None, and there is no file, if no blob could be merged.
+    `facts` is None, and there is no file, if no blob could be merged. `build_id` is that of the program that
+    helped to write it; None if none did.
     """
 
     etag: str
     facts: Facts | None
     left_out: tuple[LeftOut, ...]
     written: WrittenFile = _NOTHING
+    build_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         return MergeResult("", None, inputs.left_out)
     with span("engine", "sum", profiles=len(inputs.numbers)):
         profile = inputs.merge(rendition.weighting, rendition.depth)
+    build_id = None
     if rendition.is_plain:
         with span("engine", "encode"):
             protobuf = encode(profile)
@@ -167,11 +170,11 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
             written = write_pieces(part, (compress(protobuf),))
         etag = digest = hashlib.sha256(protobuf).hexdigest()
     else:
-        written = _write_rendition(profile, rendition, part, budget)
+        written, build_id = _write_rendition(profile, rendition, part, budget)
         digest = written.sha256
         etag = f"{digest}-{rendition.format.name}"
     facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
-    return MergeResult(etag, facts, inputs.left_out, written)
+    return MergeResult(etag, facts, inputs.left_out, written, build_id)
 
 
 def read_rows(chosen: ChosenBlobs) -> None:
@@ -263,16 +266,24 @@ def convert(merge: Path | StoredObject, digest: str, rendition: Rendition, part:
         raise MergeDamaged(str(error)) from error
     if profile.digest.hex() != digest:
         raise MergeDamaged("its content has another SHA-256 than when it was written")
-    return _write_rendition(profile, rendition, part, budget).sha256
+    written, _ = _write_rendition(profile, rendition, part, budget)
+    return written.sha256
 
 
-def _write_rendition(profile: Profile, rendition: Rendition, part: Path, budget: Budget) -> WrittenFile:
-    """Write a profile to the file `part`: a rendition's part of it, by its rules, in its format."""
+def _write_rendition(
+    profile: Profile, rendition: Rendition, part: Path, budget: Budget
+) -> tuple[WrittenFile, str | None]:
+    """Write a profile to the file `part`: a rendition's part of it, by its rules, in its format.
+
+    Return the file and the build id of the program that helped, None if none did.
+    """
     try:
         with span("engine", f"convert to {rendition.format.name}"):
             focused = rendition.patterns.apply(focus_latency(profile, rendition.latencies))
             ruled = apply_rules(focused, rendition.rules)
-            return write_pieces(part, written_pieces(ruled, rendition, budget))
+            binary = chosen_binary(ruled, rendition.binaries)
+            written = write_pieces(part, written_pieces(ruled, rendition, binary, budget))
+            return written, None if binary is None else binary.build_id
     except OutputTooLarge as error:
         raise too_large(error, _format_prefix(rendition)) from error
     except ProfileError as error:

@@ -24,6 +24,7 @@ from pgo_collector.model.selection import Coarse
 
 COARSE_HEADER = "PGO-Coarse"
 LEFT_OUT_HEADER = "PGO-Left-Out"
+_BINARY_HEADER = "PGO-Binary"
 _CHUNK_BYTES = 512 << 10
 _ADVICE = "ask for fewer rows with n"
 # JSON escapes each of these in six bytes.
@@ -64,6 +65,8 @@ def merge_download(
     headers |= coarse_headers(made.coarse)
     if made.left_out:
         headers[LEFT_OUT_HEADER] = left_out_header(made.left_out, made.n_left_out)
+    if made.build_id is not None:
+        headers[_BINARY_HEADER] = made.build_id
     if request.method != "POST" and etag_matches(request.headers.get("If-None-Match", ""), made.etag):
         made.file.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

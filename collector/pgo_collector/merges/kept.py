@@ -58,15 +58,17 @@ class _Record(NamedTuple):
     written: WrittenFile
     left_out: tuple[LeftOut, ...]
     n_left_out: int
+    build_id: str | None
 
     def opened(self, file: BinaryIO, coarse: Coarse) -> OpenMerge:
         """Return the merge in the file, which must be open at its beginning."""
-        return OpenMerge(self.etag, self.written.size, self.left_out, self.n_left_out, coarse, file)
+        size = self.written.size
+        return OpenMerge(self.etag, size, self.left_out, self.n_left_out, coarse, file, self.build_id)
 
     def packed(self) -> bytes:
         """Return the record and the footer, as `_read_record` reads them."""
         names = [(left.blob, left.reason) for left in self.left_out]
-        text = json.dumps([self.etag, *self.written, names, self.n_left_out]).encode()
+        text = json.dumps([self.etag, *self.written, names, self.n_left_out, self.build_id]).encode()
         return text + _FOOTER.pack(len(text), hashlib.sha256(text).digest())
 
 
@@ -128,7 +130,8 @@ class KeptMerges:
         The oldest merges beyond the bound are deleted. Raises OSError.
         """
         path = self._path(fingerprint)
-        record = _Record(made.etag, made.written, made.left_out[:NAMED_LEFT_OUT], len(made.left_out))
+        left_out = made.left_out[:NAMED_LEFT_OUT]
+        record = _Record(made.etag, made.written, left_out, len(made.left_out), made.build_id)
         with part.open("ab") as end:
             end.write(record.packed())
         with self._lock:
@@ -196,9 +199,10 @@ def _read_record(file: BinaryIO) -> _Record | None:
     if hashlib.sha256(text).digest() != digest:
         return None
     match json.loads(text):
-        case [str(etag), int(size), str(sha256), list(names), int(n_left_out)] if size == end - length:
+        case [str(etag), int(size), str(sha256), list(names), int(n), str() | None as build_id]:
             left_out = tuple(LeftOut(blob, reason) for blob, reason in names)
-            return _Record(etag, WrittenFile(size, sha256), left_out, n_left_out)
+            if size == end - length:
+                return _Record(etag, WrittenFile(size, sha256), left_out, n, build_id)
     return None  # another version's
 
 

@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 import structlog
 from pprof_merge import UNBOUNDED, Budget
 
+from pgo_collector.catalog.catalog import Merge
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult, merge_blobs
@@ -54,7 +55,7 @@ class OpenMerge:
     `etag` is the SHA-256 of the bare protobuf, in hex, for the merge itself; for another rendition it is the
     SHA-256 of the file, and the format's name. The first `size` bytes of the file are the merge. `left_out`
     names the first of the `n_left_out` blobs that couldn't be merged. `coarse` says where the selection was
-    finer than what is stored.
+    finer than what is stored. `build_id` is that of the program that it was made with, None if with none.
     """
 
     etag: str
@@ -63,12 +64,14 @@ class OpenMerge:
     n_left_out: int
     coarse: Coarse
     file: BinaryIO
+    build_id: str | None = None
 
     @classmethod
     def at(cls, part: Path, made: MergeResult, coarse: Coarse) -> Self:
         """Open a merge that was just made in the file `part`. Raises OSError."""
         left_out = made.left_out[:NAMED_LEFT_OUT]
-        return cls(made.etag, made.written.size, left_out, len(made.left_out), coarse, part.open("rb"))
+        n_left_out, file = len(made.left_out), part.open("rb")
+        return cls(made.etag, made.written.size, left_out, n_left_out, coarse, file, made.build_id)
 
     @classmethod
     def of(cls, file: BinaryIO, etag: str) -> Self:
