@@ -34,7 +34,7 @@ _FLOW = ("-sample-profile-use-profi", "-inline-cold-callsite-threshold=75")
 # What may differ between builds that are compared: the profile, how it is read, and the names of files that
 # are written, some of which clang 19 adds.
 _OF_THE_PROFILE = re.compile(
-    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=\S+|-mllvm (?:{'|'.join(_FLOW)}))(?= |$)"
+    rf" (-o \S+|-dumpdir \S+|-fprofile-(?:sample-)?use=[^\s\"]+|-mllvm (?:{'|'.join(_FLOW)}))(?=[ \"]|$)"
 )
 _COMPILER, _COMMAND = ".comment", ".GCC.command.line"
 
@@ -178,7 +178,8 @@ def _built_with(program: Path) -> tuple[str, frozenset[str]]:
 
 
 def _without_profile(command: str) -> str:
-    previous = None
+    # A word with spaces in it has them escaped: PostgreSQL compiles its own flags in, as text.
+    previous, command = None, command.replace("\\ ", " ")
     while previous != command:
         previous, command = command, _OF_THE_PROFILE.sub("", command)
     return command
