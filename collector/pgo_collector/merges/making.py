@@ -11,7 +11,6 @@ from typing import BinaryIO, Self
 import structlog
 from pprof_merge import UNBOUNDED, Budget
 
-from pgo_collector.catalog.catalog import Merge
 from pgo_collector.engine.merge_inputs import ChosenBlobs
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.engine.tasks import MergeResult, merge_blobs
