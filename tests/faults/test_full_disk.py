@@ -99,7 +99,7 @@ def test_merges(lane: Lane, mode: Mode, send: Callable[[Server], httpx.Response]
         if len(operations) < target:
             break
     assert done
-    assert refused
+    assert refused or not sample.is_all  # a merge that isn't combined writes little
     check_after_a_restart(lane, stored)
 
 
