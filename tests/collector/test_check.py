@@ -24,7 +24,7 @@ from tests.faults.stacks import profile_of
 from tests.server import COMMAND, Server
 
 # They look into the file, or copy it.
-pytestmark = pytest.mark.sqlite
+pytestmark = [pytest.mark.sqlite, pytest.mark.folder]
 
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example

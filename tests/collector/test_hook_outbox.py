@@ -72,6 +72,7 @@ def test_waiting_events_survive_a_reindex_and_none_is_sent_twice(hooked: Server)
 
 
 @pytest.mark.sqlite
+@pytest.mark.folder
 def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> None:
     with Receiver() as receiver:
         server = started(hooked, receiver)
@@ -89,6 +90,7 @@ def test_waiting_events_survive_a_catalog_of_another_version(hooked: Server) -> 
 
 
 @pytest.mark.sqlite
+@pytest.mark.folder
 def test_a_catalog_from_before_there_were_events_is_kept_as_it_is(hooked: Server) -> None:
     hooked.start()
     send(hooked, "a", "b")

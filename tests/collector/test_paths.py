@@ -63,6 +63,7 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
 
 
 @pytest.mark.sqlite
+@pytest.mark.folder
 def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -> None:
     """One profile is of an earlier version, with a longer path than clients may use now."""
     server.stop()
@@ -93,6 +94,7 @@ def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -
 
 
 @pytest.mark.sqlite
+@pytest.mark.folder
 @pytest.mark.parametrize("damage", ["a folder", "a loop", "gone"])
 def test_a_backup_goes_on_past_what_it_cannot_read(server: Server, damage: str) -> None:
     for name in "abc":
