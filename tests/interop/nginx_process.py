@@ -17,7 +17,8 @@ from tests.interop.listening import free_port, wait_until_answers
 
 _ROOT: Final = Path(__file__).parents[2]
 OPERATIONS: Final = _ROOT / "docs" / "operations.md"
-COLLECTORS: Final = _ROOT / "deploy" / "compose" / "shared" / "collectors.conf"
+# What nginx has for several collectors.
+SHARED: Final = _ROOT / "deploy" / "compose" / "shared"
 
 # A line for each request: its trace, if it has one, and how many seconds it took.
 LOG: Final = "requests.log"
@@ -84,26 +85,28 @@ def balanced_nginx(folder: Path, ports: Sequence[int], seconds: int) -> Iterator
     It asks the next one if that can't be reached, or hasn't answered after `seconds`, whatever is asked: to
     submit, combine or delete twice has the effect of doing it once.
     """
-    servers = iter(ports)
-    upstreams, found = re.subn(
-        r"server \S+:8080 ([^;]*;)", lambda line: _server(servers, line[1]), COLLECTORS.read_text()
-    )
-    assert found >= len(ports), f"{COLLECTORS} has {found} servers"
+    of_address: dict[str, int | None] = {}
+
+    def server(line: re.Match[str]) -> str:
+        more = of_address.setdefault(
+            line[1], ports[len(of_address)] if len(of_address) < len(ports) else None
+        )
+        return "" if more is None else f"server 127.0.0.1:{more} {line[2]}"
+
+    upstreams = re.sub(r"server (\S+):8080 ([^;]*;)", server, (SHARED / "collectors.conf").read_text())
+    assert len(of_address) >= len(ports), f"{SHARED} has {len(of_address)} collectors"
     location = _changed_location(
-        ("proxy_pass http://127.0.0.1:8080;", "proxy_pass http://collectors; proxy_connect_timeout 2s;"),
-        ("proxy_read_timeout 300s;", f"proxy_read_timeout {seconds}s;"),
+        ("proxy_pass http://127.0.0.1:8080;", "proxy_pass http://collectors;"),
+        ("proxy_read_timeout 300s;", ""),
         # What nginx has not kept, it can't send to another one.
         ("proxy_request_buffering off;", "proxy_request_buffering on;"),
     )
     folder.mkdir()
-    with serving_nginx(folder, location, upstreams=upstreams) as url:
+    elsewhere, pages, _ = (SHARED / "elsewhere.conf").read_text().partition("location /ui/")
+    assert pages, "the pages, which have no part in this, have no location of their own"
+    limits = f"proxy_connect_timeout 2s; proxy_read_timeout {seconds}s;\n"
+    with serving_nginx(folder, limits + elsewhere + location, upstreams=upstreams) as url:
         yield url
-
-
-def _server(ports: Iterator[int], options: str) -> str:
-    """Return the line of the next collector; an empty text if there are no more."""
-    port = next(ports, None)
-    return "" if port is None else f"server 127.0.0.1:{port} {options}"
 
 
 def _changed_location(*changes: tuple[str, str]) -> str:
