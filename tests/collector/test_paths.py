@@ -15,6 +15,8 @@ from pgo_collector.model.series import LONGEST_SERIES, Series
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.server import Server, bearer
 
+pytestmark = pytest.mark.folder
+
 
 def labels_of(length: int, service: str = "default") -> str:
     """Return labels with which a series of CPU profiles has a path of so many bytes below blobs/."""
@@ -63,7 +65,6 @@ def test_a_path_is_as_long_as_it_may_be_and_not_a_byte_longer(server: Server) ->
 
 
 @pytest.mark.sqlite
-@pytest.mark.folder
 def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -> None:
     """One profile is of an earlier version, with a longer path than clients may use now."""
     server.stop()
@@ -94,7 +95,6 @@ def test_a_backup_lies_where_paths_are_too_long_for_the_system(server: Server) -
 
 
 @pytest.mark.sqlite
-@pytest.mark.folder
 @pytest.mark.parametrize("damage", ["a folder", "a loop", "gone"])
 def test_a_backup_goes_on_past_what_it_cannot_read(server: Server, damage: str) -> None:
     for name in "abc":
