@@ -100,11 +100,11 @@ async def open_store(
             await asyncio.to_thread(folder.sweep)
             if database.is_alone:
                 await reconcile(store, progress)
+                await asyncio.to_thread(sweep_releases, storage)
                 await asyncio.to_thread(database.share)
             # The comparison took 1 KB of memory for each blob of the largest folder, or of all if there was
             # no catalog.
             trim_heap()
-            await asyncio.to_thread(sweep_releases, storage)
             await import_pgo_fleet_files(store, Series(settings.default_service, CPU))
             yield store
 
@@ -207,7 +207,7 @@ async def _opened_app(
                 "trace keys": tracing,
                 "warming": warming,
                 "upkeep": upkeep,
-                "joining": _joining(store, start_lines, settings, tracing),
+                "joining": _joining(locks, start_lines, settings, tracing),
                 "sealing": Sealing(store, locks),
                 "webhook": _deliveries(endpoint, store, locks, settings, metrics=metrics, tracing=tracing),
             }
@@ -253,11 +253,11 @@ def _endpoint(settings: Settings) -> Endpoint | None:
 
 
 def _joining(
-    store: Store, tables: StartLineTables, settings: Settings, tracing: Tracing
+    locks: Locks, tables: StartLineTables, settings: Settings, tracing: Tracing
 ) -> Joining | NoJoining:
     if not isfinite(settings.join_seconds):
         return NoJoining()
-    return Joining(store, tables, settings.join_seconds, tracing)
+    return Joining(tables, locks, settings.join_seconds, tracing)
 
 
 def _deliveries(

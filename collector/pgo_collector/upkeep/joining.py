@@ -9,11 +9,11 @@ from typing import NoReturn
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.errors import Refusal
+from pgo_collector.errors import LeaseHeld, Refusal
 from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS, CPU, PROCESS_CPU, START_LINES
 from pgo_collector.model.selection import Matcher, Selection
+from pgo_collector.store.locks import Locks
 from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 
 # Profiles of a service that are read in one run, the newest.
@@ -33,10 +33,11 @@ class Joining:
     """Reads new Go profiles of the services that eBPF profiles come from, with `pause` seconds between."""
 
     def __init__(
-        self, store: Store, tables: StartLineTables, pause: float, tracing: Tracing = NO_TRACING
+        self, tables: StartLineTables, locks: Locks, pause: float, tracing: Tracing = NO_TRACING
     ) -> None:
-        self._store = store
+        self._store = tables.store
         self._tables = tables
+        self._locks = locks
         self._pause = pause
         self._tracing = tracing
         # The largest id of a blob that was read, by service.
@@ -46,8 +47,11 @@ class Joining:
         """Learn now and after each pause, until cancelled."""
         while True:
             try:
-                with self._tracing.background("upkeep", "start lines"):
-                    await self._run_once()
+                async with self._locks.lease("joining"):
+                    with self._tracing.background("upkeep", "start lines"):
+                        await self._run_once()
+            except LeaseHeld:
+                pass  # another collector learns them
             except (Refusal, OSError, SQLAlchemyError) as error:
                 _log.error("start lines not learned, tried again later", reason=str(error))
             await asyncio.sleep(self._pause)
