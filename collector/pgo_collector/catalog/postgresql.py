@@ -80,10 +80,13 @@ class PostgreSQL:
         self._statement_seconds = statement_seconds
         self._may_share = shared_seconds is not None
         self._readers = self._engine(connections, "REPEATABLE READ")
-        # What another collector has committed is seen, and waited for, row by row.
-        settings = {"lock_timeout": _ROW_MILLISECONDS}
+        settings = {}
         if shared_seconds is not None:
-            settings["idle_in_transaction_session_timeout"] = f"{shared_seconds * 1000:.0f}"
+            settings = {
+                "lock_timeout": _ROW_MILLISECONDS,
+                "idle_in_transaction_session_timeout": f"{shared_seconds * 1000:.0f}",
+            }
+        # What another collector has committed is seen, and waited for, row by row.
         self._writer = self._engine(1, "READ COMMITTED", settings)
         # Leases mustn't wait for other transactions of this process.
         self._leasing = self._engine(1, "READ COMMITTED", settings)
