@@ -25,6 +25,7 @@ GROUPS = (
     "push",
     "http",
     "bulk",
+    "several",
     "traces",
     "catalog",
     "pages",

@@ -49,11 +49,15 @@ class Answer(NamedTuple):
 
 
 class Serving:
-    """A server at `address`, host:port; `pid` is the process that started all its others."""
+    """A server at `address`, host:port; `pid` is the process that started all its others.
 
-    def __init__(self, pid: int, address: str) -> None:
+    `others` are further servers of the same kind, among which clients are spread.
+    """
+
+    def __init__(self, pid: int, address: str, *others: tuple[int, str]) -> None:
         self._pid = pid
         self._address = address
+        self._others = others
         self._connection = HTTPConnection(address, timeout=_TIMEOUT)
 
     def ask(self, request: Request) -> Answer:
@@ -82,7 +86,7 @@ class Serving:
         with self._watched() as sizes:
             began = time.perf_counter()
             with ThreadPoolExecutor(clients) as pool:
-                list(pool.map(self._work, (tasks[client::clients] for client in range(clients))))
+                list(pool.map(self._work, range(clients), (tasks[n::clients] for n in range(clients))))
             wall = time.perf_counter() - began
         return Cost((self.settled() - before) / len(tasks), wall / len(tasks), max(sizes))
 
@@ -104,9 +108,10 @@ class Serving:
         """Close the connection."""
         self._connection.close()
 
-    def _work(self, tasks: Sequence[Sequence[Request]]) -> None:
+    def _work(self, number: int, tasks: Sequence[Sequence[Request]]) -> None:
         """Do tasks as one client."""
-        client = Serving(self._pid, self._address)
+        every = ((self._pid, self._address), *self._others)
+        client = Serving(*every[number % len(every)])
         for task in tasks:
             for request in task:
                 client.ask(request)
@@ -131,18 +136,20 @@ class Serving:
             watcher.join()
 
     def _pids(self) -> list[int]:
-        return [self._pid, *descendants(self._pid)]
+        pids = (self._pid, *(pid for pid, _ in self._others))
+        return [each for pid in pids for each in (pid, *descendants(pid))]
 
     def _cpu_seconds(self) -> float:
         return sum(map(_cpu_seconds, self._pids()))
 
 
 @contextmanager
-def ours(server: Server) -> Iterator[Serving]:
-    """Return a running collector."""
-    serving = Serving(server.process.pid, server.base_url.removeprefix("http://"))
-    yield serving
-    serving.close()
+def ours(*servers: Server) -> Iterator[Serving]:
+    """Return a running collector, or several that share what they store."""
+    serving, *others = ((server.process.pid, server.base_url.removeprefix("http://")) for server in servers)
+    one = Serving(*serving, *others)
+    yield one
+    one.close()
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def test_groups_write_their_tables(tmp_path: Path) -> None:
         "## Restarts",
         "## Memory of a collector",
         "## Bulk reads",
+        "## Several collectors",
         "## Traces",
         "## Pages",
         "## Pages of a service with many profiles",
