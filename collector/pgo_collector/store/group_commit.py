@@ -148,9 +148,9 @@ class GroupCommit:
                 uncounted = new.keys() - failures.keys()
                 self._blobs.discard_all(uncounted)  # one that stays is counted at the next start
                 self._blobs.remove_folders(uncounted)
-            failures |= {name: failures.get(name, error) for name in names}
-            if not names:
+            if len(names) < len(submissions):
                 return [error] * len(submissions)
+            failures |= {name: failures.get(name, error) for name in names}
         else:
             self._undated.drop(name for name in new if name not in failures and _is_undated(new[name]))
         return [
