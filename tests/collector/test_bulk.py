@@ -11,6 +11,7 @@ from distributed import Client
 
 from tests.collector.dask_processes import DaskCluster
 from tests.collector.edits import taken_at
+from tests.collector.visitor import Visitor
 from tests.server import Server
 
 _COUNT = 240
@@ -140,6 +141,8 @@ def test_a_server_that_stops_cancels_its_ranges(filled: Server) -> None:
         use(filled, cluster)
         filled.start()
         filled.wait_for_log("bulk read begins")
+        page = Visitor(filled).page("/ui/traces").text
+        assert f"The Dask cluster is reading {_COUNT // 2} stored profiles, and has read 0 of them." in page
         assert filled.stop() == 0
         for worker in cluster.workers:
             worker.signal(signal.SIGCONT)

@@ -151,7 +151,7 @@ def create_app(settings: Settings, dependencies: AppDependencies) -> ASGIApp:
     sources = Sources(
         sessions=Sessions(merge_keys, _session_secret(settings, store), int(settings.session_hours * 3600)),
         throttle=SignInThrottle(settings.sign_in_attempts, settings.sign_in_wait),
-        rendering=Rendering(),
+        rendering=Rendering(store.bulk.progress),
         fleet=fleet,
         overviews=overviews,
         live=LiveStreams(summaries, settings.live_streams, dependencies.stopping),

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from pgo_collector.bulk.bulk import BulkProgress
 from pgo_collector.http.context import context_of
 from pgo_collector.model.times import format_time
 from pgo_collector.ui import amounts
@@ -32,9 +33,9 @@ _FILTERS = (
 
 
 class Rendering:
-    """The templates, ready to render."""
+    """The templates, ready to render. Each page tells signed-in visitors of the `bulk` read that goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, bulk: BulkProgress) -> None:
         self._templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -46,6 +47,7 @@ class Rendering:
         self._templates.filters.update({filter_.__name__: filter_ for filter_ in _FILTERS})
         self._templates.globals["assets"] = version_of_assets()
         self._templates.globals["link_of_name"] = link_of_name
+        self._templates.globals["bulk"] = bulk
 
     async def page(
         self,
