@@ -213,6 +213,53 @@ def test_a_call_through_a_pointer_that_comes_last_leaves(jumping: Path) -> None:
     assert {edge.target for edge in flow.edges} == {1, EXIT}
 
 
+CALLING = """
+__attribute__((noinline)) int twice(int number) { return number * 2 + 1; }
+__attribute__((noinline)) int rare(int number) { return number - 7; }
+int (*volatile chosen)(int) = twice;
+__attribute__((noinline)) int work(int n) {
+    int sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += chosen(i);
+    return sum;
+}
+int main(int argc, char **argv) {
+    if (argc > 5)
+        chosen = rare;
+    return work(argc) + twice(argc);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def calling(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calling")
+    (folder / "calling.c").write_text(CALLING)
+    subprocess.run(["clang", *FLAGS, "-o", folder / "calling", folder / "calling.c"], check=True)
+    return folder / "calling"
+
+
+def test_what_a_pointer_mostly_calls_is_nested_in_the_call(calling: Path) -> None:
+    """Of 40 samples of `twice`, 30 are below the call through the pointer."""
+    binary = Binary(calling.read_bytes(), BinaryLimits())
+    twice, rare, work = (start_of(binary, calling, name) for name in ("twice", "rare", "work"))
+    function = binary.function(work)
+    assert function
+    ((call, end),) = control_flow(function, binary, BinaryLimits()).indirect_calls.items()
+    message = Profile.FromString(
+        sampled(binary, {twice: 30, rare: 2, work: 1, call: 8, end - 1: 1, twice + 1: 10})
+    )
+    callers = {place: number for number, place in enumerate((twice, rare, work, call, end - 1), 1)}
+    for leaf in (twice, rare):
+        message.sample[callers[leaf] - 1].location_id.append(callers[end - 1])
+    text = written(message.SerializeToString(), calling)
+    (nested,) = re.findall(r"^ (\d+)(?:\.\d+)?: twice:(\d+)$", text, re.MULTILINE)
+    (whole,) = re.findall(r"^twice:(\d+):0$", text, re.MULTILINE)
+    assert nested[0] == "3"
+    assert int(nested[1]) == 3 * int(whole)
+    assert "rare:20:0\n" in text
+
+
 def test_the_command(profile: bytes, program: Path, tmp_path: Path) -> None:
     (tmp_path / "cpu.pb").write_bytes(profile)
     finished = pprof_merge("--format", "llvm", "--binary", program, tmp_path / "cpu.pb")

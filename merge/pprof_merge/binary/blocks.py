@@ -33,12 +33,14 @@ class Edge:
 class ControlFlow:
     """The blocks of a function, each as the addresses of its instructions, in order, and its edges.
 
+    `indirect_calls` has the addresses of calls through a pointer, and where each ends.
     Blocks without instructions come last. Each stands for a jump table, which jumps lead to, and which leads
     to its targets, so that edges don't multiply where many jumps use one table.
     """
 
     blocks: list[list[int]]
     edges: list[Edge]
+    indirect_calls: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class _Code:
     addresses: list[int] = field(default_factory=list)
     ends: dict[int, _End] = field(default_factory=dict)
     calls: set[int] = field(default_factory=set)
+    indirect_calls: dict[int, int] = field(default_factory=dict)
     constants: dict[int, int] = field(default_factory=dict)
     lookups: set[int] = field(default_factory=set)
 
@@ -89,7 +92,7 @@ def control_flow(function: Function, binary: Binary, limits: BinaryLimits) -> Co
             blocks.append([])
         blocks[-1].append(address)
     edges, n_tables = _edges(blocks, code, tables)
-    return ControlFlow(blocks + [[] for _ in range(n_tables)], edges)
+    return ControlFlow(blocks + [[] for _ in range(n_tables)], edges, code.indirect_calls)
 
 
 def _code(function: Function) -> _Code:
@@ -107,6 +110,8 @@ def _code(function: Function) -> _Code:
             code.ends[instruction.address] = end
         elif instruction.group(capstone.CS_GRP_CALL):
             code.calls.add(instruction.address)
+            if instruction.operands[0].type != x86.X86_OP_IMM:
+                code.indirect_calls[instruction.address] = instruction.address + instruction.size
         elif instruction.id == x86.X86_INS_LEA and instruction.operands[1].mem.base == x86.X86_REG_RIP:
             after = instruction.address + instruction.size
             code.constants[instruction.address] = after + instruction.operands[1].mem.disp

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ from pprof_merge.formats.llvm import (
     offset_of,
     readable_name,
     samples_of_leaves,
+    samples_of_pairs,
     text,
 )
 from pprof_merge.limits import BinaryLimits
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 # Counts are whole numbers, and a block's mean is often a fraction of a sample.
 _SCALE = 10
+# What an indirect call calls is nested in it from this share of its samples on.
+_DOMINANT = 0.3
 
 
 def llvm_with_binary(
@@ -56,16 +61,23 @@ def llvm_with_binary(
     functions = _sampled_functions(binary, at, limits)
     if not functions:
         raise BinaryInvalid("no sample is in a function of this program; give the one that was profiled")
-    counts, addresses = dict[int, float](), list[int]()
+    counts, addresses, calls = dict[int, float](), list[int](), dict[int, int]()
+    before = dict[int, list[list[int]]]()
     for function in functions:
         flow = control_flow(function, binary, limits)
         means = _means(flow, at)
+        calls.update(flow.indirect_calls)
+        before.update(_before_calls(flow))
         for block, count in zip(flow.blocks, _consistent(limits)(flow, means).tolist(), strict=True):
             counts.update(dict.fromkeys(block, count))
             addresses += block
-    found = _by_path(counts, at, frames_of(path, sorted(addresses), limits))
+    frames = frames_of(path, sorted(addresses), limits)
+    found = _by_path(counts, at, frames)
     if not found:
         raise BinaryInvalid("it has no debug lines; build it with -g -fdebug-info-for-profiling")
+    targets = _indirect_targets(profile, binary, calls)
+    places = {site: _places_of_call(ways, frames) for site, ways in before.items()}
+    found = _with_nested(found, [(places[site], shares) for site, shares in targets.items()])
     check_lines(profile, others, budget)
     for other, total, count in counts_of_paths(profile, others):
         before = found.get(other, (0, 0))
@@ -77,21 +89,111 @@ def _samples_at(
     profile: Profile, samples: dict[int, int], binary: Binary
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Return the samples by address of the program, and the samples by location of all others."""
-    mappings, locations = profile.mappings, profile.locations
-    is_own = [_is_of(profile, row, binary) for row in range(len(mappings))]
+    placed = _Places(profile, binary)
     at: dict[int, int] = defaultdict(int)
     others: dict[int, int] = {}
     for location, count in samples.items():
-        mapping, address = int(locations.mapping[location]), int(locations.address[location])
-        placed = None
-        if mapping >= 0 and is_own[mapping]:
-            start, offset = int(mappings.start[mapping]), int(mappings.offset[mapping])
-            placed = binary.address(address - start + offset)
-        if placed is None or binary.function(placed) is None:
+        address = placed[location]
+        if address is None or binary.function(address) is None:
             others[location] = count
         else:
-            at[placed] += count
+            at[address] += count
     return at, others
+
+
+class _Places(dict[int, int | None]):
+    """Addresses of locations in the program, by row, computed on first use; None if it is elsewhere."""
+
+    def __init__(self, profile: Profile, binary: Binary) -> None:
+        super().__init__()
+        self._profile, self._binary = profile, binary
+        self._is_own = [_is_of(profile, row, binary) for row in range(len(profile.mappings))]
+
+    def __missing__(self, location: int) -> int | None:
+        mappings, locations = self._profile.mappings, self._profile.locations
+        mapping, found = int(locations.mapping[location]), None
+        if mapping >= 0 and self._is_own[mapping]:
+            moved = int(mappings.start[mapping]) - int(mappings.offset[mapping])
+            found = self._binary.address(int(locations.address[location]) - moved)
+        self[location] = found
+        return found
+
+
+def _indirect_targets(
+    profile: Profile, binary: Binary, calls: dict[int, int]
+) -> dict[int, dict[bytes, float]]:
+    """Return, for each call through a pointer, which functions it called mostly: the share of each one's own
+    samples that it had when this call called it.
+
+    `calls` are the addresses of these calls, and where each ends.
+    """
+    placed, sites = _Places(profile, binary), sorted(calls)
+    own: dict[bytes, int] = defaultdict(int)
+    below: dict[int, dict[bytes, int]] = defaultdict(lambda: defaultdict(int))
+    for (leaf, caller), count in samples_of_pairs(profile).items():
+        address, called_at = placed[leaf], None if caller < 0 else placed[caller]
+        function = None if address is None else binary.function(address)
+        if function is None:
+            continue
+        own[function.name] += count
+        row = 0 if called_at is None else bisect_right(sites, called_at)
+        if row and called_at is not None and called_at < calls[sites[row - 1]]:
+            below[sites[row - 1]][function.name] += count
+    return {
+        site: {
+            name: count / own[name]
+            for name, count in of_site.items()
+            if count >= _DOMINANT * sum(of_site.values())
+        }
+        for site, of_site in below.items()
+    }
+
+
+def _before_calls(flow: ControlFlow) -> dict[int, list[list[int]]]:
+    """Return, for each call through a pointer, the instructions before it by the ways to it, nearest first.
+
+    They are the call itself, those before it in its block, and those of each block that leads there.
+    """
+    sources: dict[int, list[int]] = defaultdict(list)
+    for edge in flow.edges:
+        sources[edge.target].append(edge.source)
+    found = {}
+    for row, block in enumerate(flow.blocks):
+        for site in flow.indirect_calls.keys() & {*block}:
+            own = block[block.index(site) :: -1]
+            found[site] = [own + flow.blocks[source][::-1] for source in sources[row]] or [own]
+    return found
+
+
+def _places_of_call(ways: list[list[int]], frames: dict[int, list[Frame]]) -> set[Path]:
+    """Return where a call may stand in the sources: its line, or the last one before it on each way.
+
+    Where calls end branches alike, clang merges them into one, which has no line.
+    """
+    paths = (next(filter(None, (_path(frames[address]) for address in way)), ()) for way in ways)
+    return {path for path in paths if path}
+
+
+def _with_nested(
+    found: dict[Path, tuple[int, int]], targets: list[tuple[set[Path], dict[bytes, float]]]
+) -> dict[Path, tuple[int, int]]:
+    """Return the paths with the lines of what is called through pointers as if it were inlined there."""
+    of_function: dict[bytes, list[Path]] = defaultdict(list)
+    for path in found:
+        of_function[path[0][0]].append(path)
+    nested = dict(found)
+    for sites, shares in targets:
+        for site, (name, share) in product(sites, shares.items()):
+            if any(name == each for each, _ in site):
+                continue
+            for path in of_function[name]:
+                if len(site) + len(path) <= MAX_DEPTH:
+                    total, count = (round(each * share / len(sites)) for each in found[path])
+                    before = nested.get(site + path, (0, 0))
+                    nested[site + path] = before[0] + total, before[1] + count
+                    left, rest = nested[path]
+                    nested[path] = max(left - total, 0), max(rest - count, 0)
+    return nested
 
 
 def _is_of(profile: Profile, mapping: int, binary: Binary) -> bool:

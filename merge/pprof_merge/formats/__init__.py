@@ -52,6 +52,6 @@ FORMATS = {
         Format("folded", "folded:folded", "text/plain; charset=utf-8", ".folded"),
         Format("speedscope", "speedscope:speedscope", "application/json", ".speedscope.json"),
         Format("json", "top:top", "application/json", ".top.json"),
-        Format("llvm", "llvm:pieces", "text/plain; charset=utf-8", ".prof", depth=1),
+        Format("llvm", "llvm:pieces", "text/plain; charset=utf-8", ".prof", depth=2),
     )
 }

@@ -119,6 +119,20 @@ def samples_of_leaves(profile: Profile) -> dict[int, int]:
     return {leaf: count for leaf, count in samples.items() if count > 0}
 
 
+def samples_of_pairs(profile: Profile) -> dict[tuple[int, int], int]:
+    """Return the number of samples for each leaf and its caller, as location rows; -1 if it has none."""
+    column, offsets = _value_column(profile.header), profile.samples.location_offsets
+    locations = np.append(profile.samples.locations, -1)
+    with_stack = offsets[1:] > offsets[:-1]
+    first, last = offsets[:-1][with_stack], offsets[1:][with_stack]
+    callers = np.where(first + 1 < last, locations[first + 1], -1)
+    samples: dict[tuple[int, int], int] = defaultdict(int)
+    values = profile.samples.values[with_stack, column].tolist()
+    for leaf, caller, count in zip(locations[first].tolist(), callers.tolist(), values, strict=True):
+        samples[leaf, caller] += count
+    return samples
+
+
 def most_sampled_build(profile: Profile, builds: Collection[str]) -> str | None:
     """Return which of some builds has most samples in its program, by build id; None if none has any.
 
