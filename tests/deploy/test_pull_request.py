@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 
 import pytest
+from pprof_merge.analysis.gain import MEASURED
+from pprof_proto.profile_pb2 import Profile
 
 from tests.deploy.forge import TOKEN, Forge, run_git, serving
+from tests.merge.stacked import stacked
 from tests.server import Server
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "pipeline" / "pgo_pull_request.py"
@@ -120,7 +124,7 @@ def test_the_first_release_then_another_one(forge: Forge, tmp_path: Path) -> Non
         assert forge.git("diff", "--name-only", "main", BRANCH) == "default.pgo"
         assert [each["head"] for each in forge.requests] == [BRANCH]
         expected = (
-            "| gain expected | little to gain. Programs built with Go became 0.94 to 3.14 times as fast"
+            "| gain expected | little to gain. Programs built with Go became 0.99 to 2.26 times as fast"
         )
         for words in ("release 1 of", "| profiles | 1 |", "used", "nothing to compare it with", expected):
             assert words in forge.text(1)
@@ -147,6 +151,20 @@ def test_the_first_release_then_another_one(forge: Forge, tmp_path: Path) -> Non
         assert "release 1, which it replaced and `main` has" in forge.text(2)
         assert "| function | share | before | place | before |" in forge.text(2)
         assert content(forge, "main") == profile != content(forge, BRANCH)
+
+
+def test_the_text_says_how_much_more_to_collect(github: Forge, tmp_path: Path) -> None:
+    stack = "runtime.goexit;runtime.main;main.main;main.read;main.next"
+    message = Profile.FromString(stacked({stack: 20}))
+    message.duration_nanos = 60 * 10**9
+    wanted = next(point.amount for point in MEASURED["go"].by_samples if point.share >= 0.9)
+    with Server(tmp_path / "own") as own:
+        own.submit(message.SerializeToString(), query={"service": "one"}).raise_for_status()
+        finished = run(github, release(own))
+        assert finished.returncode == 0, finished.stderr
+    more = int(wanted) - 20
+    assert "| gain expected | collect more. Programs built with Go" in github.text(1)
+    assert f"Collect {more:,} more: profile 1 instance for {ceil(more / 20)} more minutes." in github.text(1)
 
 
 def test_an_open_one_is_updated(server: Server, forge: Forge) -> None:

@@ -24,16 +24,16 @@ class Compared(NamedTuple):
     high: float
 
 
-def instructions(program: Path, arguments: Sequence[str], folder: Path) -> int:
+def instructions(program: Path, arguments: Sequence[str], folder: Path, start: Sequence[str] = ()) -> int:
     """Return how many instructions a program executes, the libraries' included, as Valgrind counts them.
 
     Machines without hardware counters can count in no other way. Two counts of a program differ by some
-    thousands, since its environment differs.
+    thousands, since its environment differs. `start` is the beginning of the command.
     """
     stripped = folder / "stripped"
     # Valgrind 3.19 gives up on some debug information of clang.
     subprocess.run(["strip", "-o", stripped, program], check=True)
-    return counted([], stripped, arguments, folder)
+    return counted(start, stripped, arguments, folder)
 
 
 def counted(

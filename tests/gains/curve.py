@@ -21,8 +21,8 @@ from tests.bench import machine, report
 from tests.bench.measure import progress
 from tests.bench.report import Section
 from tests.gains.builds import ClangBuilder, Toolchain
-from tests.gains.costs import in_turns, instructions
-from tests.gains.go import GoProgram, build_package, copied_module, profile_go
+from tests.gains.costs import instructions
+from tests.gains.go import GoProgram, build_packages, copied_sources, profile_go
 from tests.gains.native import profile, with_program
 from tests.gains.programs import Program
 
@@ -35,22 +35,20 @@ of the draws, and the lowest and highest."""
 _ABOUT_CHANGES = """How much of it is still saved after some functions have changed: a line was added at a
 random place of each, which moves those below. Lines are counted from the first of their function, so other
 functions aren't affected. These changes are made up; a function that was renamed loses all."""
-_POINTS = tuple(digit * 10**power for power in range(1, 7) for digit in (1, 3))
+_POINTS = tuple(digit * 10**power for power in range(2, 7) for digit in (1, 3))
 _CHANGED = (0.1, 0.25, 0.5, 1.0)
 _DRAWS = 3
 _DRAWN_ONCE = 100_000  # from here on, draws hardly differ
 _HERTZ = 9973
-_ROUNDS = 5
 
 
 class Subject(Protocol):
-    """A program with a large profile: `collected`, in pprof. `least` is the smallest number of samples."""
+    """A program with a large profile: `collected`, in pprof."""
 
     title: str
     how: str
     collected: bytes
     sources: Sequence[Path]
-    least: int
 
     def saved(self, profile: bytes) -> float:
         """Return the share of the cost that a build of the sources as they are saves with a profile."""
@@ -58,8 +56,6 @@ class Subject(Protocol):
 
 class NativeSubject:
     """A program of C, by executed instructions, with profiles that are made with the program."""
-
-    least = 100
 
     def __init__(self, program: Program, folder: Path, samples: int) -> None:
         self._program, self._folder = program, folder
@@ -86,32 +82,33 @@ class NativeSubject:
 
 
 class GoSubject:
-    """A program of Go, by CPU seconds. The profile guides its own package alone: the library takes long."""
+    """A program of Go, by executed instructions.
 
-    least = 10
+    The profile guides its own package and those of the library that it spends its time in: all take long.
+    """
 
     def __init__(self, program: GoProgram, folder: Path, samples: int) -> None:
         self._program, self._folder = program, folder
-        self._module = copied_module(folder)
-        self.sources: Sequence[Path] = sorted(self._module.glob("*.go"))
-        self._plain = build_package(folder / "none", self._module)
+        (folder / "sources").mkdir()
+        self._copies = copied_sources(program, folder / "sources")
+        self.sources: Sequence[Path] = [*self._copies.values()]
+        plain = build_packages(program, folder / "none", self._copies)
+        self._none = program.instructions(plain, folder)
         # A training has some 1,000 samples.
-        (rounds,) = program.training
-        merged, _ = profile_go(self._plain, program, folder, (str(int(rounds) * samples // 1000),))
+        rounds, *others = program.training
+        work = str(int(rounds) * samples // 1000), *others
+        merged, _ = profile_go(plain, program, folder, work)
         self.collected = merged.read_bytes()
         self.title = f"{program.name}, {program.compiler}"
-        self.how = (
-            f"in CPU time of {_ROUNDS} rounds, 100 samples a second, with the profile for its own package"
-        )
+        guided = ", ".join(("its own package", *(f"`{package}`" for package in program.library)))
+        self.how = f"in executed instructions, 100 samples a second, with the profile for {guided}"
 
     def saved(self, profile: bytes) -> float:
         """Return as `Subject` documents."""
         drawn = self._folder / "drawn.pb.gz"
         drawn.write_bytes(profile)
-        guided = build_package(self._folder / "guided", self._module, drawn)
-        work = self._program.timed
-        commands = {"none": [str(self._plain), *work], "guided": [str(guided), *work]}
-        return 1 - 1 / in_turns(commands, _ROUNDS, self._folder)["guided"].ratio
+        guided = build_packages(self._program, self._folder / "guided", self._copies, drawn)
+        return 1 - self._program.instructions(guided, self._folder) / self._none
 
 
 class _Share(NamedTuple):
@@ -134,7 +131,7 @@ def measure(subject: Subject, page: Path, command: str, introduction: str) -> No
     full = subject.saved(subject.collected)
     progress(f"{subject.title}: {available:,} samples save {100 * full:.1f} %")
     of_samples, of_changes = list[tuple[str, ...]](), list[tuple[str, ...]]()
-    for count in (count for count in _POINTS if subject.least <= count < available):
+    for count in (count for count in _POINTS if count < available):
         draws = range(1 if count >= _DRAWN_ONCE else _DRAWS)
         share = _share((subject.saved(thinned(subject.collected, count, seed)) for seed in draws), full)
         of_samples.append((subject.title, f"{count:,}", *share.cells()))
@@ -216,11 +213,63 @@ def _share(saved: Iterable[float], full: float) -> _Share:
 
 def _table(page: str, title: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     """Return the section's table with these rows of one program in place of its old ones."""
+    kept = [row for row in _rows(page, title) if row[0] != rows[0][0]]
+    return report.table(head, sorted([*kept, *rows], key=lambda row: row[0]))
+
+
+def lowest_by_samples(page: str, compiler: str) -> list[tuple[int, float]]:
+    """Return the numbers of samples on docs/gains.md, with the lowest share of the programs of a compiler.
+
+    A program's share is its median, or that with fewer samples if that is higher, since draws differ: from 0
+    to 1, which it is from all its samples on. The compiler is the beginning of its name, such as `Go`.
+    """
+    programs = [
+        [(int(samples.replace(",", "")), _number(share)) for samples, share, *_ in rows]
+        for rows in _by_program(page, SAMPLES, compiler)
+    ]
+    most = max(rows[-1][0] for rows in programs)
+    amounts = [amount for amount in _POINTS if min(rows[0][0] for rows in programs) <= amount < most]
+
+    def share(rows: list[tuple[int, float]], amount: int) -> float:
+        if amount >= rows[-1][0]:
+            return 1.0
+        return min(1.0, max([0.0, *(each for samples, each in rows if samples <= amount)]))
+
+    return [*((amount, min(share(rows, amount) for rows in programs)) for amount in amounts), (most, 1.0)]
+
+
+def lowest_by_changes(page: str, compiler: str) -> list[tuple[float, float]]:
+    """Return the parts of changed functions, with the lowest share of the programs of a compiler.
+
+    A program's share is its median, or that with fewer changes if that is lower: from 0 to 1.
+    """
+    lowest: dict[float, float] = {}
+    for rows in _by_program(page, CHANGES, compiler):
+        left = 1.0
+        for part, share, *_ in rows:
+            left = max(0.0, min(left, _number(share)))
+            lowest[_number(part)] = min(left, lowest.get(_number(part), left))
+    return sorted(lowest.items())
+
+
+def _by_program(page: str, title: str, compiler: str) -> list[list[tuple[str, ...]]]:
+    """Return the rows of a section's table, without their first cells, for each program of a compiler."""
+    programs: dict[str, list[tuple[str, ...]]] = {}
+    for program, *cells in _rows(page, title):
+        if program.partition(", ")[2].startswith(compiler):
+            programs.setdefault(program, []).append(tuple(cells))
+    return [*programs.values()]
+
+
+def _rows(page: str, title: str) -> list[tuple[str, ...]]:
     found = re.search(rf"^## {title}\n(?:(?!\|).*\n)+((?:\|.*\n?)+)", page, re.MULTILINE)
     lines = found[1].splitlines()[2:] if found else []
-    old = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
-    kept = [row for row in old if row[0] != rows[0][0]]
-    return report.table(head, sorted([*kept, *rows], key=lambda row: row[0]))
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+
+
+def _number(cell: str) -> float:
+    """Return a share, such as `90 %`."""
+    return float(cell.split(maxsplit=1)[0]) / 100
 
 
 def _parsed(profile: bytes) -> Profile:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,28 +12,35 @@ from pprof_merge import decode
 
 from tests.bench import machine
 from tests.bench.measure import progress, run
-from tests.gains.costs import in_turns
+from tests.gains.costs import in_turns, instructions
 from tests.gains.page import NONE, OURS, Gain
 from tests.gains.programs import ROOT
 from tests.oracle.oracle import GO, go_environment, go_root
 from tests.server import Server
 
 _INSTANCES = 3
-_MODULE = ROOT / "docs" / "tutorial-go"
+_TUTORIAL = ROOT / "docs" / "tutorial-go"
+_WORK = Path(__file__).with_name("work")
+# Instructions are counted with one thread, and without the garbage collector: when it runs is a matter of time.
+_ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
 
 
 @dataclass(frozen=True)
 class GoProgram:
-    """A program that takes `-cpuprofile FILE`, and its package, as it is named in the tutorial's module.
+    """A program that takes `-cpuprofile FILE`, and its package, as it is named in its module.
 
-    It is run with `training` while profiled and with `timed` for CPU seconds.
+    It is run with one of three amounts of work: `training` while profiled, `timed` for CPU seconds, and
+    `counted` for instructions. `library` are the packages of Go's library in which it spends its time.
     """
 
     name: str
     version: str
+    module: Path
     package: str
     training: tuple[str, ...]
     timed: tuple[str, ...]
+    counted: tuple[str, ...]
+    library: tuple[str, ...] = ()
 
     @property
     def compiler(self) -> str:
@@ -41,10 +49,14 @@ class GoProgram:
         said = subprocess.run(asked, env=go_environment(), check=True, capture_output=True, text=True)
         return f"Go {said.stdout.strip().removeprefix('go')}"
 
+    def instructions(self, build: Path, folder: Path) -> int:
+        """Return how many instructions a build of it executes."""
+        return instructions(build, self.counted, folder, _ALIKE)
+
 
 def go_programs() -> dict[str, GoProgram]:
     """Return the programs by name."""
-    sources = go_root() / "src"
+    root, sources = str(go_root()), go_root() / "src"
     # Some files below testdata are wrong on purpose, and end gofmt with an error.
     whole, some = (
         tuple(
@@ -55,9 +67,37 @@ def go_programs() -> dict[str, GoProgram]:
         )
         for parts in (("",), ("cmd/compile", "go", "net", "runtime"))
     )
-    gofmt = GoProgram("gofmt", "on the toolchain's sources", "cmd/gofmt", ("-l", *whole), ("-l", *some))
-    logsum = GoProgram("logsum", "of [the tutorial](tutorial-go.md)", ".", ("300",), ("40",))
-    return {program.name: program for program in (gofmt, logsum)}
+    every = (
+        GoProgram(
+            "gofmt",
+            "on the toolchain's sources",
+            _TUTORIAL,
+            "cmd/gofmt",
+            training=("-l", *whole),
+            timed=("-l", *some),
+            counted=("-l", *(file for file in some if "/go/" in file)),
+        ),
+        GoProgram(
+            "logsum",
+            "of [the tutorial](tutorial-go.md)",
+            _TUTORIAL,
+            ".",
+            training=("300",),
+            timed=("40",),
+            counted=("2",),
+        ),
+        GoProgram(
+            "gotype",
+            "a program of ours that checks packages of Go's library by `go/types`",
+            _WORK / "gotype",
+            ".",
+            training=("2", root, "net/http"),
+            timed=("1", root, "fmt"),
+            counted=("1", root, "strconv"),
+            library=("go/ast", "go/constant", "go/parser", "go/scanner", "go/token", "go/types"),
+        ),
+    )
+    return {program.name: program for program in every}
 
 
 def go_gain(program: GoProgram, folder: Path, rounds: int) -> Gain:
@@ -72,31 +112,46 @@ def go_gain(program: GoProgram, folder: Path, rounds: int) -> Gain:
     commands = {name: [str(build), *program.timed] for name, build in builds.items()}
     answers = {run(command, folder).output for command in commands.values()}
     assert len(answers) == 1, f"the builds answer differently: {answers}"
+    counted = {name: program.instructions(build, folder) for name, build in builds.items()}
+    progress(f"{program.name}: instructions: {counted}")
     timed = in_turns(commands, rounds, folder)
     how = (
-        f"{program.name} {program.version}, built with `-pgo=off` and `-pgo=default.pgo`.\n"
-        f"The profile has {samples:,} samples of {_INSTANCES} runs. CPU times are of {rounds} rounds.\n\n"
+        f"{program.name}, {program.version}, built with `-pgo=off` and `-pgo=default.pgo`.\n"
+        f"The profile has {samples:,} samples of {_INSTANCES} runs. CPU times are of {rounds} rounds.\n"
+        f"Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n\n"
         f"{stamp}"
     )
-    return Gain(program.name, program.compiler, f'make gains ARGS="{program.name}"', {}, timed, how)
+    return Gain(program.name, program.compiler, f'make gains ARGS="{program.name}"', counted, timed, how)
 
 
 def _build(program: GoProgram, binary: Path, pgo: str) -> Path:
     command = [GO, "build", f"-pgo={pgo}", "-o", str(binary), program.package]
-    subprocess.run(command, cwd=_MODULE, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=program.module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
     return binary
 
 
-def copied_module(folder: Path) -> Path:
-    """Return a copy of the tutorial's module, for changes."""
-    return Path(shutil.copytree(_MODULE, folder / "module"))
+def copied_sources(program: GoProgram, folder: Path) -> dict[Path, Path]:
+    """Return copies of a program's sources and those of its library packages, which may change, by source."""
+    places = [program.module, *(go_root() / "src" / package for package in program.library)]
+    sources = [
+        file for place in places for file in sorted(place.glob("*.go")) if not file.stem.endswith("_test")
+    ]
+    copies = {source: folder / f"{number}-{source.name}" for number, source in enumerate(sources)}
+    for source, copy in copies.items():
+        copy.write_text(source.read_text())
+    return copies
 
 
-def build_package(binary: Path, module: Path, profile: Path | None = None) -> Path:
-    """Return the program of a module; a profile guides its own package, and not those of the library."""
+def build_packages(
+    program: GoProgram, binary: Path, copies: Mapping[Path, Path], profile: Path | None = None
+) -> Path:
+    """Return the program, built from copies; a profile guides its own package and its library packages."""
+    overlay = binary.with_suffix(".json")
+    overlay.write_text(json.dumps({"Replace": {str(source): str(copy) for source, copy in copies.items()}}))
     guided = [] if profile is None else [f"-gcflags=-pgoprofile={profile}"]
-    command = [GO, "build", "-pgo=off", *guided, "-o", str(binary), "."]
-    subprocess.run(command, cwd=module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
+    guided += [f"-gcflags={package}=-pgoprofile={profile}" for package in program.library if profile]
+    command = [GO, "build", f"-overlay={overlay}", "-pgo=off", *guided, "-o", str(binary), program.package]
+    subprocess.run(command, cwd=program.module, env=go_environment(), check=True, stdout=subprocess.DEVNULL)
     return binary
 
 

@@ -17,7 +17,7 @@ from tests.gains.programs import PROGRAMS
 from tests.gains.rust import RustBuilder
 
 # By program: how many samples its profile has, from which smaller ones are drawn.
-_CURVES = {"json": 320_000, "lua": 320_000, "logsum": 3200}
+_CURVES = {"json": 320_000, "lua": 1_000_000, "sqlite": 100_000, "logsum": 3200, "gotype": 3500}
 
 
 def parser(names: list[str]) -> argparse.ArgumentParser:

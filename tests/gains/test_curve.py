@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pprof_merge.analysis.gain import MEASURED, Compiler
 from pprof_proto.profile_pb2 import Profile
 
-from tests.gains import curve
+from tests.gains import curve, page
 from tests.gains.programs import ROOT
 
 
@@ -53,25 +54,38 @@ def test_changed_sources_have_a_line_more_in_some_functions(source: str) -> None
 class Made:
     """A program of which each sample saves the same, until all is saved."""
 
-    how, least = "in thought", 10
+    how = "in thought"
     sources: Sequence[Path] = ()
 
     def __init__(self, title: str, samples: int) -> None:
         self.title, self.collected = title, profile([samples])
 
     def saved(self, profile: bytes) -> float:
-        return min(sum(drawn(profile).values()), 100) / 400
+        return min(sum(drawn(profile).values()), 1000) / 4000
 
 
 def test_rows_of_other_programs_stay(tmp_path: Path) -> None:
     page = tmp_path / "gains.md"
-    for title, samples in (("lua, clang 14", 1000), ("json, clang 14", 40), ("lua, clang 14", 200)):
+    for title, samples in (("lua, clang 14", 10_000), ("json, clang 14", 400), ("lua, clang 14", 2000)):
         curve.measure(Made(title, samples), page, "make gains", "# What programs gain\n")
     text = page.read_text()
     assert text.count("## How many samples are enough") == text.count("## How long a profile lasts") == 1
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| lua")]
     assert [row[1:3] for row in rows] == [
-        *(["10", "10 %"], ["30", "30 %"], ["100", "100 %"], ["200", "100 %"]),
+        *(["100", "10 %"], ["300", "30 %"], ["1,000", "100 %"], ["2,000", "100 %"]),
         *([part, "100 %"] for part in ("10 %", "25 %", "50 %", "100 %")),
     ]
-    assert "| json, clang 14 | 30 | 75 % | 75 % | 75 % |" in text
+    assert "| json, clang 14 | 300 | 75 % | 75 % | 75 % |" in text
+
+
+@pytest.mark.parametrize(
+    ("compiler", "names", "profile"),
+    [("go", ("Go",), page.OURS), ("llvm", ("clang", "rustc"), page.WITH_PROGRAM)],
+)
+def test_the_report_follows_the_tables(compiler: Compiler, names: tuple[str, ...], profile: str) -> None:
+    text, known = page.FILE.read_text(), MEASURED[compiler]
+    assert list(known.by_samples) == curve.lowest_by_samples(text, names[0])
+    assert list(known.by_changes) == curve.lowest_by_changes(text, names[0])
+    rows = [row for row in page.read(text) if row.compiler.startswith(names) and row.profile == profile]
+    ratios = [float(row.ratio.split()[0]) for row in rows]
+    assert known.ratios == (min(ratios), max(ratios))

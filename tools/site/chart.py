@@ -37,7 +37,7 @@ _GAIN_COLOURS = {"ours": _LESS_OF_OURS, "ours, with the program": _OURS, "instru
 _GAIN_LABELS = 190
 _LONGEST_GAIN = 300
 # The lines of the gain by samples: their colours, and the place of their frame.
-_LINE_COLOURS = ("#2f6fb3", "#b3592f", "#3f8a4f", "#7a4fa3")
+_LINE_COLOURS = ("#2f6fb3", "#b3592f", "#3f8a4f", "#7a4fa3", "#8a7a1f")
 _PLOT_LEFT, _PLOT_RIGHT, _PLOT_HEIGHT = 70, 520, 260
 
 Entry = TypeVar("Entry")

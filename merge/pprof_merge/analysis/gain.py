@@ -50,8 +50,14 @@ MEASURED: Mapping[Compiler, Measured] = MappingProxyType(
     {
         "go": Measured(
             ratios=(0.99, 2.26),
-            by_samples=(Point(100, 0.95), Point(271, 1.0)),
-            by_changes=(Point(0.1, 0.94), Point(0.25, 0.94), Point(0.5, 0.94), Point(1.0, 0.94)),
+            by_samples=(
+                Point(100, 0.98),
+                Point(300, 1.0),
+                Point(1000, 1.0),
+                Point(3000, 1.0),
+                Point(4247, 1.0),
+            ),
+            by_changes=(Point(0.1, 0.97), Point(0.25, 0.96), Point(0.5, 0.96), Point(1.0, 0.56)),
         ),
         "llvm": Measured(
             ratios=(1.02, 1.79),
@@ -62,9 +68,12 @@ MEASURED: Mapping[Compiler, Measured] = MappingProxyType(
                 Point(3000, 0.9),
                 Point(10_000, 0.98),
                 Point(30_000, 1.0),
-                Point(39_191, 1.0),
+                Point(100_000, 1.0),
+                Point(300_000, 1.0),
+                Point(1_000_000, 1.0),
+                Point(1_095_127, 1.0),
             ),
-            by_changes=(Point(0.1, 1.0), Point(0.25, 0.97), Point(0.5, 0.84), Point(1.0, 0.73)),
+            by_changes=(Point(0.1, 1.0), Point(0.25, 0.97), Point(0.5, 0.83), Point(1.0, 0.64)),
         ),
     }
 )

@@ -62,12 +62,12 @@ def llvm_with_binary(
     if not functions:
         raise BinaryInvalid("no sample is in a function of this program; give the one that was profiled")
     counts, addresses, calls = dict[int, float](), list[int](), dict[int, int]()
-    before = dict[int, list[list[int]]]()
+    ways = dict[int, list[list[int]]]()
     for function in functions:
         flow = control_flow(function, binary, limits)
         means = _means(flow, at)
         calls.update(flow.indirect_calls)
-        before.update(_before_calls(flow))
+        ways.update(_before_calls(flow))
         for block, count in zip(flow.blocks, _consistent(limits)(flow, means).tolist(), strict=True):
             counts.update(dict.fromkeys(block, count))
             addresses += block
@@ -76,8 +76,9 @@ def llvm_with_binary(
     if not found:
         raise BinaryInvalid("it has no debug lines; build it with -g -fdebug-info-for-profiling")
     targets = _indirect_targets(profile, binary, calls)
-    places = {site: _places_of_call(ways, frames) for site, ways in before.items()}
-    found = _with_nested(found, [(places[site], shares) for site, shares in targets.items()])
+    found = _with_nested(
+        found, [(_places_of_call(ways[site], frames), shares) for site, shares in targets.items()]
+    )
     check_lines(profile, others, budget)
     for other, total, count in counts_of_paths(profile, others):
         before = found.get(other, (0, 0))

@@ -1,0 +1,3 @@
+module gotype
+
+go 1.22
