@@ -84,7 +84,8 @@ class NativeSubject:
 class GoSubject:
     """A program of Go, by executed instructions.
 
-    The profile guides its own package and those of the library that it spends its time in: all take long.
+    The profile guides its own package and those of the library in which it spends its time, since a build of
+    the whole library takes long.
     """
 
     def __init__(self, program: GoProgram, folder: Path, samples: int) -> None:
