@@ -21,7 +21,7 @@ from tests.server import Server
 _INSTANCES = 3
 _TUTORIAL = ROOT / "docs" / "tutorial-go"
 _WORK = Path(__file__).with_name("work")
-# Instructions are counted with one thread and without the garbage collector, so that two counts differ little.
+# Instructions are counted with one thread and without the garbage collector: two counts differ little then.
 _ALIKE = ("env", "GOMAXPROCS=1", "GOGC=off")
 
 
