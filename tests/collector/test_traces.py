@@ -79,7 +79,8 @@ def test_a_signed_submit_is_one_tree_with_every_step(server: Server) -> None:
         "commit",
         "transaction",
     }
-    assert names >= {"write blob", "make folder", "fsync folder", "INSERT", "COMMIT", "answer"}
+    assert names >= {"INSERT", "COMMIT", "answer"}
+    assert names >= {"write blob", "make folder", "fsync folder"} or "put blobs" in names
     check_times(request.spans)
 
 
@@ -438,7 +439,7 @@ def test_the_commands_show_what_is_kept(server: Server, command: Callable[..., s
     times = [float(time) for time in re.findall(r"([\d.]+) ms", command(*every, "--slowest"))]
     assert len(times) > 1
     assert times == sorted(times, reverse=True)
-    assert "fsync folder" in command("trace", "show", trace)
+    assert "COMMIT" in command("trace", "show", trace)
     assert json.loads(command("trace", "show", trace, "--json"))["resourceSpans"]
     assert json.loads(command("trace", "show", trace, "--chrome"))["traceEvents"]
     assert command("trace", "show", trace, "--dot").startswith("digraph")
@@ -455,7 +456,7 @@ def test_traces_are_written_as_a_profile_that_a_collector_takes(
     query = {"service": "traces", "type": "other"}
     assert server.submit(file.read_bytes(), query=query).status_code == 204
     top = server.ask("/v1/top", service="traces", type="other", n="1000").text
-    assert "fsync folder" in top
+    assert "COMMIT" in top
     assert "no traces" in command("trace", "profile", str(file), "--service", "nobody-at-all", code=2)
 
 
