@@ -6,6 +6,7 @@ import json
 import subprocess
 
 import httpx
+import pytest
 
 from tests.faults.stacks import profile_of
 from tests.server import COMMAND, Server, bearer, fingerprint
@@ -41,6 +42,7 @@ def test_every_request_is_one_line_of_json(server: Server) -> None:
     assert not server.events("not JSON")
 
 
+@pytest.mark.folder
 def test_no_key_is_ever_logged(server: Server) -> None:
     server.submit(profile_of("a"))
     server.submit(profile_of("a"), "a-wrong-key")

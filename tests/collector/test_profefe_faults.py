@@ -129,6 +129,7 @@ def impatient(stopped: Server) -> Server:
     return stopped
 
 
+@pytest.mark.folder
 def test_a_full_disk_is_temporary(server: Server) -> None:
     """A limit on the size of files stands for a full disk."""
     stored(server, profile_of("a"))
