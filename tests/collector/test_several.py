@@ -212,3 +212,22 @@ def test_what_is_deleted_can_be_sent_again_to_another_collector(three: list[Serv
         assert gone.status_code == 200, gone.text
         assert one.submit(profile_of("a")).status_code == 204
         assert tally(other.merge().content) == {"a": 1}
+
+
+def test_a_lease_that_a_transaction_checks_is_waited_for(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A combine of very many profiles has a long one."""
+    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+        for name in "ab":
+            assert one.submit(profile_of(name)).status_code == 204
+        with one.catalog() as catalog:
+            catalog.execute(sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=0, deletes_ms=0))
+        with ThreadPoolExecutor() as threads:
+            with one.catalog() as catalog:
+                catalog.execute(sa.select(LEASES).with_for_update(read=True))
+                waiting = threads.submit(one.combine)
+                time.sleep(2)
+                assert not waiting.done()
+            assert waiting.result().status_code == 200
+        assert tally(one.merge().content) == {"a": 1, "b": 1}

@@ -19,6 +19,7 @@ from typing import Protocol
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.tables import LEASES
 from pgo_collector.errors import LeaseLost
 
@@ -106,8 +107,13 @@ class SharedLeases:
             set_={"token": new.excluded.token, "ends_ms": new.excluded.ends_ms, "deletes_ms": taken_over},
             where=LEASES.c.ends_ms < _NOW,
         ).returning(LEASES.c.deletes_ms - _NOW)
-        with self._writing() as connection:
-            row = connection.execute(query).one_or_none()
+        try:
+            with self._writing() as connection:
+                row = connection.execute(query).one_or_none()
+        except sa.exc.SQLAlchemyError as error:
+            if fault_of(error) is Fault.CONFLICT:  # a transaction checks it just now
+                return None
+            raise
         if row is None:
             return None
         return _SharedLease(self._writing, name, token, began + LEASE_SECONDS, _clock() + row[0] / 1000)
