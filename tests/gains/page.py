@@ -12,6 +12,8 @@ from tests.bench.report import Section
 from tests.gains.costs import Compared
 
 FILE = Path(__file__).parents[2] / "docs" / "gains.md"
+# From so many instructions on, they are given in millions: those of a transaction are fewer.
+_MILLIONS = 10_000_000
 NONE, OURS, WITH_PROGRAM, INSTRUMENTED = "none", "ours", "ours, with the program", "instrumented"
 INTRODUCTION = Path(__file__).with_name("introduction.txt").read_text()
 _TABLE = "All programs"
@@ -69,7 +71,7 @@ class Gain(NamedTuple):
         first, count = self.counted[NONE], self.counted[profile]
         most = first - self.counted.get(INSTRUMENTED, first)
         return (
-            f"{count / 1e6:,.0f} M",
+            f"{count / 1e6:,.0f} M" if count >= _MILLIONS else f"{count:,}",
             "" if profile == NONE else f"{100 * (first - count) / first:.1f} %",
             "" if profile == NONE or most <= 0 else f"{100 * (first - count) / most:.0f} %",
         )
