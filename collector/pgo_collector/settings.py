@@ -963,7 +963,7 @@ class Settings(BaseSettings):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several collectors may use the catalog and the blobs."""
+        """True if several collectors may use the catalog and the blobs."""
         return bool(self.catalog and self.storage)
 
     @property

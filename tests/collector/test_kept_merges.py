@@ -97,7 +97,7 @@ def damaged(whole: bytes) -> Iterator[bytes]:
 
 
 def test_a_damaged_file_is_never_served(folder: Path, whole: bytes) -> None:
-    """Whether the damage is there at a start or comes later."""
+    """The damage may be there at a start, or come later."""
     file = folder / "a.merge"
     for content in damaged(whole):
         for damages_first in (True, False):

@@ -163,7 +163,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Code | None:
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Code:
-    """This version, with a step to a new minor version of the tables."""
+    """Run this version with a step to a new minor version of the tables."""
     (source,) = pgo_collector.__path__
     folder = tmp_path_factory.mktemp("newer")
     package = shutil.copytree(source, folder / "pgo_collector", ignore=shutil.ignore_patterns("__pycache__"))

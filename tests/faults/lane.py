@@ -45,7 +45,7 @@ class Lane:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether all that the server stores is in its data folder."""
+        """Return whether all that the server stores is in its data folder."""
         return isinstance(self.server.storages, Folders) and isinstance(self.server.catalogs, Files)
 
     def __enter__(self) -> Self:

@@ -240,7 +240,7 @@ def calling(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_a_pointer_mostly_calls_is_nested_in_the_call(calling: Path) -> None:
-    """Of 40 samples of `twice`, 30 are below the call through the pointer."""
+    """Samples of `twice` are 40, and 30 of them are below the call through the pointer."""
     binary = Binary(calling.read_bytes(), BinaryLimits())
     twice, rare, work = (start_of(binary, calling, name) for name in ("twice", "rare", "work"))
     function = binary.function(work)

@@ -23,7 +23,7 @@ class Database(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other collector uses the catalog: from `open` until `share`, or always."""
+        """True if no other collector uses the catalog: from `open` until `share`, or always."""
 
     @property
     def changes(self) -> Changes:

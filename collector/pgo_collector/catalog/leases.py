@@ -39,7 +39,7 @@ class Lease(Protocol):
 
     @property
     def may_delete(self) -> bool:
-        """Whether objects in the storage may be deleted under it."""
+        """True if objects in the storage may be deleted under it."""
 
     def check(self, connection: sa.Connection) -> None:
         """Raise LeaseLost if another has it; until this transaction ends, no other can take it."""
