@@ -439,14 +439,17 @@ class Catalog:
     @_tried_again
     def retire(self, lease: Lease, blobs: Collection[Blob]) -> None:
         """Have blobs count nothing any more; they wait for deletion. Raises LeaseLost."""
-        every = [{"blob": blob.id} for blob in blobs]
-        if every:
+        ids = [blob.id for blob in blobs]
+        if ids:
             with self.writing(_owners(blob.name for blob in blobs)) as connection:
                 lease.check(connection)
-                unassign_profiles(connection, [blob.id for blob in blobs])
+                series = series_with(connection, ids)
+                unassign_profiles(connection, ids)
+                every = [{"blob": blob} for blob in ids]
                 connection.execute(
                     sa.update(BLOBS).where(BLOBS.c.id == sa.bindparam("blob")).values(live=False), every
                 )
+                drop_empty_series(connection, series)  # those of profiles inside, which no row names any more
 
     @_tried_again
     def drop(self, blobs: Collection[Blob]) -> None:
