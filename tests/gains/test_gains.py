@@ -49,7 +49,7 @@ def test_builds_that_differ_in_their_profile_alone_compare(tmp_path: Path) -> No
 
 @needs_tools
 def test_a_program_may_have_its_own_flags_compiled_in(tmp_path: Path) -> None:
-    """As PostgreSQL has, whose pg_config tells them."""
+    """PostgreSQL has such texts, which pg_config prints."""
     (tmp_path / "some.prof").write_text("main:10:0\n 0: 10\n")
     guided = ("-fprofile-sample-use=" + str(tmp_path / "some.prof"), *flow_flags(Toolchain("clang")))
     builds = {

@@ -39,6 +39,9 @@ class Changes(Protocol):
     def submitted(self, service: str, day: int) -> int | None:
         """Return how many profiles of a service were stored on a day, in days since 1970; None if unknown."""
 
+    def drop_old(self, connection: sa.Connection) -> None:
+        """Drop what collectors noted that have changed nothing for a day."""
+
 
 class OwnChanges:
     """The changes of a process that has its catalog to itself, in memory."""
@@ -62,6 +65,9 @@ class OwnChanges:
 
     def submitted(self, service: str, day: int) -> None:
         """Return None."""
+
+    def drop_old(self, connection: sa.Connection) -> None:
+        """Do nothing."""
 
 
 def _count(insert: Callable[[sa.Table], Any]) -> Any:

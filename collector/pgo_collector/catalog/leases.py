@@ -3,8 +3,8 @@
 A combine of a service's profiles is an example. The one who holds the lease renews it all the time; when it
 dies, the lease ends within seconds, and another collector takes it. A collector that was only paused doesn't
 notice at once: so every transaction that a lease protects checks it, and fails if another has taken it. No
-check protects objects in the storage: whoever takes a lease that wasn't given back deletes none for a while,
-in which even a paused collector has noticed.
+check protects objects in the storage. So a collector that takes a lease which wasn't given back deletes none
+for a while, in which even a paused collector has noticed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ NO_LEASE: Lease = _NoLease()
 
 
 class NoLeases:
-    """The leases of a catalog that no other collector uses: whoever asks has them."""
+    """The leases of a catalog that no other collector uses: each is free when it is asked for."""
 
     def take(self, name: str) -> Lease:
         """Return NO_LEASE."""
@@ -141,7 +141,7 @@ class _SharedLease:
         return (LEASES.c.name == self.name) & (LEASES.c.token == self.token)
 
     def check(self, connection: sa.Connection) -> None:
-        # Locked, so that whoever takes the lease waits for this transaction.
+        # Locked, so that a collector that takes the lease waits for this transaction.
         if not connection.execute(sa.select(LEASES.c.name).where(self._row).with_for_update(read=True)).all():
             raise self._lost()
 

@@ -155,8 +155,7 @@ class PostgreSQL:
                 )
             elif not version.is_usable:
                 upgrade(connection)
-            if isinstance(self.changes, SharedChanges):
-                self.changes.drop_old(connection)
+            self.changes.drop_old(connection)
 
     def share(self) -> None:
         """Hold the lock together with others from now on, if several collectors may use the catalog."""

@@ -1,6 +1,6 @@
 """The inputs of a merge: its blobs as the engine takes them, and the fingerprint of a merge.
 
-Another collector deletes blobs when it has combined them, or when they are too old, whoever reads them. So
+Another collector may delete blobs while they are read: it has combined them, or they are too old. So
 whatever reads blobs calls `check_none_is_gone` with those that had to be left out, and begins again with
 `until_none_is_gone`.
 """
