@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.tables import BLOBS, LEASES
+from pgo_collector.errors import LeaseLost
+from pgo_collector.model.selection import Selection
+from pgo_collector.settings import Settings
+from pgo_collector.store.store import database_of
 
 from tests.catalogs import Schemas
 from tests.collector.test_routes import assert_problem
@@ -131,14 +136,14 @@ def test_combines_of_all_at_once_count_everything_once(three: list[Server]) -> N
     assert all(tally(server.merge().content) == expected for server in three)
 
 
-def test_a_paused_collector_loses_its_lease_and_changes_nothing_when_it_wakes(
+def test_a_lease_that_was_not_given_back_is_taken_over_and_nothing_is_deleted_yet(
     gateway: Gateway, cluster: Cluster, tmp_path: Path
 ) -> None:
     with collectors(gateway, cluster, tmp_path, 2) as (one, other):
         for name in "abcdef":
             assert one.submit(profile_of(name)).status_code == 204
         with one.catalog() as catalog:
-            # The lease is one's, which is about to combine: nobody else can, until it is lost.
+            # Another collector has the lease, and isn't heard of again.
             catalog.execute(
                 sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=1 << 60, deletes_ms=0)
             )
@@ -230,4 +235,29 @@ def test_a_lease_that_a_transaction_checks_is_waited_for(
                 time.sleep(2)
                 assert not waiting.done()
             assert waiting.result().status_code == 200
+        assert tally(one.merge().content) == {"a": 1, "b": 1}
+
+
+def test_a_collector_that_lost_its_lease_changes_nothing(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+        for name in "ab":
+            assert one.submit(profile_of(name)).status_code == 204
+        url, bucket = one.variables["PGOF_CATALOG"], one.variables["PGOF_STORAGE"]
+        catalog = Catalog(database_of(Settings(catalog=url, storage=bucket)))
+        catalog.database.open()
+        try:
+            lease = catalog.database.leases.take("default/cpu")
+            assert lease is not None
+            assert catalog.database.leases.take("default/cpu") is None
+            lease.renew()
+            with one.catalog() as connection:
+                connection.execute(sa.update(LEASES).values(token=2))
+            with pytest.raises(LeaseLost):
+                catalog.retire(lease, catalog.live(Selection("default", "cpu")))
+            with pytest.raises(LeaseLost):
+                lease.renew()
+        finally:
+            catalog.database.close()
         assert tally(one.merge().content) == {"a": 1, "b": 1}
