@@ -301,8 +301,8 @@ def paused(gateway: Gateway) -> Iterator[None]:
 
 
 def test_a_store_that_hangs_is_slow_and_one_that_is_gone_is_gone(url: str, gateway: Gateway) -> None:
+    open_bucket(Bucket(url, 30, 4)).replace(NAME, b"content")
     storage = open_bucket(Bucket(url, 1, 4))
-    storage.replace(NAME, b"content")
     with paused(gateway), pytest.raises(StorageSlow, match="PGOF_STORAGE_SECONDS"):
         storage.read(NAME)
     gateway.send(signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import secrets
 import shutil
 import signal
@@ -114,11 +115,13 @@ class Gateway:
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal: SIGKILL, SIGSTOP or SIGCONT."""
+        """Send it a signal: SIGKILL, SIGSTOP or SIGCONT; wait until it is dead or stopped."""
         assert self._process is not None
         self._process.send_signal(number)
         if number == signal.SIGKILL:
             self._process.wait()
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def new_user(self) -> Mapping[str, str]:
         """Make a user without a bucket, whose id is its access key; return the variables of its clients."""

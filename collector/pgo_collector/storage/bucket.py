@@ -164,8 +164,8 @@ class BucketStorage:
             return MISSING
 
     def written_nanos(self, name: str) -> int:
-        """Return when the store got an object."""
-        return int(self._ask(obstore.head, name)["last_modified"].timestamp() * 10**9)
+        """Return the end of the second in which the store got an object: a HEAD's answer has whole seconds."""
+        return (int(self._ask(obstore.head, name)["last_modified"].timestamp()) + 1) * 10**9 - 1
 
     def open(self, name: str) -> BinaryIO:
         """Return an object's content, in memory; of a large one, in a file that is deleted already."""

@@ -106,7 +106,7 @@ class Storage(Protocol):
         """Return an object's size in bytes; MISSING if it isn't there."""
 
     def written_nanos(self, name: str) -> int:
-        """Return when an object was written, in ns since 1970."""
+        """Return when an object was written, in ns since 1970; the latest time that it may have been."""
 
     def open(self, name: str) -> BinaryIO:
         """Return an object as an open file, at its beginning."""
