@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 from pprof_merge import decode
 
@@ -100,26 +101,31 @@ def go_programs() -> dict[str, GoProgram]:
     return {program.name: program for program in every}
 
 
-def go_gain(program: GoProgram, folder: Path, rounds: int) -> Gain:
-    """Build a program in an empty folder, and return what its builds cost."""
+def go_gain(program: GoProgram, folder: Path, profiles: int, rounds: int) -> Gain:
+    """Build a program in an empty folder, with each of several profiles, and return what its builds cost."""
     stamp = machine.stamp()
     plain = _build(program, folder / "none", "off")
-    progress(f"{program.name}: profiling {_INSTANCES} runs")
-    merged, guide = profile_go(plain, program, folder, program.training)
-    samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
-    progress(f"{program.name}: {samples:,} samples; building")
-    builds = {NONE: plain, OURS: _build(program, folder / "ours", str(guide))}
-    commands = {name: [str(build), *program.timed] for name, build in builds.items()}
-    answers = {run(command, folder).output for command in commands.values()}
+    samples, guided = list[int](), list[Path]()
+    for number in range(1, profiles + 1):
+        progress(f"{program.name}, profile {number}: profiling {_INSTANCES} runs")
+        (folder / str(number)).mkdir()
+        merged, guide = profile_go(plain, program, folder / str(number), program.training)
+        samples.append(int(decode(merged.read_bytes()).samples.values[:, 0].sum()))
+        progress(f"{program.name}, profile {number}: {samples[-1]:,} samples; building")
+        guided.append(_build(program, folder / f"ours-{number}", str(guide)))
+    answers = {run([str(build), *program.timed], folder).output for build in (plain, *guided)}
     assert len(answers) == 1, f"the builds answer differently: {answers}"
-    counted = {name: program.instructions(build, folder) for name, build in builds.items()}
+    builds = {NONE: [plain], OURS: guided}
+    counted = {name: [program.instructions(build, folder) for build in of] for name, of in builds.items()}
     progress(f"{program.name}: instructions: {counted}")
+    middle = guided[counted[OURS].index(median_low(counted[OURS]))]
+    commands = {name: [str(build), *program.timed] for name, build in ((NONE, plain), (OURS, middle))}
     timed = in_turns(commands, rounds, folder)
     how = (
         f"{program.name}, {program.version}, built with `-pgo=off` and `-pgo=default.pgo`.\n"
-        f"The profile has {samples:,} samples of {_INSTANCES} runs. CPU times are of {rounds} rounds.\n"
-        f"Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n\n"
-        f"{stamp}"
+        f"{profiles} profiles were taken, each of {_INSTANCES} runs: {min(samples):,} to {max(samples):,}\n"
+        f"samples. Instructions are counted with `GOMAXPROCS=1 GOGC=off`, so without the garbage collector.\n"
+        f"CPU times are of the build whose profile has the median, in {rounds} rounds.\n\n{stamp}"
     )
     return Gain(program.name, program.compiler, f'make gains ARGS="{program.name}"', counted, timed, how)
 

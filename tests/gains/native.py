@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median_low
+from typing import NamedTuple
 
 from pprof_merge import decode
 
@@ -17,41 +19,77 @@ from tests.server import Server
 _INSTANCES = 3
 
 
-def gain(program: Program, builder: Builder, folder: Path, *, rounds: int, hertz: int, command: str) -> Gain:
-    """Build a program in an empty folder, and return what its builds cost.
+class _Guided(NamedTuple):
+    """The builds with one profile, by what docs/gains.md calls it, and how many samples it has."""
+
+    samples: int
+    builds: dict[str, Path]
+
+
+def gain(
+    program: Program, builder: Builder, folder: Path, *, profiles: int, rounds: int, hertz: int, command: str
+) -> Gain:
+    """Build a program in an empty folder, with each of several profiles, and return what its builds cost.
 
     It is profiled `hertz` times a second; `command` is what the page names for its rows. Raises
     NotComparableError if the builds differ in more than their profiles.
     """
     stamp = machine.stamp()
     plain = builder.build("none")
-    progress(f"{program.name}: profiling {_INSTANCES} runs")
-    merged, ours = profile(plain, program, builder, folder, hertz=hertz)
-    samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
-    progress(f"{program.name}: {samples:,} samples; building")
-    builds = {
-        NONE: plain,
-        OURS: builder.build("ours", ours),
-        WITH_PROGRAM: builder.build("with-program", with_program(merged, plain, builder), flow=True),
-        INSTRUMENTED: builder.instrumented(),
+    guided = [
+        _guided(plain, program, builder, folder / str(number), hertz) for number in range(1, profiles + 1)
+    ]
+    others = {NONE: plain, INSTRUMENTED: builder.instrumented()}
+    sets = [others, *(of.builds for of in guided)]
+    every = {f"{name} {number}": build for number, of in enumerate(sets) for name, build in of.items()}
+    progress(f"{program.name}: all were built by: {builder.shared_flags(every)}")
+    answers = {
+        str(program.answer.findall(run(_timed(program, build), folder).output.decode()))
+        for build in every.values()
     }
-    progress(f"{program.name}: all were built by: {builder.shared_flags(builds)}")
-    commands = {name: [str(build), *program.arguments(program.timed)] for name, build in builds.items()}
-    outputs = {name: run(command, folder).output.decode() for name, command in commands.items()}
-    answers = {str(program.answer.findall(output)) for output in outputs.values()}
     assert len(answers) == 1, f"the builds answer differently: {answers}"
-    counted = {}
-    for name, build in builds.items():
-        counted[name] = instructions(build, program.arguments(program.counted), folder)
-        progress(f"{program.name}: {name}: {counted[name]:,} instructions")
-    timed = in_turns(commands, rounds, folder)
+    counts = [
+        {name: instructions(build, program.arguments(program.counted), folder) for name, build in of.items()}
+        for of in sets
+    ]
+    for of_set in counts:
+        progress(f"{program.name}: instructions: {of_set}")
+    counted = {
+        name: [of_set[name] for of_set in counts if name in of_set]
+        for name in (NONE, OURS, WITH_PROGRAM, INSTRUMENTED)
+    }
+    middle = counted[WITH_PROGRAM].index(median_low(counted[WITH_PROGRAM]))
+    builds = {NONE: plain, **guided[middle].builds, INSTRUMENTED: others[INSTRUMENTED]}
+    timed = in_turns({name: _timed(program, build) for name, build in builds.items()}, rounds, folder)
     flow = f"with `{' '.join(builder.flow)}`" if builder.flow else "without a further flag"
+    least, most = min(of.samples for of in guided), max(of.samples for of in guided)
     how = (
         f"{program.name}, {program.version}, built with `{builder.flags}`;\n"
-        f"ours with the program {flow}. The profile has {samples:,} samples of\n"
-        f"{_INSTANCES} runs, {hertz} a second. CPU times are of {rounds} rounds.\n\n{stamp}"
+        f"ours with the program {flow}. {profiles} profiles were taken, each of\n"
+        f"{_INSTANCES} runs, {hertz} times a second: {least:,} to {most:,} samples. CPU times are of the\n"
+        f"build whose profile has the median, in {rounds} rounds.\n\n{stamp}"
     )
     return Gain(program.name, builder.compiler, command, counted, timed, how)
+
+
+def _guided(plain: Path, program: Program, builder: Builder, folder: Path, hertz: int) -> _Guided:
+    """Profile the program into a new folder, and return its builds with that profile."""
+    title = f"{program.name}, profile {folder.name}"
+    progress(f"{title}: profiling {_INSTANCES} runs")
+    folder.mkdir()
+    merged, ours = profile(plain, program, builder, folder, hertz=hertz)
+    samples = int(decode(merged.read_bytes()).samples.values[:, 0].sum())
+    progress(f"{title}: {samples:,} samples; building")
+    with_flow = with_program(merged, plain, builder)
+    builds = {
+        OURS: builder.build(f"ours-{folder.name}", ours),
+        WITH_PROGRAM: builder.build(f"with-program-{folder.name}", with_flow, flow=True),
+    }
+    return _Guided(samples, builds)
+
+
+def _timed(program: Program, build: Path) -> list[str]:
+    return [str(build), *program.arguments(program.timed)]
 
 
 def profile(

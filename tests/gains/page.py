@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median_high, median_low
 from typing import NamedTuple
 
 from tests.bench import report
@@ -47,13 +48,14 @@ class Row(NamedTuple):
 class Gain(NamedTuple):
     """What was measured of a program: the costs of its builds by their profiles, the first without one.
 
-    `counted` has executed instructions, or nothing. `how` is the text on how it was measured.
+    `counted` has the executed instructions of the builds with each profile, or nothing. `how` is the text on
+    how it was measured.
     """
 
     program: str
     compiler: str
     command: str
-    counted: Mapping[str, int]
+    counted: Mapping[str, Sequence[int]]
     timed: Mapping[str, Compared]
     how: str
 
@@ -68,13 +70,20 @@ class Gain(NamedTuple):
     def _instructions(self, profile: str) -> tuple[str, str, str]:
         if profile not in self.counted:
             return "", "", ""
-        first, count = self.counted[NONE], self.counted[profile]
-        most = first - self.counted.get(INSTRUMENTED, first)
-        return (
-            f"{count / 1e6:,.0f} M" if count >= _MILLIONS else f"{count:,}",
-            "" if profile == NONE else f"{100 * (first - count) / first:.1f} %",
-            "" if profile == NONE or most <= 0 else f"{100 * (first - count) / most:.0f} %",
-        )
+        (first,), count = self.counted[NONE], median_low(self.counted[profile])
+        shown = f"{count / 1e6:,.0f} M" if count >= _MILLIONS else f"{count:,}"
+        if profile == NONE:
+            return shown, "", ""
+        return shown, f"{100 * (first - count) / first:.1f} %", self._share(profile)
+
+    def _share(self, profile: str) -> str:
+        """Return what is saved of what the instrumented build saves: the median, the least and the most."""
+        (first,), (best,) = self.counted[NONE], self.counted.get(INSTRUMENTED, self.counted[NONE])
+        if best >= first:
+            return ""
+        shares = sorted(100 * (first - count) / (first - best) for count in self.counted[profile])
+        spread = f" ({shares[0]:.0f} to {shares[-1]:.0f})" if len(shares) > 1 else ""
+        return f"{median_high(shares):.0f} %{spread}"
 
     def _cpu(self, profile: str) -> tuple[str, str]:
         cost = self.timed[profile]

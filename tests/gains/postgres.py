@@ -77,7 +77,7 @@ def postgres_gains(folder: Path, rounds: int) -> list[Gain]:
             f"{NAME}, {load}",
             compiler,
             f'make gains ARGS="{NAME}"',
-            instructions[script],
+            {build: [count] for build, count in instructions[script].items()},
             compared(seconds[script]),
             how,
         )

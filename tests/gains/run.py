@@ -25,6 +25,9 @@ def parser(names: list[str]) -> argparse.ArgumentParser:
     described = argparse.ArgumentParser(prog="make gains ARGS=", description="Measure what programs gain.")
     described.add_argument("programs", metavar="PROGRAM", nargs="+", choices=names, help=", ".join(names))
     described.add_argument("--clang", default="clang", help="the compiler, such as clang-19 (default: clang)")
+    described.add_argument(
+        "--profiles", type=int, default=5, help="profiles that are taken, and built with (default: 5)"
+    )
     described.add_argument("--rounds", type=int, default=7, help="runs of each build (default: 7)")
     described.add_argument("--hertz", type=int, default=997, help="samples a second of CPU (default: 997)")
     described.add_argument("--samples", type=int, help="how many samples a curve has at most")
@@ -59,13 +62,22 @@ def _gains(
     other = "" if options.clang == "clang" else f" --clang {Path(options.clang).name}"
     command = f'make gains ARGS="{name}{other}"'
     if name in of_go:
-        return [go_gain(of_go[name], folder, options.rounds)]
+        return [go_gain(of_go[name], folder, options.profiles, options.rounds)]
     if name == postgres.NAME:
         return postgres.postgres_gains(folder, options.rounds)
     program, toolchain = PROGRAMS[name], Toolchain(options.clang)
     kind = RustBuilder if program.is_rust else ClangBuilder
     builder = kind(program, toolchain, folder)
-    return [gain(program, builder, folder, rounds=options.rounds, hertz=options.hertz, command=command)]
+    measured = gain(
+        program,
+        builder,
+        folder,
+        profiles=options.profiles,
+        rounds=options.rounds,
+        hertz=options.hertz,
+        command=command,
+    )
+    return [measured]
 
 
 def _measure_curve(
