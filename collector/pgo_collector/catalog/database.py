@@ -22,6 +22,10 @@ class Database(Protocol):
     """
 
     @property
+    def gather_seconds(self) -> float:
+        """How long a transaction of submits waits for more of them, where several come at once."""
+
+    @property
     def is_alone(self) -> bool:
         """True if no other collector uses the catalog: from `open` until `share`, or always."""
 

@@ -100,10 +100,13 @@ _COUNTING = Prepared(
 )
 
 
-def read_counting_blob(connection: sa.Connection, profile: BlobName) -> Blob | None:
-    """Return the blob that counts the profile with this name; None if none does."""
-    rows = _COUNTING.rows(connection, _key(profile.series) | profile.identity._asdict())
-    return _blob(*rows[0]) if rows else None
+def read_counting_blobs(
+    connection: sa.Connection, profiles: Sequence[BlobName]
+) -> dict[BlobName, Blob | None]:
+    """Return the blob that counts each of the profiles with these names; None if none does."""
+    keys = [_key(profile.series) | profile.identity._asdict() for profile in profiles]
+    found = _COUNTING.every(connection, keys)
+    return {profile: _blob(*rows[0]) if rows else None for profile, rows in zip(profiles, found, strict=True)}
 
 
 def read_times(connection: sa.Connection, series: Series, digest: str) -> list[int]:
@@ -179,8 +182,7 @@ def add_profiles(connection: sa.Connection, entries: Sequence[tuple[BlobName, Fa
     """
     # Sorted, so that two transactions with the same names wait for each other, and not both for ever.
     ordered = sorted(entries, key=lambda entry: entry[0])
-    every = dict.fromkeys(name.series for name, _ in ordered)
-    ids = {series: _put_series(connection, series) for series in every}
+    ids = _put_every_series(connection, dict.fromkeys(name.series for name, _ in ordered))
     rows = [_blob_row(ids[name.series], name, facts, name.identity.time_nanos, 0) for name, facts in ordered]
     if _PUT_BLOBS.each(connection, rows) < len(rows):
         return False
@@ -246,7 +248,7 @@ def assign_profiles(connection: sa.Connection, blob: int, name: BlobName, inputs
     by_series: dict[Series, list[Identity]] = {}
     for each in inputs:
         by_series.setdefault(each.series, []).append(each.identity)
-    ids = {series: _put_series(connection, series) for series in by_series}
+    ids = _put_every_series(connection, by_series)
     rows = [
         {"series_id": ids[series], "blob_id": blob, **identity._asdict()}
         for series, identities in by_series.items()
@@ -291,12 +293,23 @@ def drop_empty_series(connection: sa.Connection, series: Iterable[int] | None = 
 
 def _put_series(connection: sa.Connection, series: Series) -> int:
     """Return the id of a series; insert its row if it is missing."""
-    known = _KNOWN_SERIES.rows(connection, _key(series))
-    if not known:
-        known = _NEW_SERIES.rows(connection, {**_key(series), "rolled_up": bool(series.dropped)})
-        labels = [{"series_id": known[0][0], "key": key, "value": value} for key, value in series.labels]
-        _NEW_LABELS.each(connection, labels)
-    return int(known[0][0])
+    return _put_every_series(connection, [series])[series]
+
+
+def _put_every_series(connection: sa.Connection, every: Collection[Series]) -> dict[Series, int]:
+    """Return the id of each series; insert the rows that are missing."""
+    found = _KNOWN_SERIES.every(connection, [_key(series) for series in every])
+    return {
+        series: int(known[0][0]) if known else _new_series(connection, series)
+        for series, known in zip(every, found, strict=True)
+    }
+
+
+def _new_series(connection: sa.Connection, series: Series) -> int:
+    ((id_,),) = _NEW_SERIES.rows(connection, {**_key(series), "rolled_up": bool(series.dropped)})
+    labels = [{"series_id": id_, "key": key, "value": value} for key, value in series.labels]
+    _NEW_LABELS.each(connection, labels)
+    return int(id_)
 
 
 def _key(series: Series) -> dict[str, str]:

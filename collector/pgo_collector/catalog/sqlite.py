@@ -36,6 +36,7 @@ class SQLite:
     """A `Database` in a file. What a commit has written is on disk."""
 
     is_alone = True
+    gather_seconds = 0.0  # the next ones gather while the disk syncs
 
     def __init__(self, path: Path) -> None:
         self.changes = OwnChanges()

@@ -56,6 +56,20 @@ class Prepared:
         _trace(text, started)
         return found
 
+    def every(self, connection: sa.Connection, values: Sequence[Values]) -> list[list[Row]]:
+        """Run the query with each of these values; return the rows of each. A server answers all at once."""
+        if connection.dialect.name != "postgresql" or not values:
+            return [self.rows(connection, each) for each in values]
+        text = self._text(connection.dialect)
+        started = time.monotonic_ns()
+        cursor = _driver(connection).cursor()
+        cursor.executemany(text, values, returning=True)
+        found = [cursor.fetchall()]
+        while cursor.nextset():
+            found.append(cursor.fetchall())
+        _trace(text, started)
+        return found
+
     def each(self, connection: sa.Connection, values: Sequence[Values]) -> int:
         """Run the statement with each of these values; return how many rows it has changed in all."""
         text = self._text(connection.dialect)

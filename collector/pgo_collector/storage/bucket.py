@@ -164,7 +164,7 @@ class BucketStorage:
             return MISSING
 
     def written_nanos(self, name: str) -> int:
-        """Return the end of the second in which the store got an object: a HEAD's answer has whole seconds."""
+        """Return the end of the second in which the store got an object: it tells whole seconds."""
         return (int(self._ask(obstore.head, name)["last_modified"].timestamp()) + 1) * 10**9 - 1
 
     def open(self, name: str) -> BinaryIO:

@@ -24,7 +24,7 @@ from pgo_collector.catalog.rows import (
     Blob,
     add_profiles,
     names_taken,
-    read_counting_blob,
+    read_counting_blobs,
     read_times,
     remove_profiles,
 )
@@ -127,7 +127,7 @@ class GroupCommit:
             with self._catalog.writing(changed, new=changed) as connection:
                 for submission in submissions:
                     names.append(self._name(connection, submission, names))
-                counting = {name: read_counting_blob(connection, name) for name in names}
+                counting = read_counting_blobs(connection, names)
                 firsts = dict(zip(reversed(names), reversed(submissions), strict=True))
                 new = {name: firsts[name] for name in reversed(firsts) if counting[name] is None}
                 changed.update(name.series[:2] for name in new)

@@ -89,6 +89,7 @@ class Store:
         self.catalog = Catalog(database)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
         self._waiting: deque[_Waiting] = deque()
+        self._stored_together = 0  # by the last transaction
         self._writer = ThreadPoolExecutor(1, "writer")
         self._area_writer = ThreadPoolExecutor(1, "area writer")
 
@@ -172,9 +173,12 @@ class Store:
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
-        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
-        if not waiting:
+        if not self._waiting:
             return
+        if self._stored_together > 1:
+            time.sleep(self.catalog.database.gather_seconds)
+        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+        self._stored_together = len(waiting)
         submissions, futures, places, since = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         for there, asked in zip(places, since, strict=True):
