@@ -52,15 +52,15 @@ MEASURED: Mapping[Compiler, Measured] = MappingProxyType(
             ratios=(0.99, 2.26),
             by_samples=(
                 Point(100, 0.98),
-                Point(300, 1.0),
+                Point(300, 0.99),
                 Point(1000, 1.0),
                 Point(3000, 1.0),
-                Point(4247, 1.0),
+                Point(3403, 1.0),
             ),
-            by_changes=(Point(0.1, 0.97), Point(0.25, 0.96), Point(0.5, 0.96), Point(1.0, 0.56)),
+            by_changes=(Point(0.1, 0.99), Point(0.25, 0.98), Point(0.5, 0.95), Point(1.0, 0.49)),
         ),
         "llvm": Measured(
-            ratios=(1.02, 1.79),
+            ratios=(1.03, 1.8),
             by_samples=(
                 Point(100, 0.0),
                 Point(300, 0.02),
