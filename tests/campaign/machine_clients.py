@@ -133,14 +133,17 @@ class Clients:
             self.fault(f"a merge by {address.url}: {what}")
         return True
 
-    def check_deleted(self, address: Address, owner: Owner, gone: set[int]) -> bool:
-        """Check that a merge has nothing of what was deleted; return whether it was answered."""
+    def check_deleted(self, address: Address, owner: Owner, gone: set[int]) -> None:
+        """Check that a merge has nothing of what was deleted, if it is answered."""
+        if back := self.still_there(address, owner, gone):
+            self.fault(f"{len(back)} deleted profiles of {owner[0]} are in a merge by {address.url}")
+
+    def still_there(self, address: Address, owner: Owner, gone: set[int]) -> set[int]:
+        """Return which of the deleted profiles are in a merge; none if it isn't answered."""
         with self._client(address) as client:
             query = {"service": owner[0], "type": owner[1]}
             answer = client.ask("GET", "/v1/merge", Server.merge_key, query)
-        if answer.status == 200 and (back := marks_of(answer.content).keys() & gone):
-            self.fault(f"{len(back)} deleted profiles of {owner[0]} are in a merge by {address.url}")
-        return answer.status in {200, 404}
+        return {*marks_of(answer.content)} & gone if answer.status == 200 else set()
 
     def sample(self, random: Random, most: int) -> list[Marked]:
         """Return some acknowledged profiles that nobody deletes."""

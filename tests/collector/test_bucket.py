@@ -314,6 +314,19 @@ def test_a_store_that_hangs_is_slow_and_one_that_is_gone_is_gone(url: str, gatew
     assert open_bucket(Bucket(url, 30, 4)).read(NAME) == b"content"
 
 
+def test_a_store_may_put_what_its_client_has_given_up(url: str, gateway: Gateway) -> None:
+    """So a profile that was deleted can come back with a reindex: see docs/past-one-machine.md."""
+    storage = open_bucket(Bucket(url, 1, 4))
+    with paused(gateway), pytest.raises(StorageSlow):
+        storage.replace(OTHER, b"late")
+    deadline = time.monotonic() + 60
+    patient = open_bucket(Bucket(url, 30, 4))
+    while patient.size(OTHER) == MISSING:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert patient.read(OTHER) == b"late"
+
+
 def test_a_bucket_alone_rebuilds_the_catalog_and_the_same_merges(server: Server) -> None:
     for name in ("a", "b", "c"):
         assert server.submit(profile_of(name)).status_code == 204

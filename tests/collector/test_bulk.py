@@ -15,6 +15,8 @@ from tests.collector.visitor import Visitor
 from tests.server import Server
 
 _COUNT = 240
+# Dask's client tries to connect again for 5 seconds.
+_GIVES_UP_SECONDS = 9.0
 _NANOS = 1_700_000_000_000_000_000
 
 
@@ -116,6 +118,23 @@ def test_a_scheduler_that_goes_costs_nothing_but_time(filled: Server, name: str)
         cluster.scheduler.signal(signal.Signals[name])
         assert answers(filled) == alone
     assert filled.events("the cluster fails, own workers read the blobs")
+
+
+@pytest.mark.exhaustive
+def test_a_scheduler_that_went_before_is_noticed(filled: Server, go_profiles: list[bytes]) -> None:
+    """Dask's client closes itself then; the next call of it fails at once."""
+    with DaskCluster() as cluster:
+        use(filled, cluster)
+        filled.start()
+        answers(filled)
+        cluster.scheduler.signal(signal.SIGKILL)
+        time.sleep(_GIVES_UP_SECONDS)
+        for number in range(_COUNT // 2):
+            profile = taken_at(go_profiles[0], 2 * _NANOS + number)
+            assert filled.submit(profile, query={"service": "s0"}).status_code == 204
+        assert filled.merge(query={"service": "s0"}).status_code == 200
+    assert filled.events("the cluster fails, own workers read the blobs")
+    assert not filled.events("unexpected error")
 
 
 @pytest.mark.exhaustive

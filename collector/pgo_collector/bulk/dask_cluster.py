@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from pgo_collector.workers.pool import Workers
 
 # Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is
 # lost with a worker, and waits in its memory.
-_MOST_BLOBS = 1000
+_MOST_BLOBS = 2500
 # Ranges of each thread of the cluster at a time, so that none waits for the next one.
 _RANGES_AHEAD = 2
 # How often a range that raised an error is tried again. Dask itself tries again when a worker dies.
@@ -119,7 +120,7 @@ class DaskCluster:
     async def _load(self, owner: str, blobs: BlobColumns, advance: Callable[[int], int]) -> None:
         """Have all blobs read, range by range, in any order. Raises ClusterFails and WorkerUnavailable."""
         client = await self._connected()
-        lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads())).values()))
+        lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads)).values()))
         size = min(_MOST_BLOBS, -(-len(blobs) // lanes))
         begins = deque(range(0, len(blobs), size))
         _log.info("bulk read begins", owner=owner, blobs=len(blobs), blobs_in_range=size, at_a_time=lanes)
@@ -146,7 +147,7 @@ class DaskCluster:
             _log.warning("the cluster can't read a blob", blob=blob, reason=why)
         path = self._new_part()
         try:
-            await asyncio.to_thread(path.write_bytes, part.packed)
+            await asyncio.to_thread(path.write_bytes, part.sent)
             await self._workers.run_for(owner, absorb_rows, owner, path)
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
@@ -158,17 +159,21 @@ class DaskCluster:
         except Exception as error:  # the client's connection may just have been lost
             raise _failure(error) from error
         try:
-            return await self._answer(future.result())
+            return await self._answer(future.result)
         finally:
             if not future.done():
-                await future.cancel(force=True)
+                with suppress(ClusterFails):
+                    await self._answer(partial(future.cancel, force=True))
             future.release()
 
-    async def _answer(self, asked: Any) -> Any:
-        """Await the answer to a call of Dask's. Raises ClusterFails, also if it takes too long."""
+    async def _answer(self, call: Callable[[], Any]) -> Any:
+        """Call a function of Dask's and await the answer.
+
+        Raises ClusterFails: if that takes too long, or if a client was closed, whose calls fail at once.
+        """
         try:
             async with asyncio.timeout(self._seconds):
-                return await asked
+                return await call()
         except TimeoutError:
             raise ClusterFails(f"no answer within {self._seconds:g} seconds (PGOF_TASK_SECONDS)") from None
         except Exception as error:  # a task's error, or one of Dask, of tornado or of the network
@@ -178,7 +183,8 @@ class DaskCluster:
         """Return a client that is connected. Raises ClusterFails."""
         async with self._connecting:
             if self._client is None:
-                client = Client(
+                client = partial(
+                    Client,
                     self._address,
                     asynchronous=True,
                     timeout=_CONNECT_SECONDS,
@@ -192,7 +198,7 @@ class DaskCluster:
         client, self._client = self._client, None
         if client is not None:
             with suppress(ClusterFails):
-                await self._answer(client.close(timeout=_CONNECT_SECONDS))
+                await self._answer(partial(client.close, timeout=_CONNECT_SECONDS))
 
 
 def _failure(error: Exception) -> ClusterFails:

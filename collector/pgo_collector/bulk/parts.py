@@ -13,7 +13,7 @@ from pprof_merge import Collection, trim_heap
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
-from pgo_collector.engine.packing import pack
+from pgo_collector.engine.packing import pack_to_send
 from pgo_collector.engine.row_cache import Rows
 from pgo_collector.engine.tasks import Unreadable, inspect_all
 from pgo_collector.errors import EngineDiffers
@@ -24,7 +24,7 @@ from pgo_collector.storage.storage import Storage
 class ReadPart(NamedTuple):
     """The rows of blobs as `absorb_rows` takes them, how many there are, and why the others aren't there."""
 
-    packed: bytes
+    sent: bytes
     read: int
     unreadable: dict[str, str]
 
@@ -36,7 +36,7 @@ def read_part(engine: str, blobs: BlobColumns) -> ReadPart:
     unreadable = rows.load(blobs, np.arange(len(blobs)))
     segment = rows.collection.since(Collection().mark)
     part = ReadPart(
-        b"".join(pack((engine, segment))),
+        pack_to_send((engine, segment)),
         len(blobs) - len(unreadable),
         {blobs.name(row): why for row, why in unreadable.items()},
     )

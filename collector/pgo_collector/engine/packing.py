@@ -21,6 +21,8 @@ from struct import pack as numbers
 from struct import unpack_from
 from typing import Any, NamedTuple
 
+from isal import isal_zlib
+
 _UNIT = 8
 _DIGEST_SIZE = blake2b().digest_size
 _ARRAYS = {
@@ -30,6 +32,10 @@ _ARRAYS = {
     ("numpy._core.numeric", "_frombuffer"),
 }
 _OURS = "pprof_merge."
+# Most arrays have small numbers in wide columns: a fifth of the bytes is sent, and compressing them takes
+# less time than sending the others.
+_LEVEL = 0
+_IsalError: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub says instance
 
 
 class Unpacked(NamedTuple):
@@ -51,6 +57,21 @@ def pack(content: object) -> list[bytes | memoryview]:
         body += part, bytes(-len(part) % _UNIT)
     size = numbers("<Q", sum(map(len, body)))
     return [_digest([size, *body]), size, *body]
+
+
+def pack_to_send(content: object) -> bytes:
+    """Return an object packed and compressed, in the format of zlib."""
+    compressor = isal_zlib.compressobj(_LEVEL)
+    pieces = [compressor.compress(piece) for piece in pack(content)]
+    return b"".join((*pieces, compressor.flush()))
+
+
+def unpack_sent(sent: bytes) -> Unpacked | None:
+    """Return the object in what `pack_to_send` made; None if that is damaged, or anything else is in it."""
+    try:
+        return unpack(memoryview(isal_zlib.decompress(sent)))
+    except _IsalError:
+        return None
 
 
 def unpack(packed: memoryview) -> Unpacked | None:

@@ -41,7 +41,7 @@ from pgo_collector.engine.binaries import chosen_binary, written_pieces
 from pgo_collector.engine.blob_columns import STORED_LIMITS
 from pgo_collector.engine.merge_inputs import ENGINE, ROW_CACHE, ChosenBlobs, read_merge_inputs
 from pgo_collector.engine.outputs import WrittenFile, refuse_too_large, server_budget, too_large, write_pieces
-from pgo_collector.engine.packing import unpack
+from pgo_collector.engine.packing import unpack_sent
 from pgo_collector.engine.renditions import Rendition
 from pgo_collector.errors import (
     MergeDamaged,
@@ -191,11 +191,11 @@ def missing_rows(chosen: ChosenBlobs) -> Int64s:
 
 
 def absorb_rows(owner: str, part: Path) -> None:
-    """Add rows that another process packed into the file `part`, unless some are here by now.
+    """Add rows that another process packed to be sent, from the file `part`, unless some are here by now.
 
     Anything else in the file is ignored: the blobs are then read here. Raises OSError.
     """
-    unpacked = unpack(memoryview(part.read_bytes()))
+    unpacked = unpack_sent(part.read_bytes())
     match unpacked and unpacked.content:
         case [engine, Segment() as segment] if engine == ENGINE:
             ROW_CACHE.absorb(owner, segment)
