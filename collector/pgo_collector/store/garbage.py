@@ -49,7 +49,7 @@ async def delete_retired(
 def _delete(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
     """Delete retired blobs, but none whose profile only a missing blob counts. Raises LeaseLost."""
     names = [blob.name for blob in retired]
-    orphaned = store.catalog.counting_ids(names).keys() - store.counted(names)
+    orphaned = {name for name, is_there in store.counted(names).items() if not is_there}
     for name in orphaned:
         _log.error("kept, since the blob that replaced it is missing", blob=str(name))
     replaced = [blob for blob in retired if blob.name not in orphaned]

@@ -7,7 +7,7 @@ it has deleted the blobs that a combine retired. After this, every stored profil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -167,7 +167,7 @@ async def _adopt_combined(
         if any(not inputs.issuperset(profiles) for profiles in counted.values()):
             # Its own name is left out: no client has had the merge of a combine that wasn't committed.
             others = inputs - {name}
-            if name in unknown and others <= await asyncio.to_thread(store.counted, others):
+            if name in unknown and await asyncio.to_thread(_are_there, store, others):
                 _log.info("combined profile deleted, another one has all of it", blob=str(name))
                 await asyncio.to_thread(store.blobs.discard, name)
             else:
@@ -208,16 +208,22 @@ async def _adopt_profiles(store: Store, names: list[BlobName], progress: Progres
         _log.info("profiles taken in", count=len(new))
 
 
+def _are_there(store: Store, names: Collection[BlobName]) -> bool:
+    """Return whether each profile is counted, by a blob that is there."""
+    counted = store.counted(names)
+    return all(counted.get(name, False) for name in names)
+
+
 def _uncounted(store: Store, names: Sequence[BlobName]) -> list[BlobName]:
     """Return the profiles that no blob counts; delete the files of those that a blob on disk counts."""
-    ids = store.catalog.counting_ids(names)
-    counted = store.counted(ids)
-    for error in store.blobs.discard_all(counted).values():
+    counted = store.counted(names)
+    spare = {name for name, is_there in counted.items() if is_there}
+    for error in store.blobs.discard_all(spare).values():
         raise error
-    store.blobs.remove_folders(counted)
-    for name in ids.keys() - counted:
+    store.blobs.remove_folders(spare)
+    for name in counted.keys() - spare:
         _log.error("profile left alone, the combined one that has it is missing", blob=str(name))
-    return [name for name in names if name not in ids]
+    return [name for name in names if name not in counted]
 
 
 async def _read_all(

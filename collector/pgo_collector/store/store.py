@@ -192,12 +192,12 @@ class Store:
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)
 
-    def counted(self, names: Iterable[BlobName]) -> set[BlobName]:
-        """Return the profiles that are counted by a blob that is there."""
+    def counted(self, names: Iterable[BlobName]) -> dict[BlobName, bool]:
+        """Return the profiles that are counted, and whether the blob that counts each is there."""
         ids = self.catalog.counting_ids(names)
         counting = self.catalog.with_ids(set(ids.values()))
         there = {blob.id for blob in counting if self.blobs.size(blob.name) != MISSING}
-        return {name for name, id_ in ids.items() if id_ in there}
+        return {name: id_ in there for name, id_ in ids.items()}
 
 
 def storage_of(settings: Settings) -> Storage:
