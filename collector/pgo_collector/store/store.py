@@ -175,8 +175,8 @@ class Store:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
         if not self._waiting:
             return
-        if self._stored_together > 1:
-            time.sleep(self.catalog.database.gather_seconds)
+        if self._stored_together > 1 and (seconds := self.catalog.database.gather_seconds):
+            time.sleep(seconds)
         waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
         self._stored_together = len(waiting)
         submissions, futures, places, since = zip(*waiting, strict=True)
