@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median_high, median_low
+from statistics import median_low
 from typing import NamedTuple
 
 from tests.bench import report
@@ -81,9 +81,12 @@ class Gain(NamedTuple):
         (first,), (best,) = self.counted[NONE], self.counted.get(INSTRUMENTED, self.counted[NONE])
         if best >= first:
             return ""
-        shares = sorted(100 * (first - count) / (first - best) for count in self.counted[profile])
-        spread = f" ({shares[0]:.0f} to {shares[-1]:.0f})" if len(shares) > 1 else ""
-        return f"{median_high(shares):.0f} %{spread}"
+        counts = self.counted[profile]
+        middle, least, most = (
+            f"{100 * (first - count) / (first - best):.0f}"
+            for count in (median_low(counts), max(counts), min(counts))
+        )
+        return f"{middle} % ({least} to {most})" if len(counts) > 1 else f"{middle} %"
 
     def _cpu(self, profile: str) -> tuple[str, str]:
         cost = self.timed[profile]
