@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgo_collector.engine import row_cache
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns, BlobSeries
-from pgo_collector.engine.packing import pack, unpack
+from pgo_collector.engine.packing import pack, pack_to_send, unpack, unpack_sent
 from pgo_collector.engine.row_cache import RowCache, RowFile, Rows
 from pgo_collector.storage.folder import FolderStorage
 from pprof_merge import decode, encode, merge
@@ -167,6 +167,19 @@ def test_a_damaged_byte_is_noticed(data: st.DataObject) -> None:
     assert unpack(memoryview(packed)[:at]) is None
 
 
+@given(data=st.data())
+def test_a_damaged_byte_of_what_was_sent_is_noticed(data: st.DataObject) -> None:
+    content = data.draw(st.lists(st.integers()) | st.binary(min_size=1))
+    sent = pack_to_send(content)
+    assert unpack_sent(sent) == content
+    at = data.draw(st.integers(0, len(sent) - 1))
+    damaged = bytearray(sent)
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    # The last byte of the compressed bits has some that nobody reads.
+    assert unpack_sent(bytes(damaged)) in (None, content)
+    assert unpack_sent(sent[:at]) is None
+
+
 def test_a_file_of_another_version_is_ignored(folder: Path, tmp_path: Path) -> None:
     rows, file = read_from(tmp_path / "x")
     take_in(rows, folder, PROFILES[:1])
@@ -248,6 +261,7 @@ def test_a_hostile_pickle_does_nothing(
 
 @pytest.mark.parametrize("content", [("1", "no segment"), "x", ("1",), None])
 def test_an_object_that_is_not_a_segment_is_ignored(content: object, tmp_path: Path) -> None:
+    assert unpack_sent(pack_to_send(content)) == content
     packed = in_frame(pickle.dumps(content, protocol=5))
     found = unpack(packed)
     assert found is not None

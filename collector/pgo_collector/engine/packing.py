@@ -46,32 +46,15 @@ class Unpacked(NamedTuple):
     digest: bytes
 
 
+class _NotPacked(Exception):
+    """These bytes aren't those of an object that was packed."""
+
+
 def pack(content: object) -> list[bytes | memoryview]:
     """Return an object as bytes, in pieces to be written one after another; the first is the digest."""
-    buffers: list[pickle.PickleBuffer] = []
-    text = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
-    parts = [memoryview(text), *(buffer.raw() for buffer in buffers)]
-    sizes = [len(part) for part in parts]
-    body: list[bytes | memoryview] = [numbers(f"<{1 + len(sizes)}Q", len(sizes), *sizes)]
-    for part in parts:
-        body += part, bytes(-len(part) % _UNIT)
-    size = numbers("<Q", sum(map(len, body)))
-    return [_digest([size, *body]), size, *body]
-
-
-def pack_to_send(content: object) -> bytes:
-    """Return an object packed and compressed, in the format of zlib."""
-    compressor = isal_zlib.compressobj(_LEVEL)
-    pieces = [compressor.compress(piece) for piece in pack(content)]
-    return b"".join((*pieces, compressor.flush()))
-
-
-def unpack_sent(sent: bytes) -> Unpacked | None:
-    """Return the object in what `pack_to_send` made; None if that is damaged, or anything else is in it."""
-    try:
-        return unpack(memoryview(isal_zlib.decompress(sent)))
-    except _IsalError:
-        return None
+    pieces = _pieces(content)
+    size = numbers("<Q", sum(map(len, pieces)))
+    return [_digest([size, *pieces]), size, *pieces]
 
 
 def unpack(packed: memoryview) -> Unpacked | None:
@@ -79,24 +62,58 @@ def unpack(packed: memoryview) -> Unpacked | None:
 
     Returns None if it is incomplete or damaged, or has anything else in it than `pack` writes.
     """
-    head = _DIGEST_SIZE + _UNIT
-    if len(packed) < head + _UNIT:
+    begin = _DIGEST_SIZE + _UNIT
+    if len(packed) < begin:
         return None
-    end = head + unpack_from("<Q", packed, _DIGEST_SIZE)[0]
-    if not head + _UNIT <= end <= len(packed) or _digest([packed[_DIGEST_SIZE:end]]) != packed[:_DIGEST_SIZE]:
+    end = begin + unpack_from("<Q", packed, _DIGEST_SIZE)[0]
+    digest = bytes(packed[:_DIGEST_SIZE])
+    if end > len(packed) or _digest([packed[_DIGEST_SIZE:end]]) != digest:
         return None
     try:
-        (count,) = unpack_from("<Q", packed, head)
-        sizes = unpack_from(f"<{count}Q", packed, head + _UNIT)
-        begin = head + _UNIT * (1 + count)
-        starts = accumulate((size + -size % _UNIT for size in sizes), initial=begin)
+        return Unpacked(_content(packed[begin:end]), end, digest)
+    except _NotPacked:
+        return None
+
+
+def pack_to_send(content: object) -> bytes:
+    """Return an object packed and compressed, in the format of zlib, whose checksum stands for the digest."""
+    compressor = isal_zlib.compressobj(_LEVEL)
+    pieces = [compressor.compress(piece) for piece in _pieces(content)]
+    return b"".join((*pieces, compressor.flush()))
+
+
+def unpack_sent(sent: bytes) -> object:
+    """Return the object in what `pack_to_send` made; None if that is damaged, or anything else is in it."""
+    try:
+        return _content(memoryview(isal_zlib.decompress(sent)))
+    except (_IsalError, _NotPacked):
+        return None
+
+
+def _pieces(content: object) -> list[bytes | memoryview]:
+    """Return the parts of an object, in pieces, after their number and sizes."""
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    parts = [memoryview(text), *(buffer.raw() for buffer in buffers)]
+    sizes = [len(part) for part in parts]
+    pieces: list[bytes | memoryview] = [numbers(f"<{1 + len(sizes)}Q", len(sizes), *sizes)]
+    for part in parts:
+        pieces += part, bytes(-len(part) % _UNIT)
+    return pieces
+
+
+def _content(packed: memoryview) -> object:
+    """Return the object that has these `_pieces`. Raises _NotPacked if there can't be one."""
+    try:
+        (count,) = unpack_from("<Q", packed)
+        sizes = unpack_from(f"<{count}Q", packed, _UNIT)
+        starts = accumulate((size + -size % _UNIT for size in sizes), initial=_UNIT * (1 + count))
         text, *buffers = (packed[start : start + size] for start, size in zip(starts, sizes, strict=False))
-        content = _Unpickler(io.BytesIO(text), buffers=buffers).load()
-        return Unpacked(content, end, bytes(packed[:_DIGEST_SIZE]))
+        return _Unpickler(io.BytesIO(text), buffers=buffers).load()
     except MemoryError:
         raise  # the content may be sound
-    except Exception:  # noqa: BLE001 - a pickle that isn't the collector's can raise anything
-        return None
+    except Exception as error:  # a pickle that isn't the collector's can raise anything
+        raise _NotPacked from error
 
 
 def _digest(parts: Sequence[bytes | memoryview]) -> bytes:

@@ -195,8 +195,7 @@ def absorb_rows(owner: str, part: Path) -> None:
 
     Anything else in the file is ignored: the blobs are then read here. Raises OSError.
     """
-    unpacked = unpack_sent(part.read_bytes())
-    match unpacked and unpacked.content:
+    match unpack_sent(part.read_bytes()):
         case [engine, Segment() as segment] if engine == ENGINE:
             ROW_CACHE.absorb(owner, segment)
             ROW_CACHE.enforce_budget(owner)
