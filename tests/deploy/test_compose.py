@@ -6,7 +6,9 @@ import os
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -130,6 +132,29 @@ def test_an_address_that_asks_too_often_is_told_to_wait(client: httpx.Client) ->
 def test_a_wave_of_submits_isnt(client: httpx.Client, server: Server) -> None:
     headers = bearer(server.submit_key)
     assert {client.post("/v1/submit", content=b"x", headers=headers).status_code for _ in range(400)} == {400}
+
+
+def test_a_collector_that_stays_away_is_a_bad_gateway_in_the_end(tmp_path: Path) -> None:
+    """Nginx itself would end with 500, which clients don't send again after."""
+    port = free_port()
+    with running(tmp_path, f"127.0.0.1:{port}", changes={"auth_delay 6s": "auth_delay 50ms"}) as client:
+        assert client.post("/v1/submit", content=b"x").status_code == 502
+        lines = (tmp_path / "error.log").read_text().splitlines()
+        assert sum("connect() failed" in line for line in lines) == 5
+        assert not any("cycle" in line for line in lines)
+
+
+def test_a_collector_that_comes_back_before_the_last_try_gets_the_submit(tmp_path: Path) -> None:
+    bound = {"PGOF_BIND_ADDRESS": f"127.0.0.1:{free_port()}"}
+    server = Server(tmp_path / "server", bound)
+    with running(tmp_path, bound["PGOF_BIND_ADDRESS"]) as client, ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(
+            client.post, "/v1/submit", content=next(new_profiles), headers=bearer(server.submit_key)
+        )
+        while not sent.done() and "connect() failed" not in (tmp_path / "error.log").read_text():
+            time.sleep(0.02)
+        with server:
+            assert sent.result(60).status_code == 204
 
 
 def test_metrics_stay_inside(client: httpx.Client, server: Server) -> None:

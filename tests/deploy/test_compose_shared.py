@@ -184,6 +184,26 @@ def test_what_all_collectors_refuse_is_refused_with_the_reason(
         assert sum(len(upstream.paths) for upstream in upstreams) <= 4
 
 
+@pytest.mark.parametrize("at_first", ["refused", "503", "one 503, then refused"])
+def test_what_no_collector_answers_ends_with_what_the_last_try_met(
+    upstreams: list[Upstream], tmp_path: Path, at_first: str
+) -> None:
+    addresses = [upstream.address for upstream in upstreams]
+    with running(tmp_path, *addresses, changes={**HASTY, "auth_delay 6s": "auth_delay 50ms"}) as client:
+        for number, upstream in enumerate(upstreams):
+            if at_first == "503" or (at_first != "refused" and number == 0):
+                refuses(upstream)
+            else:
+                upstream.close()
+        expected = {502} if at_first == "refused" else {503} if at_first == "503" else {502, 503}
+        statuses = {
+            client.post(f"/v1/submit?service=service-{number}", content=b"x").status_code
+            for number in range(20)
+        }
+        assert statuses <= expected
+    assert "cycle" not in (tmp_path / "error.log").read_text()
+
+
 def test_a_capture_that_fails_is_not_repeated(client: httpx.Client, upstreams: list[Upstream]) -> None:
     for upstream in upstreams:
         upstream.happens = lambda handler: handler.send_error(502)
