@@ -6,6 +6,7 @@ of them alone.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,11 @@ _SUPERVISED_SECONDS: Final = 150.0
 _SUPERVISOR_PAUSE_SECONDS: Final = 0.5
 # Requests in progress may take the grace of 15 s and PGOF_BODY_TIMEOUT.
 _END_SECONDS: Final = 60.0
+
+# What nginx logs of a collector that is killed, stopped or cut off.
+_OF_COLLECTORS: Final = re.compile(
+    r"connect\(\) failed|recv\(\) failed|prematurely closed|timed out|no live upstreams|disabled|\[warn\]"
+)
 
 Fault = Callable[[str], None]
 
@@ -116,7 +122,7 @@ class Member:
     def _look_at(self, line: LogLine) -> None:
         if line["event"] == "request":
             self.slowest_ms = max(self.slowest_ms, float(line.get("ms", 0)))
-        elif line["event"] == "unexpected error" or "Traceback" in str(line.get("line")):
+        elif "exception" in line or "ASGI" in line["event"] or "Traceback" in str(line.get("line")):
             reason = str(line.get("exception", line)).strip().splitlines()[-1]
             self._fault(f"the log of {self.name} has {line['event']!r}: {reason[:300]}")
 
@@ -224,6 +230,11 @@ class Machines:
                     break
                 time.sleep(0.2)
         return wrong
+
+    def proxy_errors(self) -> list[str]:
+        """Return what nginx logged besides collectors that don't answer, which explains its own 500."""
+        lines = (self.scratch / "nginx" / "nginx.log").read_text().splitlines()
+        return [line for line in lines if not _OF_COLLECTORS.search(line)]
 
     def _places(self, port: int, number: int | None) -> list[Place]:
         addresses = self._addresses if number is None else [own_address(number)]

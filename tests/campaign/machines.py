@@ -287,6 +287,8 @@ class Campaign:
             findings.figure(f"answers: {name}", f"{times:,}")
         for name, times in clients.refusals.most_common(20):
             findings.figure(f"refused: {name}", f"{times:,}")
+        if errors := self._machines.proxy_errors():
+            findings.figure("other errors of nginx", f"{len(errors):,}, such as {errors[0][:300]}")
         refused = sum(member.starts_refused for member in self._machines.members)
         findings.figure("starts that ended because something was down", f"{refused:,}")
         slowest = max(member.slowest_ms for member in self._machines.members)
