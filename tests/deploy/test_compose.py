@@ -135,7 +135,7 @@ def test_a_wave_of_submits_isnt(client: httpx.Client, server: Server) -> None:
 
 
 def test_a_collector_that_stays_away_is_a_bad_gateway_in_the_end(tmp_path: Path) -> None:
-    """Nginx itself would end with 500, which clients don't send again after."""
+    """A step more from location to location, and nginx would end with 500, as if the collector had failed."""
     port = free_port()
     with running(tmp_path, f"127.0.0.1:{port}", changes={"auth_delay 6s": "auth_delay 50ms"}) as client:
         assert client.post("/v1/submit", content=b"x").status_code == 502
