@@ -86,8 +86,9 @@ def test_a_lost_profile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             monkeypatch.setenv(name, value)
         store = from_url(f"s3://{machines.bucket}", client_options={"allow_http": True})
         objects = [meta["path"] for page in obstore.list(store, f"profiles/{owner[0]}/") for meta in page]
-        obstore.delete(store, objects[0])
+        # Half of them: a few may be of submits that were cut short, and nobody was told that they are stored.
+        obstore.delete(store, objects[::2])
         for member in machines.members:
             member.start()
         assert clients.check_merge(machines.url, owner)
-        assert any("profiles lost" in fault for fault in faults)
+        assert any("profiles lost" in fault for fault in faults), faults

@@ -41,7 +41,7 @@ def check_id(server: Server, model: Model, sent: Sent, id_: str) -> None:
     if blob is None:
         assert_error(answer, 404, "nothing found")
     elif blob.is_combined:
-        assert_error(answer, 404, "inside")
+        assert_error(answer, 404, "combined into another")
         now = answer.json()["error"].split()[-1]
         assert tallied(get(server, f"{PROFILES}/{now}")) == blob.tally
     else:
