@@ -25,7 +25,7 @@ def blob_files(server: Server) -> list[BlobFile]:
             time_nanos, _, _ = path.name.rpartition("-")
             found.append(BlobFile(is_combined=False, end=int(time_nanos), size=path.stat().st_size))
         else:
-            _, *profiles = beside.read_text().splitlines()
+            _, *profiles = beside.read_bytes().decode().splitlines()
             size = path.stat().st_size + beside.stat().st_size
             found.append(BlobFile(is_combined=True, end=max(map(_time, profiles)), size=size))
     return found
