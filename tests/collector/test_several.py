@@ -164,6 +164,23 @@ def test_a_lease_that_was_not_given_back_is_taken_over_and_nothing_is_deleted_ye
         assert tally(one.merge().content) == dict.fromkeys("abcdef", 1)
 
 
+def test_upkeep_is_taken_over_from_a_collector_that_died(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    """It may be the same collector, before it crashed: it would else wait for the next upkeep, in an hour."""
+    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+        one.wait_for_log("upkeep done")
+        one.kill()
+        ends = time.time_ns() // 10**6 + 5_000
+        with one.catalog() as catalog:
+            catalog.execute(sa.delete(LEASES))
+            catalog.execute(sa.insert(LEASES).values(name="upkeep", token=1, ends_ms=ends, deletes_ms=0))
+        one.start()
+        one.wait_for_log("upkeep done")
+        assert time.time_ns() // 10**6 >= ends
+        assert not one.events("upkeep is another collector's now")
+
+
 def test_a_killed_collector_holds_nobody_up(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> None:
     with collectors(gateway, cluster, tmp_path, 2) as (one, other):
         for name in "abc":

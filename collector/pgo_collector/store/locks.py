@@ -12,12 +12,14 @@ from weakref import WeakValueDictionary
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.catalog.leases import RENEWAL_SECONDS, Lease, Leases
+from pgo_collector.catalog.leases import LEASE_SECONDS, RENEWAL_SECONDS, Lease, Leases
 from pgo_collector.errors import LeaseHeld, LeaseLost
 
 # How long a request waits for another collector's lease, and how long it takes until it asks again.
 _PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
+# How long to wait for the lease of one that may have died, as this collector did if it crashed and starts.
+TAKEOVER_SECONDS = LEASE_SECONDS + RENEWAL_SECONDS
 _log = structlog.get_logger()
 
 

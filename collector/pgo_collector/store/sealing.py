@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pgo_collector.catalog.rows import Blob
 from pgo_collector.errors import InputsDamaged, LeaseHeld
-from pgo_collector.store.locks import Locks
+from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.store import Store
 
 # Blobs that are sealed in one call of `Store.write`; then submits have their turn.
@@ -32,7 +32,7 @@ class Sealing:
     async def run(self) -> None:
         """Seal the combined blobs without a seal; a failure is logged, and the next start tries again."""
         try:
-            async with self._locks.lease("sealing"):
+            async with self._locks.lease("sealing", TAKEOVER_SECONDS):
                 unsealed = await asyncio.to_thread(_unsealed, self._store)
                 for start in range(0, len(unsealed), _BATCH):
                     await self._store.write(_seal, self._store, unsealed[start : start + _BATCH])

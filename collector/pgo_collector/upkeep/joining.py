@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pgo_collector.errors import LeaseHeld, Refusal
 from pgo_collector.model.profile_types import BY_PROFILES, BY_SYMBOLS, CPU, PROCESS_CPU, START_LINES
 from pgo_collector.model.selection import Matcher, Selection
-from pgo_collector.store.locks import Locks
+from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.start_lines import StartLineTables
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
 
@@ -47,7 +47,7 @@ class Joining:
         """Learn now and after each pause, until cancelled."""
         while True:
             try:
-                async with self._locks.lease("joining"):
+                async with self._locks.lease("joining", TAKEOVER_SECONDS):
                     with self._tracing.background("upkeep", "start lines"):
                         await self._run_once()
             except LeaseHeld:

@@ -14,7 +14,7 @@ from pgo_collector.model.times import DAY_NANOS
 from pgo_collector.settings import Settings
 from pgo_collector.store.binaries import Binaries
 from pgo_collector.store.garbage import collect_garbage
-from pgo_collector.store.locks import Locks
+from pgo_collector.store.locks import TAKEOVER_SECONDS, Locks
 from pgo_collector.store.store import Store
 from pgo_collector.traces.spans import span
 from pgo_collector.traces.tracing import NO_TRACING, Tracing
@@ -56,7 +56,7 @@ class Upkeep:
         """Run upkeep now and after each pause, until cancelled."""
         while True:
             try:
-                async with self._locks.lease("upkeep"):
+                async with self._locks.lease("upkeep", TAKEOVER_SECONDS):
                     with self._tracing.background("upkeep", "upkeep"):
                         await self._run_once(time.time_ns())
                 self.done_at = time.time()
