@@ -19,6 +19,7 @@ from pgo_collector.checks.configuration import check_configuration
 from pgo_collector.settings import Settings
 
 from tests.agent.test_backends import AS_NOBODY, needs_root
+from tests.collector.dask_processes import DaskCluster
 from tests.faults.mounts import read_only, small_disk
 from tests.faults.stacks import profile_of
 from tests.server import COMMAND, Server
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.sqlite, pytest.mark.folder]
 Found = dict[str, tuple[str, str, str]]
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 PARTS = {
-    *("settings", "submit keys", "merge keys", "sessions", "webhook", "rules", "binaries"),
+    *("settings", "submit keys", "merge keys", "sessions", "webhook", "rules", "binaries", "bulk"),
     *("owner", "data folder", "disk", "version", "catalog"),
 }
 
@@ -218,6 +219,7 @@ BREAKS: dict[str, tuple[Break, dict[str, str], str]] = {
     "a bad secret": (webhook("https://example.net/", "secret"), {"webhook": "fails"}, "line 1"),
     "in the clear": (webhook("http://example.net/?key=x", SECRET), {"webhook": "warning"}, "https"),
     "webhook": (webhook("https://example.net/", SECRET), {}, ""),
+    "no cluster": (setting(PGOF_BULK="dask://127.0.0.1:1"), {"bulk": "warning"}, "can't be reached"),
     "rules": (rules("drop main.busy\n"), {}, ""),
     "broken rules": (rules("what is this\n"), {"rules": "fails"}, "shop.rules"),
     "too large": (setting(PGOF_KEEP_MEGABYTES="1e12"), {"disk": "warning"}, "PGOF_KEEP"),
@@ -240,6 +242,15 @@ def test_faults_are_named(filled: Server, name: str) -> None:
     for part in expected:
         assert words in " ".join(found[part])
         assert "?key=x" not in " ".join(found[part])
+
+
+def test_the_workers_of_a_cluster_are_counted(filled: Server) -> None:
+    with DaskCluster() as cluster:
+        filled.environment["PGOF_BULK"] = cluster.address
+        assert checked(filled)["bulk"] == ("ok", f"{cluster.address} has 2 workers", "")
+        for worker in cluster.workers:
+            worker.stop()
+        assert checked(filled)["bulk"][:2] == ("warning", f"{cluster.address} has no workers")
 
 
 def test_several_collectors_need_one_secret_of_sessions() -> None:

@@ -201,5 +201,14 @@ class DaskCluster:
                 await self._answer(partial(client.close, timeout=_CONNECT_SECONDS))
 
 
+def count_workers(address: str) -> int:
+    """Return how many workers the scheduler at Dask's address has. Raises ClusterFails."""
+    try:
+        with Client(address, timeout=_CONNECT_SECONDS, set_as_default=False) as client:
+            return len(client.nthreads())
+    except Exception as error:  # one of Dask, of tornado or of the network
+        raise _failure(error) from error
+
+
 def _failure(error: Exception) -> ClusterFails:
     return ClusterFails(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])

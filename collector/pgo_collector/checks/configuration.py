@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 from pgo_collector.checks import Finding
@@ -36,6 +37,7 @@ def check_configuration(settings: Settings, environment: Mapping[str, str]) -> I
     yield _webhook(settings)
     yield from _rules(settings.rules_dir)
     yield _binaries(settings)
+    yield _bulk(settings)
 
 
 def _variables(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -130,6 +132,27 @@ def _binaries(settings: Settings) -> Finding:
     if count:
         return Finding("binaries", "warning", f"{count} programs are stored, and can't be read", reason)
     return Finding("binaries", "ok", f"no program can be uploaded: {reason}")
+
+
+def _bulk(settings: Settings) -> Finding:
+    """Check whether a cluster reads very many blobs; it's no fault if it doesn't, the own workers do then."""
+    if settings.dask_address is None:
+        return Finding("bulk", "ok", "off: the server's own workers read all blobs")
+    if find_spec("distributed") is None:
+        fix = "pip install pgo-collector[dask], or unset PGOF_BULK"
+        return Finding("bulk", "fails", "Dask isn't installed", fix)
+    from pgo_collector.bulk.dask_cluster import ClusterFails, count_workers  # noqa: PLC0415 - an extra
+
+    try:
+        count = count_workers(settings.dask_address)
+    except ClusterFails as error:
+        fix = "start it, or correct PGOF_BULK; the server's own workers read meanwhile"
+        return Finding("bulk", "warning", f"{settings.bulk} can't be reached: {error}", fix)
+    if not count:
+        return Finding(
+            "bulk", "warning", f"{settings.bulk} has no workers", "start `pgo-collector dask worker`"
+        )
+    return Finding("bulk", "ok", f"{settings.bulk} has {count} workers")
 
 
 def _rules(path: Path) -> Iterator[Finding]:
