@@ -68,7 +68,7 @@ def sections(rig: Rig) -> list[Section]:
     loads.append((_PUTS, _CLIENTS))
     rows = []
     for name, clients in loads:
-        cost = costs.get(_named(name, clients), costs[_PUTS])
+        cost = costs[_PUTS if name == _PUTS else _named(name, clients)]
         ratio_to_folder = f"{cost.cpu / costs[_named(_FOLDER, _CLIENTS)].cpu:.2f}"
         rows.append(
             [name, str(clients), _ASKED.get((name, clients), ""), *map(seconds, cost[:2]), ratio_to_folder]
