@@ -12,11 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import obstore
 import pytest
 import sqlalchemy as sa
+from obstore.store import S3Store
 from pgo_collector.catalog.catalog import Catalog
 from pgo_collector.catalog.tables import BLOBS, LEASES
 from pgo_collector.errors import LeaseLost
+from pgo_collector.model.blob_names import BLOB_SUFFIX
 from pgo_collector.model.selection import Selection
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
@@ -39,6 +42,8 @@ def cluster() -> Iterator[Cluster]:
 
 # A key that may submit and merge.
 BOTH = "a-key-of-both"
+# The event of profiles that are deleted under a lease which isn't settled.
+KEPT_NAMES = "deleted profiles keep their names for a while"
 
 
 class _Same(Schemas):
@@ -82,6 +87,24 @@ def collectors(
 def three(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> Iterator[list[Server]]:
     with collectors(gateway, cluster, tmp_path) as servers:
         yield servers
+
+
+def live_blobs(server: Server) -> list[bool]:
+    """Return of each blob in the catalog whether it is live."""
+    with server.catalog() as catalog:
+        return [*catalog.execute(sa.select(BLOBS.c.live)).scalars()]
+
+
+def blob_count(server: Server, gateway: Gateway) -> int:
+    """Return how many blobs are in the bucket of a collector."""
+    store = S3Store.from_url(
+        server.variables["PGOF_STORAGE"],
+        endpoint=gateway.url,
+        access_key_id=gateway.access_key,
+        secret_access_key=gateway.secret_key,
+        client_options={"allow_http": True},
+    )
+    return sum(each["path"].endswith(BLOB_SUFFIX) for page in obstore.list(store) for each in page)
 
 
 def test_each_collector_serves_what_any_has_stored(three: list[Server]) -> None:
@@ -136,7 +159,7 @@ def test_combines_of_all_at_once_count_everything_once(three: list[Server]) -> N
     assert all(tally(server.merge().content) == expected for server in three)
 
 
-def test_a_lease_that_was_not_given_back_is_taken_over_and_nothing_is_deleted_yet(
+def test_a_lease_that_was_not_given_back_is_taken_over_and_what_a_combine_replaced_stays_for_a_while(
     gateway: Gateway, cluster: Cluster, tmp_path: Path
 ) -> None:
     with collectors(gateway, cluster, tmp_path, 2) as (one, other):
@@ -154,14 +177,38 @@ def test_a_lease_that_was_not_given_back_is_taken_over_and_nothing_is_deleted_ye
             with one.catalog() as catalog:
                 catalog.execute(sa.update(LEASES).values(ends_ms=0))
             assert waiting.result().status_code == 200
-        # It wasn't given back, so nothing is deleted yet; what is deleted can't be sent again meanwhile.
-        assert other.events("nothing is deleted for a while, another collector may be at it")
-        with one.catalog() as catalog:
-            rows = catalog.execute(sa.select(BLOBS.c.live)).scalars().all()
-        assert sorted(rows) == [False] * 6 + [True]
+        assert [event["blobs"] for event in other.events(KEPT_NAMES)] == [6]
+        assert sorted(live_blobs(one)) == [False] * 6 + [True]
+        assert blob_count(one, gateway) == 7
         assert tally(one.merge().content) == dict.fromkeys("abcdef", 1)
         assert one.submit(profile_of("a")).status_code == 204
         assert tally(one.merge().content) == dict.fromkeys("abcdef", 1)
+
+
+def test_a_lease_that_was_not_given_back_does_not_keep_what_is_deleted(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its files are gone at once, or a reindex would take them in; its names stay taken for a while."""
+    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+        for name in "ab":
+            assert one.submit(profile_of(name)).status_code == 204
+        with one.catalog() as catalog:
+            catalog.execute(sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=0, deletes_ms=0))
+        gone = other.client.delete("/api/profile/default", headers=bearer(BOTH))
+        assert gone.status_code == 200, gone.text
+        assert [event["blobs"] for event in other.events(KEPT_NAMES)] == [2]
+        assert live_blobs(one) == [False] * 2
+        assert blob_count(one, gateway) == 0
+        refused = one.submit(profile_of("a"))
+        assert_problem(refused, 503)
+        assert "the same profile was deleted, and isn't gone yet" in refused.text
+        for server in (one, other):
+            assert server.stop() == 0
+        one.reindex()
+        one.start()
+        assert_problem(one.merge(), 404)
+        assert one.submit(profile_of("a")).status_code == 204
+        assert tally(one.merge().content) == {"a": 1}
 
 
 def test_upkeep_is_taken_over_from_a_collector_that_died(

@@ -3,8 +3,8 @@
 A combine of a service's profiles is an example. The one who holds the lease renews it all the time; when it
 dies, the lease ends within seconds, and another collector takes it. A collector that was only paused doesn't
 notice at once: so every transaction that a lease protects checks it, and fails if another has taken it. No
-check protects objects in the storage. So a collector that takes a lease which wasn't given back deletes none
-for a while, in which even a paused collector has noticed.
+check protects objects in the storage: a paused collector may have sent a request that deletes one. So a lease
+which wasn't given back is unsettled for a while after it is taken, in which such a request has arrived.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pgo_collector.errors import LeaseLost
 # A lease ends so long after it was renewed, and is renewed so often.
 LEASE_SECONDS = 10.0
 RENEWAL_SECONDS = 3.0
-# How long nothing is deleted under a lease whose last holder didn't give it back. It checks its clock before
-# each request that deletes, so this is for a request that has begun before a pause.
-_QUARANTINE_SECONDS = 120.0
+# How long a lease is unsettled whose last holder didn't give it back. A holder checks its clock before each
+# request that deletes, so this is for a request that has begun before a pause.
+_SETTLING_SECONDS = 120.0
 Writing = Callable[[], AbstractContextManager[sa.Connection]]
 
 _NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)
@@ -38,8 +38,8 @@ class Lease(Protocol):
     """A lease that is held. Methods that take no connection may block; they raise SQLAlchemyError."""
 
     @property
-    def may_delete(self) -> bool:
-        """True if objects in the storage may be deleted under it."""
+    def is_settled(self) -> bool:
+        """True if no request of an earlier holder that deletes an object can still be on its way."""
 
     def check(self, connection: sa.Connection) -> None:
         """Raise LeaseLost if another has it; until this transaction ends, no other can take it."""
@@ -64,7 +64,7 @@ class Leases(Protocol):
 class _NoLease:
     """The lease of a collector that has its catalog to itself."""
 
-    may_delete = True
+    is_settled = True
 
     def check(self, connection: sa.Connection) -> None:
         """Do nothing."""
@@ -101,7 +101,7 @@ class SharedLeases:
         """Take a lease that nobody has, or that has ended."""
         began, token = _clock(), secrets.randbits(62) | 1
         new = insert(LEASES).values(name=name, token=token, ends_ms=_later(LEASE_SECONDS), deletes_ms=0)
-        taken_over = sa.case((LEASES.c.token != 0, _later(_QUARANTINE_SECONDS)), else_=LEASES.c.deletes_ms)
+        taken_over = sa.case((LEASES.c.token != 0, _later(_SETTLING_SECONDS)), else_=LEASES.c.deletes_ms)
         query = new.on_conflict_do_update(
             index_elements=["name"],
             set_={"token": new.excluded.token, "ends_ms": new.excluded.ends_ms, "deletes_ms": taken_over},
@@ -121,7 +121,7 @@ class SharedLeases:
 
 @dataclass(slots=True)
 class _SharedLease:
-    """A lease in LEASES; it is valid `until` a time, and objects are deleted only `after` a time.
+    """A lease in LEASES; it is valid `until` a time, and settled `after` a time.
 
     Both are in seconds of the clock that goes on while the machine sleeps.
     """
@@ -133,7 +133,7 @@ class _SharedLease:
     after: float
 
     @property
-    def may_delete(self) -> bool:
+    def is_settled(self) -> bool:
         return _clock() >= self.after
 
     @property
@@ -160,7 +160,7 @@ class _SharedLease:
         self.until = began + LEASE_SECONDS
 
     def release(self) -> None:
-        """Delete its row, unless that says that nothing may be deleted yet."""
+        """Delete its row, unless that says that the lease isn't settled yet."""
         with self.writing() as connection:
             connection.execute(sa.delete(LEASES).where(self._row, LEASES.c.deletes_ms <= _NOW))
             connection.execute(sa.update(LEASES).where(self._row).values(token=0, ends_ms=0))

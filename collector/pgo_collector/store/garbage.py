@@ -3,6 +3,11 @@ live.
 
 First they are retired: their rows stay, but aren't live, and no other blob takes their names. Then the files
 are deleted, and then the rows.
+
+A lease that isn't settled was another collector's, whose request to delete one of these files may still be
+on its way. Until it has arrived, the rows stay, so that no new blob takes a name that the request deletes.
+The files that a combine has replaced stay, too, since its own blob may have such a name. Files that no blob
+counts are deleted even then: `reindex` would take them in again.
 """
 
 from __future__ import annotations
@@ -32,16 +37,15 @@ async def delete_retired(
     """Delete all retired blobs, or those of one service and type, whose lock and lease the caller must hold.
 
     They are deleted in batches on the thread of `Store.write`, so that submits have their turn in between. A
-    blob that can't be deleted is logged and left for the next upkeep or start, and so are all if the lease
-    doesn't allow it yet.
+    blob that can't be deleted is logged and left for the next upkeep or start.
     """
-    if not lease.may_delete:
-        _log.info("nothing is deleted for a while, another collector may be at it", service=service)
-        return
     retired = await asyncio.to_thread(store.catalog.retired, service, type_)
+    delete = _delete if lease.is_settled else _delete_uncounted
+    if retired and delete is _delete_uncounted:
+        _log.info("deleted profiles keep their names for a while", service=service, blobs=len(retired))
     try:
         for start in range(0, len(retired), _BATCH):
-            await store.write(_delete, store, lease, retired[start : start + _BATCH])
+            await store.write(delete, store, lease, retired[start : start + _BATCH])
     except (OSError, SQLAlchemyError) as error:
         _log.warning("not forgotten, left for the next upkeep", reason=str(error))
 
@@ -56,6 +60,13 @@ def _delete(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
     lease.check_time()
     left = _discard(store, replaced)
     store.catalog.drop_retired(lease, [blob for blob in replaced if blob.name not in left])
+
+
+def _delete_uncounted(store: Store, lease: Lease, retired: Sequence[Blob]) -> None:
+    """Delete the files of the retired blobs that no other blob counts. Raises LeaseLost."""
+    counted = store.catalog.counting_ids(blob.name for blob in retired)
+    lease.check_time()
+    _discard(store, [blob for blob in retired if blob.name not in counted])
 
 
 async def collect_garbage(store: Store, lease: Lease, service: str, type_: str) -> None:
