@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol, Self
 
 import httpx
 import sqlalchemy as sa
+from pgo_collector.storage.storage import CLAIM
 
 from tests.catalogs import Catalogs, Files
 from tests.storages import Folders, Storages
@@ -148,8 +149,11 @@ class Server:
         return self.catalogs.changing(self.data)
 
     def drop_catalog(self) -> None:
-        """Delete the catalog and nothing else; the server must not be running."""
+        """Delete the catalog, which nobody uses any more; the server must not be running."""
         self.catalogs.drop(self.data)
+        claim = self.storages.area(self.data, CLAIM) / "catalog"
+        if claim.exists():  # a new catalog would wait whether the bucket is in use with this one
+            claim.unlink()
 
     def start(self) -> None:
         """Start the server and wait until it serves."""

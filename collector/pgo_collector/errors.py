@@ -59,7 +59,8 @@ A refusal carries the HTTP status that the client gets:
     │   ├── TracesFail          503
     │   ├── StorageFails        503, and an OSError, too
     │   │   ├── StorageGone
-    │   │   └── StorageSlow
+    │   │   ├── StorageSlow
+    │   │   └── StorageTaken
     │   ├── IncomingFull        503
     │   ├── NotReady            503
     │   └── WorkerUnavailable   503
@@ -469,6 +470,10 @@ class StorageGone(StorageFails):
 
 class StorageSlow(StorageFails):
     """The object store doesn't answer in time, or says that it is busy."""
+
+
+class StorageTaken(StorageFails):
+    """Collectors with another catalog have taken the bucket, so this one changes nothing there any more."""
 
 
 class IncomingFull(Refusal):

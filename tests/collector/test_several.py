@@ -17,7 +17,8 @@ import pytest
 import sqlalchemy as sa
 from obstore.store import S3Store
 from pgo_collector.catalog.catalog import Catalog
-from pgo_collector.catalog.tables import BLOBS, LEASES
+from pgo_collector.catalog.migrations import VERSIONS
+from pgo_collector.catalog.tables import BLOBS, LEASES, METADATA
 from pgo_collector.errors import LeaseLost
 from pgo_collector.model.blob_names import BLOB_SUFFIX
 from pgo_collector.model.selection import Selection
@@ -271,6 +272,29 @@ def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
         other.restart()
         assert other.events("profiles taken in")
         assert tally(other.merge().content) == dict.fromkeys("ab", 1)
+
+
+def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
+    gateway: Gateway, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Takes over a minute: the collector that makes it again waits whether the bucket is still in use."""
+    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+        assert one.submit(profile_of("a")).status_code == 204
+        assert other.stop() == 0
+        with one.catalog() as catalog:
+            METADATA.drop_all(catalog)
+            VERSIONS.drop(catalog)
+        other.listen()
+        waiting = other.wait_for_log("another collector has the catalog to itself, waiting")
+        assert "its tables are gone, and other collectors still use it" in waiting["reason"]
+        assert_problem(one.submit(profile_of("b")), 500)
+        assert_problem(one.merge(), 500)
+        one.kill()
+        other.wait_for_log("serving")
+        assert tally(other.merge().content) == {"a": 1}
+        one.start()
+        assert one.submit(profile_of("b")).status_code == 204
+        assert tally(other.merge().content) == {"a": 1, "b": 1}
 
 
 def test_what_is_deleted_can_be_sent_again_to_another_collector(three: list[Server]) -> None:

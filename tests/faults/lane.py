@@ -111,7 +111,7 @@ class Lane:
         return code == 0
 
     def drop_catalog(self) -> None:
-        """Delete the catalog and nothing else."""
+        """Delete the catalog, which nobody uses any more."""
         self.server.drop_catalog()
 
     def drop(self) -> None:

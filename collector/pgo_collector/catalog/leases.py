@@ -10,7 +10,6 @@ which wasn't given back is unsettled for a while after it is taken, in which suc
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from pgo_collector.catalog.faults import Fault, fault_of
 from pgo_collector.catalog.tables import LEASES
 from pgo_collector.errors import LeaseLost
+from pgo_collector.model.times import boot_seconds
 
 # A lease ends so long after it was renewed, and is renewed so often.
 LEASE_SECONDS = 10.0
@@ -99,7 +99,7 @@ class SharedLeases:
 
     def take(self, name: str) -> Lease | None:
         """Take a lease that nobody has, or that has ended."""
-        began, token = _clock(), secrets.randbits(62) | 1
+        began, token = boot_seconds(), secrets.randbits(62) | 1
         new = insert(LEASES).values(name=name, token=token, ends_ms=_later(LEASE_SECONDS), deletes_ms=0)
         taken_over = sa.case((LEASES.c.token != 0, _later(_SETTLING_SECONDS)), else_=LEASES.c.deletes_ms)
         query = new.on_conflict_do_update(
@@ -116,7 +116,7 @@ class SharedLeases:
             raise
         if row is None:
             return None
-        return _SharedLease(self._writing, name, token, began + LEASE_SECONDS, _clock() + row[0] / 1000)
+        return _SharedLease(self._writing, name, token, began + LEASE_SECONDS, boot_seconds() + row[0] / 1000)
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class _SharedLease:
 
     @property
     def is_settled(self) -> bool:
-        return _clock() >= self.after
+        return boot_seconds() >= self.after
 
     @property
     def _row(self) -> sa.ColumnElement[bool]:
@@ -146,12 +146,12 @@ class _SharedLease:
             raise self._lost()
 
     def check_time(self) -> None:
-        if _clock() > self.until:
+        if boot_seconds() > self.until:
             raise self._lost()
 
     def renew(self) -> None:
         """Have it last longer. If it has ended and nobody has taken it, it is held again."""
-        began = _clock()
+        began = boot_seconds()
         later = sa.update(LEASES).where(self._row).values(ends_ms=_later(LEASE_SECONDS))
         with self.writing() as connection:
             is_held = connection.execute(later).rowcount == 1
@@ -171,7 +171,3 @@ class _SharedLease:
 
 def _later(seconds: float) -> sa.ColumnElement[int]:
     return _NOW + int(seconds * 1000)
-
-
-def _clock() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -144,6 +144,11 @@ class PostgreSQL:
                     " database with ENCODING 'UTF8'"
                 )
             if version == NO_VERSION:
+                if not self.is_alone:  # they would count nothing of what is stored
+                    raise CatalogInUse(
+                        f"catalog {self}: its tables are gone, and other collectors still use it; stop them,"
+                        " so that it can be made again from the blobs"
+                    )
                 # A table of this name that is there is another program's.
                 create_tables(connection, checkfirst=False)
             elif version.major > VERSION.major:

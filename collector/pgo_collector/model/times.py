@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 DAY_NANOS = 86_400 * 10**9
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def boot_seconds() -> float:
+    """Return the seconds since the machine was started, of a clock that goes on while it sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def format_time(time_nanos: int) -> str:

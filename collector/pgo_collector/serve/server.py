@@ -16,11 +16,13 @@ import structlog
 import uvicorn
 import uvloop
 from pprof_merge import ENGINE, share_heap, trim_heap
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 
 from pgo_collector.background import BackgroundTasks
 from pgo_collector.bulk.bulk import open_bulk
 from pgo_collector.catalog.database import Database
+from pgo_collector.catalog.stored_rows import made_nanos
 from pgo_collector.errors import CatalogInUse
 from pgo_collector.hooks.deliveries import Deliveries, NoDeliveries, announce
 from pgo_collector.hooks.endpoint import Endpoint
@@ -48,7 +50,7 @@ from pgo_collector.store.pgo_fleet_files import import_pgo_fleet_files
 from pgo_collector.store.reconcile import Progress, reconcile
 from pgo_collector.store.sealing import Sealing
 from pgo_collector.store.start_lines import StartLineTables
-from pgo_collector.store.store import Store, database_of, storage_of
+from pgo_collector.store.store import Store, claim_of, database_of, storage_of
 from pgo_collector.traces.tracing import Tracing
 from pgo_collector.upkeep.joining import Joining, NoJoining
 from pgo_collector.upkeep.upkeep import Upkeep
@@ -75,9 +77,17 @@ def reindex(settings: Settings) -> int:
 
 @asynccontextmanager
 async def open_store(
-    settings: Settings, folder: DataFolder, metrics: Metrics = OFF, progress: Progress | None = None
+    settings: Settings,
+    folder: DataFolder,
+    metrics: Metrics = OFF,
+    progress: Progress | None = None,
+    made_before: int | None = None,
 ) -> AsyncIterator[Store]:
-    """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk."""
+    """Open the store of a locked data folder, and bring its catalog in line with the blobs on disk.
+
+    The catalog takes the place of the one that was `made_before`, in ns since 1970, if it was just cleared.
+    """
+    progress = progress or Progress()
     storage = storage_of(settings)
     bounds = Bounds(
         rows_bytes=(settings.rows_megabytes << 20) // settings.workers,
@@ -95,8 +105,11 @@ async def open_store(
         await asyncio.to_thread(storage.verify)
         announced = announce if settings.webhook_url else unannounced
         database = database_of(settings)
-        await _open(database, settings, progress or Progress())
-        with Store(folder, database, storage, workers, bulk, announce=announced) as store:
+        await _open(database, settings, progress)
+        claim = claim_of(settings, storage, database)
+        with Store(folder, database, storage, workers, bulk, claim=claim, announce=announced) as store:
+            progress.begin("making sure that no other catalog is used with the bucket")
+            await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)
             await asyncio.to_thread(folder.sweep)
             if database.is_alone:
                 await reconcile(store, progress)
@@ -117,11 +130,12 @@ async def _open(database: Database, settings: Settings, progress: Progress) -> N
     while True:
         try:
             return await asyncio.to_thread(database.open)
-        except CatalogInUse:
+        except CatalogInUse as error:
             if not settings.is_shared:
                 raise
+            reason = str(error)
         progress.begin("waiting for the collector that compares the stored profiles with the catalog")
-        _log.info("another collector has the catalog to itself, waiting")
+        _log.info("another collector has the catalog to itself, waiting", reason=reason)
         await asyncio.sleep(_WAIT_SECONDS)
 
 
@@ -209,6 +223,7 @@ async def _opened_app(
                 "upkeep": upkeep,
                 "joining": _joining(locks, start_lines, settings, tracing),
                 "sealing": Sealing(store, locks),
+                "claim": store.claim,
                 "webhook": _deliveries(endpoint, store, locks, settings, metrics=metrics, tracing=tracing),
             }
         )
@@ -239,10 +254,21 @@ def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 async def _reindex(settings: Settings) -> int:
     with DataFolder(settings.directory) as folder:
         folder.drop_caches()
-        database_of(settings).clear()
-        async with open_store(settings, folder) as store:
+        database = database_of(settings)
+        made_before = _made_nanos(database)
+        database.clear()
+        async with open_store(settings, folder, made_before=made_before) as store:
             with store.catalog.rows() as rows:
                 return sum(row.live for row in rows)
+
+
+def _made_nanos(database: Database) -> int | None:
+    """Return when a catalog was made, in ns since 1970; None if it can't be read."""
+    try:
+        with database.looking() as connection:
+            return made_nanos(connection)
+    except SQLAlchemyError:
+        return None
 
 
 def _endpoint(settings: Settings) -> Endpoint | None:

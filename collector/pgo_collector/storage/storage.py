@@ -18,6 +18,8 @@ from pgo_collector.storage.copies import Copies
 MISSING = -1
 # The areas beside the blobs: see `releases.folder`, `store.binaries` and `engine.start_lines`.
 RELEASES, BINARIES, START_LINES = AREAS = "releases", "binaries", "start_lines"
+# An area for the object that says whose the bucket is: see `store.claim`.
+CLAIM = "claim"
 # An area for what is only there while profiles are being stored: see `store.undated`.
 UNDATED = "undated"
 

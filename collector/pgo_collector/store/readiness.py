@@ -78,6 +78,7 @@ class Readiness:
 
     async def _reach(self) -> None:
         await asyncio.to_thread(self._store.blobs.storage.ping)
+        await asyncio.to_thread(self._store.claim.check)
 
     async def _measure(self) -> None:
         usage = await asyncio.to_thread(shutil.disk_usage, self._store.folder.path)

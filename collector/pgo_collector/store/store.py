@@ -36,6 +36,7 @@ from pgo_collector.model.facts import Announce, unannounced
 from pgo_collector.settings import Settings
 from pgo_collector.storage.storage import MISSING, Storage
 from pgo_collector.store.blobs import Blobs
+from pgo_collector.store.claim import NO_CLAIM, BucketClaim, Claim
 from pgo_collector.store.folder import CATALOG, DataFolder, folder_storage, remove_part
 from pgo_collector.store.group_commit import GroupCommit, Submission, Submitted
 from pgo_collector.traces.spans import Place, at, place, shared, span
@@ -78,12 +79,14 @@ class Store:
         workers: Workers,
         bulk: Bulk,
         *,
+        claim: Claim = NO_CLAIM,
         announce: Announce = unannounced,
     ) -> None:
         """Take an open database; `announce` makes the events of stored profiles."""
         self.folder = folder
         self.workers = workers
         self.bulk = bulk
+        self.claim = claim
         self.announce = announce
         self.blobs = Blobs(storage)
         self.catalog = Catalog(database)
@@ -104,7 +107,8 @@ class Store:
     async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function on the thread that changes which blobs count; return what it returns.
 
-        Raises what the function raises, and OSError if this process no longer holds the data folder.
+        Raises what the function raises, and OSError if this process no longer holds the data folder or the
+        claim of the bucket.
         """
         return await self._write(self._writer, function, *args, **kwargs)
 
@@ -124,7 +128,7 @@ class Store:
             if there is not None:
                 there.add("store", "queue", asked)
             with at(there), span("store", function.__name__.strip("_")):
-                self.folder.check_held()
+                self._check_held()
                 return function(*args, **kwargs)
 
         writing = writer.submit(write)
@@ -186,11 +190,15 @@ class Store:
                 there.add("store", "queue", asked)
         try:
             with shared([*filter(None, places)]), span("store", "commit", profiles=len(waiting)):
-                self.folder.check_held()
+                self._check_held()
                 results = self.group_commit.commit(submissions)
         except Exception as error:  # noqa: BLE001 - the callers that wait get it
             results = [error] * len(futures)
         loop.call_soon_threadsafe(settle, futures, results)
+
+    def _check_held(self) -> None:
+        self.folder.check_held()
+        self.claim.check()
 
     def counted(self, names: Iterable[BlobName]) -> dict[BlobName, bool]:
         """Return the profiles that are counted, and whether the blob that counts each is there."""
@@ -216,6 +224,11 @@ def storage_at(place: str, settings: Settings) -> Storage:
             f"PGOF_STORAGE needs a package that isn't installed, {error.name}: pip install pgo-collector[s3]"
         ) from error
     return open_bucket(Bucket(place, settings.storage_seconds, settings.storage_requests))
+
+
+def claim_of(settings: Settings, storage: Storage, database: Database) -> Claim:
+    """Return the claim of the storage: of a bucket, or of the data folder."""
+    return BucketClaim(storage, database) if settings.storage else NO_CLAIM
 
 
 def database_of(settings: Settings) -> Database:

@@ -1,0 +1,161 @@
+"""The claim of a bucket: one catalog at a time counts what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pgo_collector.catalog.sqlite import SQLite
+from pgo_collector.errors import StorageTaken, StorageUnusable
+from pgo_collector.storage.folder import FolderStorage
+from pgo_collector.store import claim
+from pgo_collector.store.claim import BucketClaim
+
+from tests.catalogs import Files
+from tests.collector.test_routes import assert_problem
+from tests.faults.stacks import profile_of, tally
+from tests.interop.ceph_cluster import Gateway
+from tests.server import Server
+
+# In these tests, seconds are this much shorter.
+_FASTER = 40
+WATCH_SECONDS, SURE_SECONDS = 50 / _FASTER, 40 / _FASTER
+ONE, OTHER = 1_795_000_000_000_000_000, 1_795_000_000_000_000_001
+WAITING = "the bucket may be in use with another catalog, waiting"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStorage:
+    """A folder in the place of a bucket, in which all takes less time."""
+    for name in ("_RENEWAL_SECONDS", "_SURE_SECONDS", "_WATCH_SECONDS", "_LOOK_SECONDS"):
+        monkeypatch.setattr(claim, name, getattr(claim, name) / _FASTER)
+    (tmp_path / "claim").mkdir()
+    (tmp_path / "incoming").mkdir()
+    return FolderStorage(tmp_path / "blobs", tmp_path / "incoming")
+
+
+def claim_of(bucket: FolderStorage) -> BucketClaim:
+    return BucketClaim(bucket, SQLite(bucket.root / "catalog"))
+
+
+def stored(bucket: FolderStorage) -> Path:
+    return bucket.area("claim").root / "catalog"
+
+
+def take(bucket: FolderStorage, catalog: int, before: int | None = None) -> BucketClaim:
+    taken = claim_of(bucket)
+    asyncio.run(taken.take(catalog, before))
+    return taken
+
+
+def renew(held: BucketClaim) -> None:
+    """Have a claim look at the object, as it does when it hasn't for a while."""
+    time.sleep(SURE_SECONDS * 1.1)
+    held.check()
+
+
+def test_a_claim_that_nobody_renews_is_taken_over_after_a_while(bucket: FolderStorage) -> None:
+    one = take(bucket, ONE)
+    one.check()
+    began = time.monotonic()
+    other = take(bucket, OTHER)
+    assert time.monotonic() - began >= WATCH_SECONDS
+    renew(other)
+    with pytest.raises(StorageTaken, match=r"another catalog has taken it \(.*blobs/catalog\)"):
+        renew(one)
+    with pytest.raises(StorageTaken):  # at once from now on
+        one.check()
+
+
+def test_a_claim_that_is_renewed_is_not_taken_over(bucket: FolderStorage) -> None:
+    one, stop = take(bucket, ONE), threading.Event()
+
+    async def renewing() -> None:
+        running = asyncio.create_task(one.run())
+        await asyncio.to_thread(stop.wait)
+        running.cancel()
+
+    thread = threading.Thread(target=asyncio.run, args=(renewing(),))
+    thread.start()
+    try:
+        with pytest.raises(StorageUnusable, match="give both the same PGOF_CATALOG"):
+            take(bucket, OTHER)
+    finally:
+        stop.set()
+        thread.join()
+    one.check()
+
+
+def test_collectors_of_one_catalog_renew_it_for_each_other(bucket: FolderStorage) -> None:
+    one, other = take(bucket, ONE), take(bucket, ONE)
+    text = stored(bucket).read_bytes()
+    renew(one)
+    assert stored(bucket).read_bytes() == text  # the other one has just written it
+    other.check()
+    renew(one)
+    assert stored(bucket).read_bytes() != text
+    renew(other)
+
+
+def test_a_catalog_that_was_made_anew_takes_the_claim_at_once(bucket: FolderStorage) -> None:
+    one = take(bucket, ONE)
+    began = time.monotonic()
+    take(bucket, OTHER, before=ONE)
+    assert time.monotonic() - began < WATCH_SECONDS
+    with pytest.raises(StorageTaken):
+        renew(one)
+
+
+@pytest.mark.parametrize("text", [b"", b"not JSON", b"[]", b'"text"', b"{}", b"\xff", b"[" * 100_000])
+def test_what_is_not_a_claim_is_replaced_after_a_while(bucket: FolderStorage, text: bytes) -> None:
+    stored(bucket).write_bytes(text)
+    take(bucket, ONE).check()
+    assert json.loads(stored(bucket).read_bytes())["catalog"] == str(ONE)
+
+
+def test_a_claim_that_was_deleted_is_made_again(bucket: FolderStorage) -> None:
+    one = take(bucket, ONE)
+    stored(bucket).unlink()
+    renew(one)
+    assert json.loads(stored(bucket).read_bytes())["catalog"] == str(ONE)
+
+
+@pytest.mark.bucket
+def test_collectors_with_different_catalogs_do_not_use_one_bucket(gateway: Gateway, tmp_path: Path) -> None:
+    """Takes a minute and a half, since a claim is watched for fifty seconds before it is taken over."""
+    shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", "PGOF_CATALOG": "", **gateway.environment}
+    one, other = (Server(tmp_path / name, shared) for name in ("one", "other"))
+    one.catalogs = other.catalogs = Files()
+    with one:
+        assert one.submit(profile_of("a")).status_code == 204
+        refused = other.run("serve")
+        assert refused.returncode == 2
+        assert "a collector with another catalog uses it" in refused.stderr
+        assert "give both the same PGOF_CATALOG" in refused.stderr
+        assert one.submit(profile_of("b")).status_code == 204
+        os.kill(one.process.pid, signal.SIGSTOP)  # it looks dead
+        try:
+            with other:
+                assert other.events(WAITING)
+                assert other.events("the bucket is taken over from another catalog")
+                assert tally(other.merge().content) == {"a": 1, "b": 1}
+                os.kill(one.process.pid, signal.SIGCONT)
+                answer = one.submit(profile_of("c"))
+                assert_problem(answer, 503)
+                assert "a collector with another catalog has taken it" in answer.text
+                assert one.client.get("/readyz").status_code == 503
+                assert other.submit(profile_of("c")).status_code == 204
+                assert tally(other.merge().content) == {"a": 1, "b": 1, "c": 1}
+                assert other.stop() == 0
+                other.reindex()
+                other.start()
+                assert not other.events(WAITING)
+                assert tally(other.merge().content) == {"a": 1, "b": 1, "c": 1}
+        finally:
+            os.kill(one.process.pid, signal.SIGCONT)
