@@ -68,5 +68,25 @@ class Schemas:
             connection.exec_driver_sql(f"DROP SCHEMA IF EXISTS {_schema(data)} CASCADE")
 
 
+class SharedSchema(Schemas):
+    """One schema for the data folders of several collectors, named after the folder `shared`."""
+
+    def __init__(self, port: int, shared: Path) -> None:
+        super().__init__(port)
+        self._shared = shared
+
+    def settings(self, data: Path) -> Mapping[str, str]:
+        del data
+        return super().settings(self._shared)
+
+    def changing(self, data: Path) -> AbstractContextManager[sa.Connection]:
+        del data
+        return super().changing(self._shared)
+
+    def drop(self, data: Path) -> None:
+        del data
+        super().drop(self._shared)
+
+
 def _schema(data: Path) -> str:
     return f"of_{hashlib.sha256(str(data).encode()).hexdigest()[:32]}"

@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import obstore
@@ -25,7 +25,7 @@ from pgo_collector.model.selection import Selection
 from pgo_collector.settings import Settings
 from pgo_collector.store.store import database_of
 
-from tests.catalogs import Schemas
+from tests.catalogs import SharedSchema
 from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
@@ -47,28 +47,12 @@ BOTH = "a-key-of-both"
 KEPT_NAMES = "deleted profiles keep their names for a while"
 
 
-class _Same(Schemas):
-    """One schema for the data folders of all collectors."""
-
-    def __init__(self, port: int, data: Path) -> None:
-        super().__init__(port)
-        self._data = data
-
-    def settings(self, data: Path) -> Mapping[str, str]:
-        del data
-        return super().settings(self._data)
-
-    def changing(self, data: Path) -> AbstractContextManager[sa.Connection]:
-        del data
-        return super().changing(self._data)
-
-
 @contextmanager
 def collectors(
     gateway: Gateway, cluster: Cluster, home: Path, count: int = 3, **settings: str
 ) -> Iterator[list[Server]]:
     """Collectors that share a catalog and a bucket."""
-    catalogs = _Same(cluster.port, home)
+    catalogs = SharedSchema(cluster.port, home)
     shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment, **settings}
     with ExitStack() as stack:
         servers = []

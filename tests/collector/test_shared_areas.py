@@ -1,6 +1,6 @@
 """Releases, programs and start lines in a bucket: collectors that share it see and change the same ones.
 
-All tests here need a Ceph, which takes seconds to start and only `make s3` starts.
+All tests here need a Ceph, which takes seconds to start and only `make shared` starts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pgo_collector.storage.bucket import Bucket, BucketStorage
 from pgo_collector.storage.copies import Copies
 from pgo_collector.storage.storage import START_LINES
 
+from tests.catalogs import SharedSchema
 from tests.collector import test_binaries, test_symbols
 from tests.collector.exporting import assert_exported, export
 from tests.collector.pushing import stored
@@ -32,6 +33,7 @@ from tests.collector.releases_seen import listed, state
 from tests.collector.test_joining import BUILD, LATER, ebpf
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
+from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.merge.test_binary import SOURCE
 from tests.server import Server
 
@@ -56,9 +58,17 @@ def both(url: str) -> list[BucketStorage]:
     return [BucketStorage(Bucket(url, seconds, 4)) for seconds in (30, 31)]
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if MISSING:
+        pytest.skip(MISSING)
+    with running_postgres(scale=0) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def two(gateway: Gateway, url: str, tmp_path: Path) -> Iterator[list[Server]]:
-    """Two stopped collectors over the bucket, each with a data folder and a catalog of its own."""
+def two(gateway: Gateway, cluster: Cluster, url: str, tmp_path: Path) -> Iterator[list[Server]]:
+    """Two stopped collectors over the bucket and one catalog, each with a data folder of its own."""
     settings = {
         **gateway.environment,
         "PGOF_STORAGE": url,
@@ -66,6 +76,8 @@ def two(gateway: Gateway, url: str, tmp_path: Path) -> Iterator[list[Server]]:
         "PGOF_COPIES_MEGABYTES": "0.001",
     }
     servers = [Server(tmp_path / name, settings) for name in ("first", "second")]
+    for server in servers:
+        server.catalogs = SharedSchema(cluster.port, tmp_path)
     yield servers
     for server in servers:
         server.kill()
