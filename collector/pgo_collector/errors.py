@@ -606,7 +606,7 @@ class TracingUnavailable(CannotStart):
 
 
 class DaskUnavailable(CannotStart):
-    """PGOF_BULK names a Dask scheduler, and Dask isn't installed."""
+    """PGOF_BULK names a Dask scheduler, or a process of a cluster is started, and Dask isn't installed."""
 
 
 class GrpcUnavailable(CannotStart):

@@ -247,7 +247,7 @@ def test_faults_are_named(filled: Server, name: str) -> None:
 def test_the_workers_of_a_cluster_are_counted(filled: Server) -> None:
     with DaskCluster() as cluster:
         filled.environment["PGOF_BULK"] = cluster.address
-        assert checked(filled)["bulk"] == ("ok", f"{cluster.address} has 2 workers", "")
+        assert checked(filled)["bulk"] == ("ok", f"workers of {cluster.address}: 2", "")
         for worker in cluster.workers:
             worker.stop()
         assert checked(filled)["bulk"][:2] == ("warning", f"{cluster.address} has no workers")

@@ -85,6 +85,12 @@ class OwnWorkers:
         return await self._workers.run(inspect_all, storage, blobs)
 
 
+def require_dask() -> None:
+    """Raise DaskUnavailable if Dask isn't installed."""
+    if find_spec("distributed") is None:
+        raise DaskUnavailable("Dask isn't installed: pip install pgo-collector[dask]")
+
+
 @asynccontextmanager
 async def open_bulk(
     settings: Settings, workers: Workers, new_part: Callable[[], Path]
@@ -97,10 +103,7 @@ async def open_bulk(
     if settings.dask_address is None:
         yield own
         return
-    if find_spec("distributed") is None:
-        raise DaskUnavailable(
-            "PGOF_BULK: Dask isn't installed; install pgo-collector[dask], or unset the variable"
-        )
+    require_dask()
     from pgo_collector.bulk.dask_cluster import DaskCluster  # noqa: PLC0415 - it takes half a second
 
     async with DaskCluster(settings, workers, own, new_part) as cluster:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from typing import NoReturn
 
-from pgo_collector.errors import DaskUnavailable, SettingsInvalid
+from pgo_collector.bulk.bulk import require_dask
+from pgo_collector.errors import SettingsInvalid
 from pgo_collector.settings import dask_address, split_address
 
 
@@ -50,7 +50,6 @@ def _split(option: str, address: str) -> tuple[str, int]:
 
 
 def _become(command: str, *arguments: str) -> NoReturn:
-    if find_spec("distributed") is None:
-        raise DaskUnavailable("Dask isn't installed; install pgo-collector[dask]")
+    require_dask()
     program = [sys.executable, "-m", f"distributed.cli.{command}", *arguments]
     os.execv(sys.executable, program)  # noqa: S606 - no shell is needed

@@ -6,12 +6,18 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 
+from pgo_collector.bulk.bulk import require_dask
 from pgo_collector.checks import Finding
 from pgo_collector.engine.binaries import lacking
-from pgo_collector.errors import CannotStart, RulesUnreadable, SecretUnusable, StorageUnusable
+from pgo_collector.errors import (
+    CannotStart,
+    DaskUnavailable,
+    RulesUnreadable,
+    SecretUnusable,
+    StorageUnusable,
+)
 from pgo_collector.hooks.endpoint import read_secrets
 from pgo_collector.http.keys import KeySet
 from pgo_collector.http.session_secret import read_session_secret
@@ -138,9 +144,10 @@ def _bulk(settings: Settings) -> Finding:
     """Check whether a cluster reads very many blobs; it's no fault if it doesn't, the own workers do then."""
     if settings.dask_address is None:
         return Finding("bulk", "ok", "off: the server's own workers read all blobs")
-    if find_spec("distributed") is None:
-        fix = "pip install pgo-collector[dask], or unset PGOF_BULK"
-        return Finding("bulk", "fails", "Dask isn't installed", fix)
+    try:
+        require_dask()
+    except DaskUnavailable as error:
+        return Finding("bulk", "fails", str(error), "install it, or unset PGOF_BULK")
     from pgo_collector.bulk.dask_cluster import ClusterFails, count_workers  # noqa: PLC0415 - an extra
 
     try:
@@ -152,7 +159,7 @@ def _bulk(settings: Settings) -> Finding:
         return Finding(
             "bulk", "warning", f"{settings.bulk} has no workers", "start `pgo-collector dask worker`"
         )
-    return Finding("bulk", "ok", f"{settings.bulk} has {count} workers")
+    return Finding("bulk", "ok", f"workers of {settings.bulk}: {count}")
 
 
 def _rules(path: Path) -> Iterator[Finding]:
