@@ -22,8 +22,9 @@ PYROSCOPE_IO := 0.8.7 1.4.0
 # They write OTLP 1.9 and 1.10.
 OPENTELEMETRY_PROTO := 1.42.1 1.45.2
 DATADOG_CLIENTS := tests/interop/clients/datadog
+AZURITE := tests/interop/clients/azurite
 CLIENT_FOLDERS := $(PYROSCOPE_IO:%=pyroscope-io-%) pyroscope-nodejs $(OPENTELEMETRY_PROTO:%=opentelemetry-proto-%) \
-	ddtrace-4.16.0 dd-trace
+	ddtrace-4.16.0 dd-trace azurite
 # What a storage and a catalog elsewhere could change.
 SHARED := tests/collector tests/faults/test_model.py
 LOWEST_TOOLS := blockbuster|editables|fastjsonschema|hatchling|hypothesis|pytest|standardwebhooks
@@ -73,7 +74,7 @@ toolchains: $(TOOLCHAINS:%=.dev/go%/.complete) ## Install older Go compilers in 
 	@touch $@
 
 .PHONY: clients
-clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope, OTLP and Datadog in .dev, for the tests that push with them; needs npm
+clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope, OTLP and Datadog, and Azurite, in .dev, for the tests that use them; needs npm
 
 .dev/pyroscope-io-%/.complete: $(CLIENTS)/pyroscope-io-%.txt | .venv/.complete
 	rm -rf $(@D)
@@ -91,6 +92,13 @@ clients: $(CLIENT_FOLDERS:%=.dev/%/.complete) ## Install clients of Pyroscope, O
 	@touch $@
 
 .dev/dd-trace/.complete: $(DATADOG_CLIENTS)/package.json $(DATADOG_CLIENTS)/package-lock.json $(DATADOG_CLIENTS)/.npmrc
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+.dev/azurite/.complete: $(AZURITE)/package.json $(AZURITE)/package-lock.json $(AZURITE)/.npmrc
 	rm -rf $(@D)
 	mkdir -p $(@D)
 	cp $^ $(@D)

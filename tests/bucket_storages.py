@@ -1,4 +1,4 @@
-"""The blobs of collectors under test in a bucket of a Ceph; see `tests.storages`."""
+"""The blobs of collectors under test in a bucket of a Ceph or of Azurite; see `tests.storages`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,38 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
 import obstore
 from obstore.store import ObjectStore, from_url
 
-from tests.interop.ceph_cluster import Gateway
+
+class Buckets(Protocol):
+    """A server of buckets, whose URLs have this scheme."""
+
+    scheme: str
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which clients find it."""
+
+    def new_bucket(self) -> str:
+        """Make a bucket, and return its name."""
 
 
 class Prefixes:
     """A prefix for each data folder, in one bucket."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._bucket = gateway.new_bucket()
-        os.environ |= gateway.environment
+    def __init__(self, buckets: Buckets) -> None:
+        self._environment = buckets.environment
+        self._url = f"{buckets.scheme}://{buckets.new_bucket()}"
+        os.environ |= buckets.environment
         ObjectPath.store = from_url(
-            f"s3://{self._bucket}", client_options={"allow_http": True, "timeout": timedelta(seconds=60)}
+            self._url, client_options={"allow_http": True, "timeout": timedelta(seconds=60)}
         )
 
     def settings(self, data: Path) -> Mapping[str, str]:
-        return {"PGOF_STORAGE": f"s3://{self._bucket}/{_prefix(data)}", **self._gateway.environment}
+        return {"PGOF_STORAGE": f"{self._url}/{_prefix(data)}", **self._environment}
 
     def blobs(self, data: Path, suffix: str) -> Sequence[Path]:
         root = ObjectPath(_prefix(data))

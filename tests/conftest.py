@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.catalogs import Files
+from tests.interop import azurite as azurite_server
 from tests.interop import ceph_cluster
+from tests.interop.azurite import Azurite
 from tests.interop.ceph_cluster import Gateway, running_cluster
 from tests.server import Server
 from tests.shared_parts import SharedParts
@@ -46,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     help_ = "draws the operations on disk at which servers are killed; by default another one each time"
     parser.addoption("--kill-seed", type=int, default=secrets.randbelow(1 << 32), help=help_)
     help_ = "where collectors have their blobs"
-    parser.addoption("--storage", choices=["folder", "s3"], default="folder", help=help_)
+    parser.addoption("--storage", choices=["folder", "s3", "azure"], default="folder", help=help_)
     help_ = "where collectors have their catalogs"
     parser.addoption("--catalog", choices=["sqlite", "postgresql"], default="sqlite", help=help_)
 
@@ -61,18 +63,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     With both options, a test of what only a folder or a file has gets that, beside the other shared part.
     """
-    bucket = config.getoption("storage") == "s3"
+    bucket = config.getoption("storage") != "folder"
     postgresql = config.getoption("catalog") == "postgresql"
 
     def is_left_out(item: pytest.Item) -> bool:
         of_folder, of_file = map(item.get_closest_marker, ("folder", "sqlite"))
+        if item.get_closest_marker("bucket") and config.getoption("storage") != "s3":
+            return True  # it does more with the Ceph than store in it
         if bucket and postgresql:
             return bool(of_folder and of_file)
-        if item.get_closest_marker("shared"):
-            return True
-        if item.get_closest_marker("bucket"):
-            return not bucket
-        return bool((of_folder and bucket) or (of_file and postgresql))
+        return bool(item.get_closest_marker("shared") or (of_folder and bucket) or (of_file and postgresql))
 
     left_out = {item for item in items if is_left_out(item)}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -119,6 +119,14 @@ def zygote() -> Iterator[Zygote]:
     Server.launcher = zygote
     yield zygote
     zygote.close()
+
+
+@pytest.fixture(scope="session")
+def azurite(request: pytest.FixtureRequest) -> Azurite:
+    """A server of Azure's blobs."""
+    if azurite_server.MISSING:
+        pytest.skip(azurite_server.MISSING)
+    return request.config.stash[_PARTS].azurite
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Blobs in a bucket: the same behaviour as in a folder, and what happens when the object store fails.
 
-All tests here need a Ceph, which takes seconds to start and only `make shared` starts.
+All tests here need a Ceph, which takes seconds to start and only `make shared` starts. Some need Azurite.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pgo_collector.storage.folder import FolderStorage
 from pgo_collector.storage.storage import MISSING, NewBlob, Storage
 
 from tests.faults.stacks import EPOCH, profile_of, tally
+from tests.interop.azurite import Azurite
 from tests.interop.ceph_cluster import Gateway
 from tests.server import Server
 
@@ -44,20 +45,28 @@ def url(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"s3://{gateway.new_bucket()}/pre/fix"
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture
+def azure_url(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same in a container of Azure's."""
+    for name, value in azurite.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"az://{azurite.new_bucket()}/pre/fix"
+
+
+@pytest.fixture(params=["folder", "url", "azure_url"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
         for name in ("blobs", "incoming", "releases"):
             (tmp_path / name).mkdir()
         return FolderStorage(tmp_path / "blobs", tmp_path / "incoming")
-    return open_bucket(Bucket(request.getfixturevalue("url"), 30, 4))
+    return open_bucket(Bucket(request.getfixturevalue(request.param), 30, 4))
 
 
 def new(tmp_path: Path, name: str, content: bytes, beside: str = "") -> NewBlob:
     return NewBlob(name, beside, tmp_path / f"{time.monotonic_ns()}.part", content, len(content))
 
 
-def test_both_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
+def test_all_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
     storage.verify()
     storage.ping()
     assert storage.size(NAME) == MISSING
@@ -108,7 +117,7 @@ def test_both_storages_do_the_same(storage: Storage, tmp_path: Path) -> None:
     assert storage.size(NAME) == storage.size(OTHER) == MISSING
 
 
-def test_both_storages_do_the_same_beside_the_blobs(storage: Storage, tmp_path: Path) -> None:
+def test_all_storages_do_the_same_beside_the_blobs(storage: Storage, tmp_path: Path) -> None:
     (tmp_path / "copies").mkdir()
     area, copies = storage.area("releases"), Copies(tmp_path / "copies", 1 << 20)
     area.add("svc/cpu/1.json", b"first")
@@ -159,8 +168,9 @@ def test_a_name_that_is_too_long_fails_alone(storage: Storage, tmp_path: Path) -
     assert storage.read(NAME) == b"two"
 
 
-def test_of_concurrent_writers_one_wins(url: str) -> None:
-    storage = open_bucket(Bucket(url, 30, 8))
+@pytest.mark.parametrize("where", ["url", "azure_url"])
+def test_of_concurrent_writers_one_wins(where: str, request: pytest.FixtureRequest) -> None:
+    storage = open_bucket(Bucket(request.getfixturevalue(where), 30, 8))
     assert isinstance(storage, BucketStorage)
     with ThreadPoolExecutor(8) as pool:
         for turn in range(10):

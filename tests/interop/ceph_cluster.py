@@ -69,6 +69,7 @@ MISSING = (
 class Gateway:
     """The S3 gateway of a running cluster."""
 
+    scheme = "s3"
     access_key, secret_key = "access", "secret"
 
     def __init__(self, folder: Path, *addresses: str) -> None:
