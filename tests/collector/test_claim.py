@@ -25,7 +25,7 @@ from tests.server import Server
 
 # In these tests, seconds are this much shorter.
 _FASTER = 40
-WATCH_SECONDS, SURE_SECONDS = 50 / _FASTER, 40 / _FASTER
+WATCH_SECONDS, SURE_SECONDS, RENEWAL_SECONDS = 50 / _FASTER, 40 / _FASTER, 15 / _FASTER
 ONE, OTHER = 1_795_000_000_000_000_000, 1_795_000_000_000_000_001
 WAITING = "the bucket may be in use with another catalog, waiting"
 
@@ -52,6 +52,17 @@ def take(bucket: FolderStorage, catalog: int, before: int | None = None) -> Buck
     taken = claim_of(bucket)
     asyncio.run(taken.take(catalog, before))
     return taken
+
+
+def run_once(held: BucketClaim) -> None:
+    """Have the background task of a claim renew it once."""
+
+    async def run() -> None:
+        running = asyncio.create_task(held.run())
+        await asyncio.sleep(RENEWAL_SECONDS * 1.5)
+        running.cancel()
+
+    asyncio.run(run())
 
 
 def renew(held: BucketClaim) -> None:
@@ -92,15 +103,23 @@ def test_a_claim_that_is_renewed_is_not_taken_over(bucket: FolderStorage) -> Non
     one.check()
 
 
-def test_collectors_of_one_catalog_renew_it_for_each_other(bucket: FolderStorage) -> None:
+def test_collectors_of_one_catalog_renew_it_for_each_other(
+    bucket: FolderStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been right after one's last look, so one relies on it for as long as after that look."""
+    now = 1000.0
+    monkeypatch.setattr(claim, "boot_seconds", lambda: now)
     one, other = take(bucket, ONE), take(bucket, ONE)
     text = stored(bucket).read_bytes()
-    renew(one)
+    now += RENEWAL_SECONDS
+    run_once(one)
     assert stored(bucket).read_bytes() == text  # the other one has just written it
-    other.check()
-    renew(one)
+    now += 26 / _FASTER
+    one.check()
     assert stored(bucket).read_bytes() != text
-    renew(other)
+    renewed = stored(bucket).read_bytes()
+    run_once(other)  # it hasn't looked for so long that this may be long ago
+    assert stored(bucket).read_bytes() != renewed
 
 
 def test_a_catalog_that_was_made_anew_takes_the_claim_at_once(bucket: FolderStorage) -> None:

@@ -108,7 +108,7 @@ async def open_store(
         await _open(database, settings, progress)
         claim = claim_of(settings, storage, database)
         with Store(folder, database, storage, workers, bulk, claim=claim, announce=announced) as store:
-            progress.begin("making sure that no other catalog is used with the bucket")
+            progress.begin("making sure that no other catalog counts the profiles")
             await claim.take(await asyncio.to_thread(store.catalog.made_nanos), made_before)
             await asyncio.to_thread(folder.sweep)
             if database.is_alone:

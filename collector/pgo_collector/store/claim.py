@@ -78,7 +78,7 @@ class BucketClaim:
         self._catalog = ""
         # What the object was when it was last looked at, and until when the claim is surely this catalog's.
         self._seen = b""
-        self._sure_until = 0.0
+        self._looked = self._sure_until = 0.0
         self._renewing = Lock()
 
     async def take(self, catalog: int, before: int | None = None) -> None:
@@ -122,17 +122,22 @@ class BucketClaim:
                 _log.warning("the claim of the bucket is not renewed, tried again", reason=str(error))
 
     def _renew(self) -> None:
-        """Replace the object, unless another collector of this catalog has done so since it was looked at.
+        """Replace the object, unless another collector of this catalog has just done so.
 
         Raises StorageTaken and OSError.
         """
         with self._renewing:
-            began, found, new = boot_seconds(), self._seen, self._entries()
+            began, new = boot_seconds(), self._entries()
+            found = new
+            # A change since the last look is as good as one's own, if that look wasn't long ago.
+            counts_change = began < self._looked + _SURE_SECONDS - _RENEWAL_SECONDS
 
             def renewed(content: bytes | None) -> bytes | None:
                 nonlocal found
-                found = new if content is None or content == self._seen else content
-                return new if found == new else None
+                is_ours = content is None or _entry(content, "catalog") == self._catalog
+                is_renewed = counts_change and content is not None and content != self._seen
+                found = new if is_ours and not is_renewed else content or b""
+                return new if found is new else None
 
             self._storage.update(_OBJECT, renewed)
             if _entry(found, "catalog") != self._catalog:
@@ -141,7 +146,7 @@ class BucketClaim:
                     f"{self._where}: a collector with another catalog has taken it"
                     f" ({_entry(found, 'by')}): stop one of them"
                 )
-            self._seen, self._sure_until = found, began + _SURE_SECONDS
+            self._note(found, looked=began, written=began if found is new else self._looked)
 
     def _replace(self, ours: Collection[str], also: bytes | None = None) -> bytes | None:
         """Replace the object if it is of one of our catalogs, or as in `also`, or missing.
@@ -158,8 +163,12 @@ class BucketClaim:
 
         self._storage.update(_OBJECT, replaced)
         if others is None:
-            self._seen, self._sure_until = new, began + _SURE_SECONDS
+            self._note(new, looked=began, written=began)
         return others
+
+    def _note(self, content: bytes, *, looked: float, written: float) -> None:
+        """Note that the object has been this since `looked`, and was written at `written` or later."""
+        self._seen, self._looked, self._sure_until = content, looked, written + _SURE_SECONDS
 
     def _entries(self) -> bytes:
         return json.dumps(
