@@ -35,7 +35,7 @@ from pprof_merge.errors import (
     WeightingInvalid,
 )
 from pprof_merge.formats import FORMATS, Format
-from pprof_merge.heap import keep_heap, share_heap, trim_after, trim_heap
+from pprof_merge.heap import keep_heap, keep_heap_anyway, share_heap, trim_after, trim_heap
 from pprof_merge.limits import BinaryLimits, Limits
 from pprof_merge.merging.batch import merge
 from pprof_merge.merging.headers import check_compatible
@@ -217,6 +217,7 @@ __all__ = [
     "function_in",
     "inflate",
     "keep_heap",
+    "keep_heap_anyway",
     "llvm_with_binary",
     "merge",
     "most_sampled_build",

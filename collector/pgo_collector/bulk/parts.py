@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, trim_heap
+from pprof_merge import Collection, keep_heap_anyway, trim_after
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
@@ -29,28 +29,30 @@ class ReadPart(NamedTuple):
     unreadable: dict[str, str]
 
 
+@trim_after
 def read_part(engine: str, blobs: BlobColumns) -> ReadPart:
     """Read and number the blobs. Raises EngineDiffers."""
-    _check_engine(engine)
+    _begin(engine)
     rows = Rows(STORED_LIMITS)
     unreadable = rows.load(blobs, np.arange(len(blobs)))
     segment = rows.collection.since(Collection().mark)
-    part = ReadPart(
+    return ReadPart(
         pack_to_send((engine, segment)),
         len(blobs) - len(unreadable),
         {blobs.name(row): why for row, why in unreadable.items()},
     )
-    trim_heap()
-    return part
 
 
+@trim_after
 def inspect_part(engine: str, storage: Storage, blobs: Sequence[tuple[str, str]]) -> list[Facts | Unreadable]:
     """Return what `inspect_all` does. Raises EngineDiffers."""
-    _check_engine(engine)
+    _begin(engine)
     return inspect_all(storage, blobs)
 
 
-def _check_engine(engine: str) -> None:
+def _begin(engine: str) -> None:
+    """Begin a task of a collector with this engine. Raises EngineDiffers."""
+    keep_heap_anyway()
     if engine != ENGINE:
         raise EngineDiffers(
             f"this worker has pprof-merge {ENGINE}, and the collector {engine}; install the same version"
