@@ -80,6 +80,12 @@ def live_blobs(server: Server) -> list[bool]:
         return [*catalog.execute(sa.select(BLOBS.c.live)).scalars()]
 
 
+def lease_of_another(server: Server, name: str, ends_ms: int) -> None:
+    """Have another collector hold a lease, which isn't heard of again."""
+    with server.catalog() as catalog:
+        catalog.execute(sa.insert(LEASES).values(name=name, token=1, ends_ms=ends_ms, deletes_ms=0))
+
+
 def blob_count(server: Server, gateway: Gateway) -> int:
     """Return how many blobs are in the bucket of a collector."""
     store = S3Store.from_url(
@@ -150,11 +156,7 @@ def test_a_lease_that_was_not_given_back_is_taken_over_and_what_a_combine_replac
     with collectors(gateway, cluster, tmp_path, 2) as (one, other):
         for name in "abcdef":
             assert one.submit(profile_of(name)).status_code == 204
-        with one.catalog() as catalog:
-            # Another collector has the lease, and isn't heard of again.
-            catalog.execute(
-                sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=1 << 60, deletes_ms=0)
-            )
+        lease_of_another(one, "default/cpu", ends_ms=1 << 60)
         with ThreadPoolExecutor() as threads:
             waiting = threads.submit(other.combine)
             time.sleep(1)
@@ -177,8 +179,7 @@ def test_a_lease_that_was_not_given_back_does_not_keep_what_is_deleted(
     with collectors(gateway, cluster, tmp_path, 2) as (one, other):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
-        with one.catalog() as catalog:
-            catalog.execute(sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=0, deletes_ms=0))
+        lease_of_another(one, "default/cpu", ends_ms=0)
         gone = other.client.delete("/api/profile/default", headers=bearer(BOTH))
         assert gone.status_code == 200, gone.text
         assert [event["blobs"] for event in other.events(KEPT_NAMES)] == [2]
@@ -206,7 +207,7 @@ def test_upkeep_is_taken_over_from_a_collector_that_died(
         ends = time.time_ns() // 10**6 + 5_000
         with one.catalog() as catalog:
             catalog.execute(sa.delete(LEASES))
-            catalog.execute(sa.insert(LEASES).values(name="upkeep", token=1, ends_ms=ends, deletes_ms=0))
+        lease_of_another(one, "upkeep", ends_ms=ends)
         one.start()
         one.wait_for_log("upkeep done")
         assert time.time_ns() // 10**6 >= ends
@@ -298,8 +299,7 @@ def test_a_lease_that_a_transaction_checks_is_waited_for(
     with collectors(gateway, cluster, tmp_path, 1) as (one,):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
-        with one.catalog() as catalog:
-            catalog.execute(sa.insert(LEASES).values(name="default/cpu", token=1, ends_ms=0, deletes_ms=0))
+        lease_of_another(one, "default/cpu", ends_ms=0)
         with ThreadPoolExecutor() as threads:
             with one.catalog() as catalog:
                 catalog.execute(sa.select(LEASES).with_for_update(read=True))

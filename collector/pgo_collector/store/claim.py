@@ -84,7 +84,7 @@ class BucketClaim:
     async def take(self, catalog: int, before: int | None = None) -> None:
         """Take the claim, at once unless it is of a third catalog; that one is watched for a while."""
         self._catalog = str(catalog)
-        ours = {self._catalog, str(before)}
+        ours = {str(made) for made in (catalog, before) if made is not None}
         watched = await asyncio.to_thread(self._replace, ours)
         if watched is None:
             return
