@@ -6,11 +6,10 @@ import asyncio
 import time
 from dataclasses import replace
 
-import numpy as np
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pgo_collector.engine.tasks import read_rows
+from pgo_collector.engine.tasks import missing_rows, read_rows
 from pgo_collector.errors import TaskOutOfMemory, WorkerUnavailable
 from pgo_collector.merges.inputs import choose_live
 from pgo_collector.model.selection import Selection
@@ -44,8 +43,10 @@ class Warming:
         start = time.perf_counter()
         chosen = await asyncio.to_thread(choose_live, self._store, Selection(service, type_))
         await self._store.bulk.load(chosen)
-        for begin in range(0, len(chosen.blobs), _BATCH):
-            batch = chosen.blobs.take(np.arange(begin, min(begin + _BATCH, len(chosen.blobs))))
+        missing = await self._store.workers.run_for(chosen.owner, missing_rows, chosen)
+        self.read += len(chosen.blobs) - len(missing)
+        for begin in range(0, len(missing), _BATCH):
+            batch = chosen.blobs.take(missing[begin : begin + _BATCH])
             await self._store.workers.run_for(chosen.owner, read_rows, replace(chosen, blobs=batch))
             self.read += len(batch)
         ms = round((time.perf_counter() - start) * 1000, 1)
