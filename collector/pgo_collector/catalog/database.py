@@ -23,7 +23,7 @@ class Database(Protocol):
 
     @property
     def gather_seconds(self) -> float:
-        """How long a transaction of submits waits for more of them, where several come at once."""
+        """How long a transaction of submits waits for those that are being validated."""
 
     @property
     def is_alone(self) -> bool:

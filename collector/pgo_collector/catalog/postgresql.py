@@ -62,8 +62,9 @@ class PostgreSQL:
     blobs. `share` lets others in.
     """
 
-    # A transaction asks the server some eight times, however many profiles are in it.
-    gather_seconds = 0.004
+    # A transaction asks the server some eight times, however many profiles are in it. On busy cores, those
+    # that are being validated take so long.
+    gather_seconds = 0.03
 
     def __init__(
         self,

@@ -6,7 +6,8 @@ check the labels and the quota → read the body → validate it in a worker →
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 
 from pprof_merge import ProfileError
 from starlette.requests import Request
@@ -147,8 +148,10 @@ class Ingest:
         return submitted
 
     async def _validate(self, body: SubmittedBody) -> ValidatedBody:
+        # One that comes as a file is large, and takes longer than others should wait for it.
+        expecting = nullcontext() if isinstance(body.content, Path) else self._store.expecting()
         try:
-            with span("workers", "validate"):
+            with span("workers", "validate"), expecting:
                 return await self._submits.validate(body)
         except OSError as error:
             raise not_stored("profile", error) from error

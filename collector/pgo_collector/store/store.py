@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, Self, TypeVar
 
@@ -63,6 +64,45 @@ class _Waiting(NamedTuple):
     since: int
 
 
+class _Queue:
+    """Profiles that wait to be stored, and how many more are expected. The event loop fills it, the writer
+    empties it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+        self._expected = 0
+        # Set when nothing is gained by waiting for more.
+        self._is_complete = threading.Event()
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """Expect one more profile during the block."""
+        self._expect(1)
+        try:
+            yield
+        finally:
+            self._expect(-1)
+
+    def put(self, waiting: _Waiting) -> None:
+        """Add a profile."""
+        self._waiting.append(waiting)
+        self._expect(0)
+
+    def take(self, seconds: float) -> list[_Waiting]:
+        """Return the first profiles, once all that are expected are here, or after this time."""
+        if self._waiting:
+            self._is_complete.wait(seconds)
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+
+    def _expect(self, more: int) -> None:
+        self._expected += more
+        if not self._expected or len(self._waiting) >= _MOST_AT_ONCE:
+            self._is_complete.set()
+        else:
+            self._is_complete.clear()
+
+
 class Store:
     """A locked data folder, its catalog, the blobs in a storage, and the workers that read them; a context
     manager.
@@ -91,8 +131,7 @@ class Store:
         self.blobs = Blobs(storage)
         self.catalog = Catalog(database)
         self.group_commit = GroupCommit(self.blobs, self.catalog, announce)
-        self._waiting: deque[_Waiting] = deque()
-        self._stored_together = 0  # by the last transaction
+        self._queue = _Queue()
         self._writer = ThreadPoolExecutor(1, "writer")
         self._area_writer = ThreadPoolExecutor(1, "area writer")
 
@@ -161,6 +200,10 @@ class Store:
             await asyncio.to_thread(remove_part, part)
             raise
 
+    def expecting(self) -> AbstractContextManager[None]:
+        """Expect a profile to be added right after the block: a transaction waits a little for it."""
+        return self._queue.expecting()
+
     async def add(self, submission: Submission) -> Submitted:
         """Store a validated profile durably and count it, unless it is counted already.
 
@@ -168,7 +211,7 @@ class Store:
         `part` is gone. Raises NotStored, CatalogFails, StorageFails or NameTooLong.
         """
         future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(submission, future, place(), time.monotonic_ns()))
+        self._queue.put(_Waiting(submission, future, place(), time.monotonic_ns()))
         self._writer.submit(self._commit_waiting, future.get_loop())
         try:
             return await future
@@ -177,12 +220,9 @@ class Store:
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
-        if not self._waiting:
+        waiting = self._queue.take(self.catalog.database.gather_seconds)
+        if not waiting:
             return
-        if self._stored_together > 1 and (seconds := self.catalog.database.gather_seconds):
-            time.sleep(seconds)
-        waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
-        self._stored_together = len(waiting)
         submissions, futures, places, since = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         for there, asked in zip(places, since, strict=True):
