@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import structlog
 from distributed import Client
+from pprof_merge import trim_heap
 
 from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
 from pgo_collector.bulk.parts import ReadPart, inspect_part, read_part
@@ -33,8 +33,8 @@ from pgo_collector.storage.storage import Storage
 from pgo_collector.workers.pool import Workers
 
 # Blobs in a range. More blobs share more names and stacks, which then travel once; but a range is what is
-# lost with a worker, and waits in its memory.
-_MOST_BLOBS = 2500
+# lost with a worker, and waits in its memory. The last ranges are small, so that all workers end together.
+_MOST_BLOBS, _LEAST_BLOBS = 2500, 500
 # Ranges of each thread of the cluster at a time, so that none waits for the next one.
 _RANGES_AHEAD = 2
 # How often a range that raised an error is tried again. Dask itself tries again when a worker dies.
@@ -121,25 +121,23 @@ class DaskCluster:
         """Have all blobs read, range by range, in any order. Raises ClusterFails and WorkerUnavailable."""
         client = await self._connected()
         lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads)).values()))
-        size = min(_MOST_BLOBS, -(-len(blobs) // lanes))
-        begins = deque(range(0, len(blobs), size))
-        _log.info("bulk read begins", owner=owner, blobs=len(blobs), blobs_in_range=size, at_a_time=lanes)
+        ranges = iter(_ranges(len(blobs), lanes))
+        _log.info("bulk read begins", owner=owner, blobs=len(blobs), at_a_time=lanes)
 
         async def read_ranges() -> None:
-            while begins:
-                begin = begins.popleft()
-                rows = np.arange(begin, min(begin + size, len(blobs)))
-                part: ReadPart = await self._run(client, read_part, blobs.take(rows))
+            for each in ranges:
+                part: ReadPart = await self._run(client, read_part, blobs.take(np.array(each)))
                 await self._absorb(owner, part)
                 read = advance(part.read + len(part.unreadable))
                 _log.info("bulk read goes on", owner=owner, read=read, blobs=len(blobs))
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(lanes, len(begins))):
+                for _ in range(lanes):
                     group.create_task(read_ranges())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        await self._answer(partial(client.run, trim_heap))
 
     async def _absorb(self, owner: str, part: ReadPart) -> None:
         """Add a range's rows to those of their owner. Unreadable blobs are left to the owner's worker."""
@@ -208,6 +206,17 @@ def count_workers(address: str) -> int:
             return len(client.nthreads())
     except Exception as error:  # one of Dask, of tornado or of the network
         raise _failure(error) from error
+
+
+def _ranges(count: int, lanes: int) -> list[range]:
+    """Return consecutive ranges of so many blobs, the larger ones first; `lanes` are read at a time."""
+    ranges, begin = [], 0
+    while begin < count:
+        fair = -(-(count - begin) // (2 * lanes))
+        end = min(begin + min(max(fair, _LEAST_BLOBS), _MOST_BLOBS), count)
+        ranges.append(range(begin, end))
+        begin = end
+    return ranges
 
 
 def _failure(error: Exception) -> ClusterFails:

@@ -29,9 +29,11 @@ class ReadPart(NamedTuple):
     unreadable: dict[str, str]
 
 
-@trim_after
 def read_part(engine: str, blobs: BlobColumns) -> ReadPart:
-    """Read and number the blobs. Raises EngineDiffers."""
+    """Read and number the blobs. Raises EngineDiffers.
+
+    The heap keeps its free pages for the next range; the collector has them given back after the last one.
+    """
     _begin(engine)
     rows = Rows(STORED_LIMITS)
     unreadable = rows.load(blobs, np.arange(len(blobs)))
