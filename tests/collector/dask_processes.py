@@ -82,9 +82,13 @@ class DaskProcess:
 
 
 class DaskCluster:
-    """A scheduler and two workers, as a context manager; `address` is as in PGOF_BULK."""
+    """A scheduler and two workers, as a context manager; `address` is as in PGOF_BULK.
 
-    def __init__(self) -> None:
+    `environment` adds to the variables of the workers.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
         self.scheduler = DaskProcess("scheduler", "--bind", "127.0.0.1:0", "--dashboard", "127.0.0.1:0")
         self.workers: list[DaskProcess] = []
         self.address = ""
@@ -93,7 +97,9 @@ class DaskCluster:
         try:
             port = self.scheduler.wait_for(r"Scheduler at: +tcp://127\.0\.0\.1:(\d+)")[1]
             self.address = f"dask://127.0.0.1:{port}"
-            self.workers = [DaskProcess("worker", self.address) for _ in range(2)]
+            self.workers = [
+                DaskProcess("worker", self.address, environment=self._environment) for _ in range(2)
+            ]
             for worker in self.workers:
                 worker.wait_for("Registered to")
         except BaseException:

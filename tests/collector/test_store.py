@@ -130,6 +130,54 @@ async def submitted_at_once(store: Store, profiles: Sequence[bytes]) -> list[Sub
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def test_a_transaction_waits_for_profiles_that_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store, store.part() as one, store.part() as other:
+            one.write_bytes(profile_of("a"))
+            other.write_bytes(profile_of("b"))
+            submissions = [await submission(store, one), await submission(store, other)]
+            together: list[int] = []
+            commit = store.group_commit.commit
+
+            def counted(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+                together.append(len(submissions))
+                return commit(submissions)
+
+            monkeypatch.setattr(store.group_commit, "commit", counted)
+            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
+            is_validated = asyncio.Event()
+
+            async def second() -> None:
+                with store.expecting():
+                    await is_validated.wait()
+                await store.add(submissions[1])
+
+            tasks = [asyncio.create_task(second()), asyncio.create_task(store.add(submissions[0]))]
+            await asyncio.sleep(0.2)
+            assert not together
+            is_validated.set()
+            await asyncio.wait_for(asyncio.gather(*tasks), 30)
+            assert together == [2]
+            await asyncio.wait_for(submit(store, profile_of("c")), 30)  # none is expected
+
+    asyncio.run(play())
+
+
+def test_a_transaction_that_is_full_waits_for_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            monkeypatch.setattr("pgo_collector.store.store._MOST_AT_ONCE", 1)
+            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
+            with store.expecting():
+                await asyncio.wait_for(submit(store, profile_of("a")), 30)
+
+    asyncio.run(play())
+
+
 def test_the_same_profile_submitted_twice_at_once_is_stored_once(tmp_path: Path) -> None:
     async def play() -> None:
         async with opened(tmp_path) as store:

@@ -19,7 +19,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 import structlog
 from distributed import Client
-from pprof_merge import trim_heap
 
 from pgo_collector.bulk.bulk import BulkProgress, OwnWorkers
 from pgo_collector.bulk.parts import ReadPart, inspect_part, read_part
@@ -121,12 +120,14 @@ class DaskCluster:
         """Have all blobs read, range by range, in any order. Raises ClusterFails and WorkerUnavailable."""
         client = await self._connected()
         lanes = _RANGES_AHEAD * max(1, sum((await self._answer(client.nthreads)).values()))
-        ranges = iter(_ranges(len(blobs), lanes))
+        ranges = _ranges(len(blobs), lanes)
+        numbered = iter(enumerate(ranges))
         _log.info("bulk read begins", owner=owner, blobs=len(blobs), at_a_time=lanes)
 
         async def read_ranges() -> None:
-            for each in ranges:
-                part: ReadPart = await self._run(client, read_part, blobs.take(np.array(each)))
+            for number, each in numbered:
+                is_last = number >= len(ranges) - lanes
+                part: ReadPart = await self._run(client, read_part, blobs.take(np.array(each)), is_last)
                 await self._absorb(owner, part)
                 read = advance(part.read + len(part.unreadable))
                 _log.info("bulk read goes on", owner=owner, read=read, blobs=len(blobs))
@@ -137,7 +138,6 @@ class DaskCluster:
                     group.create_task(read_ranges())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        await self._answer(partial(client.run, trim_heap))
 
     async def _absorb(self, owner: str, part: ReadPart) -> None:
         """Add a range's rows to those of their owner. Unreadable blobs are left to the owner's worker."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from pprof_merge import Collection, keep_heap_anyway, trim_after
+from pprof_merge import Collection, keep_heap_anyway, trim_after, trim_heap
 
 from pgo_collector.engine.blob_columns import STORED_LIMITS, BlobColumns
 from pgo_collector.engine.merge_inputs import ENGINE
@@ -29,11 +29,19 @@ class ReadPart(NamedTuple):
     unreadable: dict[str, str]
 
 
-def read_part(engine: str, blobs: BlobColumns) -> ReadPart:
+def read_part(engine: str, blobs: BlobColumns, is_last: bool) -> ReadPart:
     """Read and number the blobs. Raises EngineDiffers.
 
-    The heap keeps its free pages for the next range; the collector has them given back after the last one.
+    The heap keeps its free pages for the next range. After one of the last, the system gets them back.
     """
+    try:
+        return _read_part(engine, blobs)
+    finally:
+        if is_last:
+            trim_heap()
+
+
+def _read_part(engine: str, blobs: BlobColumns) -> ReadPart:
     _begin(engine)
     rows = Rows(STORED_LIMITS)
     unreadable = rows.load(blobs, np.arange(len(blobs)))
