@@ -6,7 +6,7 @@ check the labels and the quota → read the body → validate it in a worker →
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from pprof_merge import ProfileError
@@ -101,7 +101,7 @@ class Ingest:
         ):
             context_of(request).body_bytes = body.size
             try:
-                with span("workers", "validate"):
+                with span("workers", "validate"), self._expecting(body.content):
                     placed = await self._pushes.validate(PushBody(body.content or part, unpack))
                 stored = await asyncio.gather(*(self._store_pushed(request, profile) for profile in placed))
             except OSError as error:
@@ -123,9 +123,10 @@ class Ingest:
             if isinstance(profile, Exception):
                 raise profile
             series = profile.series
-            check_scope(request, series.service)
-            series.check_path()
-            await self._quotas.check(series.service)
+            with self._store.expecting():
+                check_scope(request, series.service)
+                series.check_path()
+                await self._quotas.check(series.service)
             async with self._store.submission_part(profile.part) as part:
                 await self._add(
                     request,
@@ -147,11 +148,13 @@ class Ingest:
         context.submits.append("stored" if submitted.is_new else "duplicate")
         return submitted
 
+    def _expecting(self, content: bytes | Path | None) -> AbstractContextManager[None]:
+        """Have transactions wait for a profile of this body, unless it is in a file: those take too long."""
+        return self._store.expecting() if isinstance(content, bytes) else nullcontext()
+
     async def _validate(self, body: SubmittedBody) -> ValidatedBody:
-        # One that comes as a file is large, and takes longer than others should wait for it.
-        expecting = nullcontext() if isinstance(body.content, Path) else self._store.expecting()
         try:
-            with span("workers", "validate"), expecting:
+            with span("workers", "validate"), self._expecting(body.content):
                 return await self._submits.validate(body)
         except OSError as error:
             raise not_stored("profile", error) from error
