@@ -63,7 +63,7 @@ def sections(rig: Rig) -> list[Section]:
 The clock runs from the start of a collector, which finds {count:,} mutated profiles of one service in a
 folder and no rows, until their first merge; the merges are the same bytes. The cluster is a scheduler and two
 workers, on the same two cores as the collector. The memory is the peak of the process that reads."""
-    if missing := shares.MISSING or ceph_cluster.MISSING:
+    if missing := shares.missing() or ceph_cluster.MISSING:
         return [Section("Bulk reads", f"{text}\n\nNot measured: each process by itself, because {missing}.")]
     with running_ceph() as gateway, _shares() as each:
         bucket = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment}

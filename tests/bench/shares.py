@@ -21,22 +21,6 @@ _PATIENCE_SECONDS = 30.0
 _NUMBERS = count()
 
 
-def _missing() -> str:
-    if os.geteuid():
-        return "control groups need root"
-    every = [_ROOT] if _is_version_2() else [_ROOT / "cpu", _ROOT / "memory"]
-    if all(os.access(folder / "cgroup.procs", os.W_OK) for folder in every):
-        return ""
-    return f"there are no control groups that can be written below {_ROOT}"
-
-
-def _is_version_2() -> bool:
-    return (_ROOT / "cgroup.controllers").exists()
-
-
-MISSING = _missing()
-
-
 class Share:
     """A part of the machine, to which processes can be `add`ed."""
 
@@ -55,7 +39,7 @@ class Share:
 def share(cores: float, mebibytes: int) -> Iterator[Share]:
     """Yield a share of so many cores and so much memory, page cache included. Its processes must end first.
 
-    Raises OSError where `MISSING` says so.
+    Raises OSError where `missing` says why.
     """
     name = f"pgo-collector-bench-{os.getpid()}-{next(_NUMBERS)}"
     quota, size = str(round(cores * _PERIOD_MICROSECONDS)), str(mebibytes << 20)
@@ -73,6 +57,15 @@ def share(cores: float, mebibytes: int) -> Iterator[Share]:
             _remove(made)
 
 
+def missing() -> str:
+    """Return why no share can be made here, by trying; an empty text if one can."""
+    try:
+        with share(1.0, 64):
+            return ""
+    except OSError as error:
+        return f"no control group can be made: {error}"
+
+
 def _remove(group: Path) -> None:
     """Remove a group, as soon as the last of its processes is gone. Raises OSError if that takes too long."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -87,7 +80,7 @@ def _remove(group: Path) -> None:
 
 def _bounds(quota: str, size: str) -> Mapping[Path, Mapping[str, str]]:
     """Return the files to write, in a group below each folder."""
-    if _is_version_2():
+    if (_ROOT / "cgroup.controllers").exists():  # version 2
         (_ROOT / "cgroup.subtree_control").write_text("+cpu +memory")
         return {_ROOT: {"cpu.max": f"{quota} {_PERIOD_MICROSECONDS}", "memory.max": size}}
     return {
