@@ -165,6 +165,43 @@ def test_a_transaction_waits_for_profiles_that_are_expected(
     asyncio.run(play())
 
 
+def test_senders_that_take_turns_with_a_transaction_share_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with opened(tmp_path) as store:
+            sent = []
+            for name in "abc":
+                part = store.folder.new_part()
+                part.write_bytes(profile_of(name))
+                sent.append(await submission(store, part))
+            together: list[int] = []
+            has_begun, may_go_on = threading.Event(), threading.Event()
+            commit = store.group_commit.commit
+
+            def held(submissions: Sequence[Submission]) -> list[Submitted | Exception]:
+                together.append(len(submissions))
+                has_begun.set()
+                may_go_on.wait()
+                return commit(submissions)
+
+            monkeypatch.setattr(store.group_commit, "commit", held)
+            monkeypatch.setattr("pgo_collector.store.store._PATIENCE", 600.0)
+            monkeypatch.setattr(type(store.catalog.database), "gather_seconds", 60.0)
+            first = asyncio.create_task(store.add(sent[0]))
+            await asyncio.to_thread(has_begun.wait)
+            second = asyncio.create_task(store.add(sent[1]))  # waits while the first is stored
+            await asyncio.sleep(0.1)
+            may_go_on.set()
+            await asyncio.wait_for(first, 30)
+            await asyncio.sleep(0.1)  # the next profile of the same sender takes a while
+            assert together == [1]
+            await asyncio.wait_for(asyncio.gather(second, store.add(sent[2])), 30)
+            assert together == [1, 2]
+
+    asyncio.run(play())
+
+
 def test_a_transaction_that_is_full_waits_for_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,8 @@ T = TypeVar("T")
 
 # Submits that share a transaction. A bound, so that the first of them don't wait for hundreds of others.
 _MOST_AT_ONCE = 64
+# How long a batch waits for the senders of the one before, as a part of the time that that one took.
+_PATIENCE = 0.5
 # How long a transaction may wait for the storage, in times that a request to it may take: one request after
 # another, with further tries, for many blobs at once.
 _IDLE_REQUESTS = 8
@@ -67,13 +69,20 @@ class _Waiting(NamedTuple):
 class _Queue:
     """Profiles that wait to be stored, and how many more are expected. The event loop fills it, the writer
     empties it.
+
+    Senders that send one profile after another would fall into two groups: while the profiles of one are
+    stored, the other's wait, and then those are stored before the first group's next ones have come. So after
+    each batch, the next one waits a little until there are as many profiles as there were.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting] = deque()
         self._expected = 0
-        # Set when nothing is gained by waiting for more.
-        self._is_complete = threading.Event()
+        # The profiles that there were at the end of the last batch: its own, and those that came meanwhile.
+        # The next batch waits for as many until then, a time of the monotonic clock in s.
+        self._usual, self._until = 0, 0.0
+        # Held for each look at these attributes; notified when there may be enough.
+        self._changed = threading.Condition()
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
@@ -86,21 +95,45 @@ class _Queue:
 
     def put(self, waiting: _Waiting) -> None:
         """Add a profile."""
-        self._waiting.append(waiting)
-        self._expect(0)
+        with self._changed:
+            self._waiting.append(waiting)
+            self._notify()
 
-    def take(self, seconds: float) -> list[_Waiting]:
-        """Return the first profiles, once all that are expected are here, or after this time."""
-        if self._waiting:
-            self._is_complete.wait(seconds)
-        return [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+    @contextmanager
+    def batch(self, seconds: float) -> Iterator[list[_Waiting]]:
+        """Yield the first profiles, to be stored during the block, once all that are expected are here, or
+        after this time. There may be none.
+        """
+        if not self._waiting:
+            yield []
+            return
+        with self._changed:
+            self._changed.wait_for(self._has_usual, min(seconds, self._until - time.monotonic()))
+            self._changed.wait_for(self._is_complete, seconds)
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_AT_ONCE))]
+        began = time.monotonic()
+        yield batch
+        with self._changed:
+            ended = time.monotonic()
+            self._usual = len(batch) + len(self._waiting) + self._expected
+            self._until = ended + _PATIENCE * (ended - began)
 
     def _expect(self, more: int) -> None:
-        self._expected += more
-        if not self._expected or len(self._waiting) >= _MOST_AT_ONCE:
-            self._is_complete.set()
-        else:
-            self._is_complete.clear()
+        with self._changed:
+            self._expected += more
+            self._notify()
+
+    def _notify(self) -> None:
+        """Wake the writer if what it may wait for is there."""
+        if self._is_complete() or self._has_usual():
+            self._changed.notify()
+
+    def _is_complete(self) -> bool:
+        """Return whether nothing is gained by waiting for those that are expected."""
+        return not self._expected or len(self._waiting) >= _MOST_AT_ONCE
+
+    def _has_usual(self) -> bool:
+        return len(self._waiting) + self._expected >= min(self._usual, _MOST_AT_ONCE)
 
 
 class Store:
@@ -220,9 +253,11 @@ class Store:
 
     def _commit_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """Store the profiles that wait, if an earlier call for one of them hasn't stored them all."""
-        waiting = self._queue.take(self.catalog.database.gather_seconds)
-        if not waiting:
-            return
+        with self._queue.batch(self.catalog.database.gather_seconds) as batch:
+            if batch:
+                self._commit(loop, batch)
+
+    def _commit(self, loop: asyncio.AbstractEventLoop, waiting: Sequence[_Waiting]) -> None:
         submissions, futures, places, since = zip(*waiting, strict=True)
         results: Sequence[Submitted | Exception]
         for there, asked in zip(places, since, strict=True):
