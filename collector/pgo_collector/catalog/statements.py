@@ -58,7 +58,7 @@ class Prepared:
 
     def every(self, connection: sa.Connection, values: Sequence[Values]) -> list[list[Row]]:
         """Run the query with each of these values; return the rows of each. A server answers all at once."""
-        if connection.dialect.name != "postgresql" or not values:
+        if connection.dialect.name != "postgresql" or len(values) < 2:
             return [self.rows(connection, each) for each in values]
         text = self._text(connection.dialect)
         started = time.monotonic_ns()
@@ -75,7 +75,10 @@ class Prepared:
         text = self._text(connection.dialect)
         started = time.monotonic_ns()
         cursor = _driver(connection).cursor()
-        cursor.executemany(text, values)
+        if len(values) == 1:
+            cursor.execute(text, values[0])
+        else:
+            cursor.executemany(text, values)
         _trace(text, started)
         return int(cursor.rowcount)
 
