@@ -20,7 +20,7 @@ from pprof_merge.arrays import Bytes, Int32s, Int64s, Ints
 from pprof_merge.budget import UNBOUNDED, Budget
 from pprof_merge.codec.compression import GZIP_MAGIC, compress, inflate
 from pprof_merge.codec.decode import StepTimes, Summary, decode, summaries
-from pprof_merge.codec.encode import encode
+from pprof_merge.codec.encode import encode, encode_pieces
 from pprof_merge.errors import (
     BinaryInvalid,
     IncompatibleProfiles,
@@ -209,6 +209,7 @@ __all__ = [
     "diff_tables",
     "difference_interval",
     "encode",
+    "encode_pieces",
     "first_appearance",
     "focus_calls",
     "focus_latency",

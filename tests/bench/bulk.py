@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,63 +11,110 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench import shares
 from tests.bench.fleet import Fleet
 from tests.bench.measure import Cost, in_turns, progress
 from tests.bench.report import Section, ratio, seconds, table
 from tests.bench.rig import LARGE, Rig
-from tests.bench.serving import ours
-from tests.bench.shares import Share, share
+from tests.bench.serving import largest_memory, ours
 from tests.collector.dask_processes import DaskCluster
+from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.interop import ceph_cluster
 from tests.interop.ceph_cluster import running_ceph
-from tests.server import Server, descendants
+from tests.server import Server
 
 _ROUNDS = 3
 _ALONE, _CLUSTER = "own workers", "a Dask cluster"
 _CORES, _MEBIBYTES = 0.25, 512
-_HEAD = ("read by", "asked", "merged after", "own ÷ these", "CPU of the collector", "memory of a Dask worker")
+_SAMPLE_SECONDS = 0.02
+_HEAD = (
+    "read by",
+    "asked",
+    "merged after",
+    "own ÷ these",
+    "CPU of the collector",
+    "its largest process",
+    "a Dask worker",
+)
 
 
 class _Compared(NamedTuple):
-    """The costs of both sides, and the peak memory of a Dask worker in MiB."""
+    """The costs of both sides, with the memory of the collector's largest process, and the peak memory of a
+    Dask worker in MiB.
+    """
 
     costs: Mapping[str, Cost]
-    largest: float
+    dask_worker: float
 
     def table(self, asked: str) -> str:
         alone, spread = self.costs[_ALONE], self.costs[_CLUSTER]
-        gain = ratio(alone.wall, spread.wall)
-        of_cluster = [asked, seconds(spread.wall), gain, seconds(spread.cpu), f"{self.largest:.0f} MiB"]
+        gain, worker = ratio(alone.wall, spread.wall), f"{self.dask_worker:.0f} MiB"
         return table(
-            _HEAD, [[_ALONE, "", seconds(alone.wall), "", seconds(alone.cpu), ""], [_CLUSTER, *of_cluster]]
+            _HEAD,
+            [
+                [_ALONE, "", seconds(alone.wall), "", seconds(alone.cpu), f"{alone.memory:.0f} MiB", ""],
+                [
+                    _CLUSTER,
+                    asked,
+                    seconds(spread.wall),
+                    gain,
+                    seconds(spread.cpu),
+                    f"{spread.memory:.0f} MiB",
+                    worker,
+                ],
+            ],
         )
 
 
-class _Shares(NamedTuple):
+class _Groups(NamedTuple):
     """Where processes run: the collector, and each worker of the cluster."""
 
-    collector: Share
-    workers: tuple[Share, Share]
+    collector: ControlGroup
+    workers: tuple[ControlGroup, ControlGroup]
+
+
+class _Peak:
+    """The largest memory so far of any of the processes that some have started, in MiB."""
+
+    def __init__(self) -> None:
+        self.mebibytes = 0.0
+
+    @contextmanager
+    def of(self, *pids: int) -> Iterator[None]:
+        """Look at these processes, and all that they started, during the block."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_SAMPLE_SECONDS):
+                self.mebibytes = max(self.mebibytes, *map(largest_memory, pids))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
 
 def sections(rig: Rig) -> list[Section]:
     """Measure the tables."""
     files = sorted(rig.mutated.iterdir())
     count = rig.count(LARGE)
-    everywhere = Share([])
+    unbounded = ControlGroup([])
     server = Server(rig.scratch / "bulk")
-    together = _compared(rig, files, server, _Shares(everywhere, (everywhere, everywhere)))
+    together = _compared(rig, files, server, _Groups(unbounded, (unbounded, unbounded)))
     text = f"""{together.table("")}
 
 The clock runs from the start of a collector, which finds {count:,} mutated profiles of one service in a
 folder and no rows, until their first merge; the merges are the same bytes. The cluster is a scheduler and two
-workers, on the same two cores as the collector. The memory is the peak of the process that reads."""
-    if missing := shares.missing() or ceph_cluster.MISSING:
-        return [Section("Bulk reads", f"{text}\n\nNot measured: each process by itself, because {missing}.")]
-    with running_ceph() as gateway, _shares() as each:
-        bucket = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment}
-        apart = _compared(rig, files, Server(rig.scratch / "bulk-apart", bucket), each)
+workers, on the same two cores as the collector. The memory of a process is its peak, without files that
+it has mapped, whose pages the kernel takes back."""
+    if ceph_cluster.MISSING:
+        return [Section("Bulk reads", f"{text}\n\nNot measured: S3, because {ceph_cluster.MISSING}.")]
+    try:
+        apart = _compared_apart(rig, files)
+    except NoControlGroup as reason:
+        return [Section("Bulk reads", f"{text}\n\nNot measured: each process by itself, because {reason}.")]
     return [
         Section(
             "Bulk reads",
@@ -82,17 +129,25 @@ own, only slower.
     ]
 
 
+def _compared_apart(rig: Rig, files: list[Path]) -> _Compared:
+    """Compare them over S3, with each process in a group of its own. Raises NoControlGroup."""
+    with running_ceph() as gateway, _groups() as each:
+        bucket = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment}
+        return _compared(rig, files, Server(rig.scratch / "bulk-apart", bucket), each)
+
+
 @contextmanager
-def _shares() -> Iterator[_Shares]:
+def _groups() -> Iterator[_Groups]:
+    size = _MEBIBYTES << 20
     with (
-        share(_CORES, _MEBIBYTES) as collector,
-        share(_CORES, _MEBIBYTES) as one,
-        share(_CORES, _MEBIBYTES) as other,
+        control_group(size, _CORES) as collector,
+        control_group(size, _CORES) as one,
+        control_group(size, _CORES) as other,
     ):
-        yield _Shares(collector, (one, other))
+        yield _Groups(collector, (one, other))
 
 
-def _compared(rig: Rig, files: list[Path], server: Server, where: _Shares) -> _Compared:
+def _compared(rig: Rig, files: list[Path], server: Server, where: _Groups) -> _Compared:
     """Return what the first merge of a server's profiles costs each side."""
     name = server.home.name
     with server, DaskCluster(server.environment) as cluster:
@@ -108,13 +163,15 @@ def _compared(rig: Rig, files: list[Path], server: Server, where: _Shares) -> _C
             _ALONE: partial(_first_merge, fleet, {}, where.collector, merges),
             _CLUSTER: partial(_first_merge, fleet, of_cluster, where.collector, merges),
         }
-        costs = in_turns(name, rig.rounds(_ROUNDS), contenders)
+        of_dask = _Peak()
+        with of_dask.of(*(process.pid for process in cluster.workers)):
+            costs = in_turns(name, rig.rounds(_ROUNDS), contenders)
         if len(merges) != 1:
             raise AssertionError("the merges differ")
-        return _Compared(costs, max(_peak_memory(process.pid) for process in cluster.workers))
+        return _Compared(costs, of_dask.mebibytes)
 
 
-def _first_merge(fleet: Fleet, settings: Mapping[str, str], where: Share, merges: set[str]) -> Cost:
+def _first_merge(fleet: Fleet, settings: Mapping[str, str], where: ControlGroup, merges: set[str]) -> Cost:
     """Return the cost of a start without rows, and of the merge of all; add its SHA-256 to `merges`."""
     server, before = fleet.server, dict(fleet.server.environment)
     fleet.lose_rows()
@@ -124,20 +181,11 @@ def _first_merge(fleet: Fleet, settings: Mapping[str, str], where: Share, merges
     began = time.perf_counter()
     server.start()
     where.add(server.process.pid)
-    with ours(server) as serving:
+    peak = _Peak()
+    with ours(server) as serving, peak.of(server.process.pid):
         answer = serving.ask(fleet.all())
         wall = time.perf_counter() - began
         cpu = serving.settled()
-        memory = serving.memory()
     server.environment = before
     merges.add(hashlib.sha256(answer.body).hexdigest())
-    return Cost(cpu, wall, memory)
-
-
-def _peak_memory(pid: int) -> float:
-    """Return the peak memory of a Dask worker's largest process, in MiB."""
-    peaks = []
-    for each in (pid, *descendants(pid)):
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{each}/status").read_text())
-        peaks.append(int(found[1]) / 1024 if found else 0.0)
-    return max(peaks)
+    return Cost(cpu, wall, peak.mebibytes)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
@@ -203,7 +203,17 @@ def _cpu_seconds(pid: int) -> float:
     return time.clock_gettime(clock.value)
 
 
+def largest_memory(pid: int) -> float:
+    """Return the private memory in MiB of the largest process among one and all that it has started."""
+    sizes = [0.0]
+    for each in (pid, *descendants(pid)):
+        with suppress(OSError, ValueError):  # it has just ended
+            sizes.append(_memory(each))
+    return max(sizes)
+
+
 def _memory(pid: int) -> float:
+    """Return the private memory of a process in MiB: without file pages. ValueError: it has none any more."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (kilobytes,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
     return int(kilobytes) / 1024

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +25,15 @@ import httpx
 import pytest
 from pprof_proto.profile_pb2 import Profile
 
+from tests.campaign.collector import Collector
 from tests.campaign.fleet import Ledger, Maker, Marked
 from tests.campaign.load import Address, Calm, Client, Load, Probe
-from tests.campaign.memory_group import GroupedCollector, MemoryGroup, NoMemoryGroup, memory_group
 from tests.campaign.report import Findings
 from tests.campaign.soak import known
+from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.faults.connections import connect, head
 from tests.faults.mounts import small_disk
-from tests.server import Server, bearer
+from tests.server import COMMAND, Process, Server, bearer
 
 _MIB: Final = 1 << 20
 LIMIT_BYTES: Final = 512 * _MIB
@@ -57,13 +59,25 @@ def run(seed: int, seconds: float, scratch: Path) -> Findings:
     findings = Findings()
     with ExitStack() as stack:
         try:
-            group = stack.enter_context(memory_group(LIMIT_BYTES))
-        except NoMemoryGroup as reason:
+            group = stack.enter_context(control_group(LIMIT_BYTES))
+        except NoControlGroup as reason:
             findings.figure("skipped", reason)
             return findings
         squeeze = stack.enter_context(squeezed(seed, scratch, group, findings))
         squeeze.play(ATTACKS, seconds)
     return findings
+
+
+class GroupedCollector(Collector):
+    """A collector in a group, with the usual soft limit on descriptors."""
+
+    group: ControlGroup
+
+    def _spawn(self, *arguments: str) -> Process:
+        limited = ["sh", "-c", 'ulimit -Sn 1024 && exec "$0" "$@"', COMMAND, *arguments]
+        return subprocess.Popen(
+            self.group.joined(*limited), stderr=subprocess.PIPE, env=self.environment, start_new_session=True
+        )
 
 
 class Attack(NamedTuple):
@@ -75,7 +89,7 @@ class Attack(NamedTuple):
 
 
 @contextmanager
-def squeezed(seed: int, scratch: Path, group: MemoryGroup, findings: Findings) -> Iterator[Squeeze]:
+def squeezed(seed: int, scratch: Path, group: ControlGroup, findings: Findings) -> Iterator[Squeeze]:
     """Run a collector in the group, with a well-behaved client."""
     with ExitStack() as stack:
         _allow_descriptors()

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.memory_group import MemoryGroup, NoMemoryGroup, memory_group
 from tests.campaign.report import Findings
 from tests.campaign.squeeze import LIMIT_BYTES, Attack, Squeeze, bomb, squeezed
+from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.server import Server
 
 
 @pytest.fixture
-def group() -> Iterator[MemoryGroup]:
+def group() -> Iterator[ControlGroup]:
     try:
-        with memory_group(LIMIT_BYTES) as group:
+        with control_group(LIMIT_BYTES) as group:
             yield group
-    except NoMemoryGroup as reason:
+    except NoControlGroup as reason:
         pytest.skip(f"no group with a limit on memory can be made: {reason}")
 
 
@@ -39,7 +39,7 @@ def nothing(_: Squeeze) -> None:
     time.sleep(0.5)
 
 
-def test_a_server_that_is_silent_or_dead_is_found(tmp_path: Path, group: MemoryGroup) -> None:
+def test_a_server_that_is_silent_or_dead_is_found(tmp_path: Path, group: ControlGroup) -> None:
     findings = Findings()
     with squeezed(1, tmp_path, group, findings) as squeeze:
         squeeze.play([Attack("nothing", nothing)], 1)
@@ -56,7 +56,7 @@ def test_a_server_that_is_silent_or_dead_is_found(tmp_path: Path, group: MemoryG
     assert not group.pids()
 
 
-def test_the_limit_is_that_of_all_processes_together(tmp_path: Path, group: MemoryGroup) -> None:
+def test_the_limit_is_that_of_all_processes_together(tmp_path: Path, group: ControlGroup) -> None:
     with squeezed(1, tmp_path, group, Findings()) as squeeze:
         assert {*squeeze.collector.members()} == {*group.pids()}
         assert (

@@ -15,6 +15,7 @@ from pgo_collector.errors import TaskOutOfMemory, TaskTooSlow, WorkerLost, Worke
 from pgo_collector.workers.pool import Workers
 
 from tests.collector.bounds import BOUNDS
+from tests.control_group import NoControlGroup, control_group
 from tests.faults.stacks import profile_of, tally
 from tests.server import Server, descendants
 
@@ -159,7 +160,7 @@ def test_a_task_that_the_kernel_ends_for_its_memory_is_not_tried_again(tmp_path:
     async def run() -> None:
         async with Workers(1, BOUNDS._replace(task_bytes=4 << 30), tmp_path) as workers:
             pid = await workers.run(os.getpid)
-            with memory_cgroup(200 << 20, pid), pytest.raises(TaskOutOfMemory):
+            with limited_memory(200 << 20, pid), pytest.raises(TaskOutOfMemory):
                 await workers.run(_allocate_by, runs, np.ones, 80 << 20)
             assert await workers.run(os.getpid) != pid
 
@@ -278,19 +279,11 @@ def _allocate_by(runs: Path, how: Callable[[int], Sized], size: int) -> int:
 
 
 @contextmanager
-def memory_cgroup(limit: int, *pids: int) -> Iterator[None]:
-    """Limit the memory that processes may use together within the block; they must end before it does."""
-    version1, version2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    is_v1 = (version1 / "memory.limit_in_bytes").exists()
-    group = (version1 if is_v1 else version2) / f"pgo-test-{os.getpid()}"
+def limited_memory(limit: int, pid: int) -> Iterator[None]:
+    """Limit the memory of a process within the block; it must end before it does."""
     try:
-        group.mkdir()
-        (group / ("memory.limit_in_bytes" if is_v1 else "memory.max")).write_text(str(limit))
-        for pid in pids:
-            (group / "cgroup.procs").write_text(str(pid))
-    except OSError as error:
-        pytest.skip(f"no memory control group can be made: {error}")
-    try:
-        yield
-    finally:
-        group.rmdir()
+        with control_group(limit) as group:
+            group.add(pid)
+            yield
+    except NoControlGroup as reason:
+        pytest.skip(f"no memory control group can be made: {reason}")

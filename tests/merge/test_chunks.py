@@ -31,6 +31,7 @@ from tests.oracle.builder import World, seeded
 CHUNKED = (
     "pprof_merge.analysis.outliers:_CHUNK_STACKS",
     "pprof_merge.analysis.stacks:_CHUNK_FRAMES",
+    "pprof_merge.codec.encode:_PART_BYTES",
     "pprof_merge.columns.ragged:_CHUNK",
     "pprof_merge.merging.batch:_PART_VALUES",
     "pprof_merge.merging.collection:_BATCH_BYTES",

@@ -27,7 +27,7 @@ from pprof_merge import (
     apply_rules,
     compress,
     decode,
-    encode,
+    encode_pieces,
     focus_latency,
     overlap,
     parse_symbols,
@@ -160,10 +160,13 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         return MergeResult("", None, inputs.left_out)
     with span("engine", "sum", profiles=len(inputs.numbers)):
         profile = inputs.merge(rendition.weighting, rendition.depth)
-    build_id = None
+    header, samples, build_id = profile.header, len(profile.samples), None
     if rendition.is_plain:
         with span("engine", "encode"):
-            protobuf = encode(profile)
+            pieces = encode_pieces(profile)
+        del profile  # the memory of a large one is needed to join the pieces, and to compress them
+        protobuf = b"".join(pieces)
+        del pieces
         with refuse_too_large(_format_prefix(rendition)):
             budget.check(len(protobuf), "select fewer profiles, or take the format go")
         with span("engine", "compress and write", size=len(protobuf)):
@@ -173,7 +176,7 @@ def merge_blobs(chosen: ChosenBlobs, rendition: Rendition, part: Path, budget: B
         written, build_id = _write_rendition(profile, rendition, part, budget)
         digest = written.sha256
         etag = f"{digest}-{rendition.format.name}"
-    facts = Facts.of(profile.header, digest, written.size, len(profile.samples))
+    facts = Facts.of(header, digest, written.size, samples)
     return MergeResult(etag, facts, inputs.left_out, written, build_id)
 
 
@@ -190,6 +193,7 @@ def missing_rows(chosen: ChosenBlobs) -> Int64s:
     return ROW_CACHE.rows(chosen.owner).missing(chosen.blobs)
 
 
+@trim_after
 def absorb_rows(owner: str, part: Path) -> None:
     """Add rows that another process packed to be sent, from the file `part`, unless some are here by now.
 

@@ -12,13 +12,20 @@ from mypy_extensions import i64
 from pprof_merge.codec.writer import StringTable, Writer
 from pprof_merge.profile import Profile, ValueType
 
+# What is written is kept in parts of about so many bytes: a block that grows takes twice its memory.
+_PART_BYTES = 1 << 20
 _NO_TYPE = ValueType(b"", b"")
 
 
 def encode(profile: Profile) -> bytes:
     """Return the profile as bare protobuf. The same profile always gives the same bytes."""
+    return b"".join(encode_pieces(profile))
+
+
+def encode_pieces(profile: Profile) -> list[bytes]:
+    """Return the same bytes in pieces: the profile can be dropped before they are joined."""
     header, columns = profile.header, profile.columns
-    table, writer = StringTable(columns.strings), Writer()
+    table, writer = StringTable(columns.strings), Writer(_PART_BYTES)
     # Go uses the strings in this order: of the sample types, the tables, and the rest of the header.
     table.add(b"")
     types = [(table.add(each.type), table.add(each.unit)) for each in header.sample_types]

@@ -71,18 +71,28 @@ class StringTable:
 
 @final
 class Writer:
-    """The records of a profile, one after another."""
+    """The records of a profile, one after another, in pieces that are at least so long."""
 
-    def __init__(self) -> None:
+    def __init__(self, piece_bytes: i64) -> None:
+        self.piece_bytes: i64 = piece_bytes
+        self.pieces: list[bytes] = []
         self.chars: vec[u8] = vec[u8]([u8(0)] * 4096)
         self.at: i64 = 0
 
-    def written(self) -> bytes:
-        """Return what was written."""
-        return bytes(memoryview(self.chars)[: self.at])
+    def written(self) -> list[bytes]:
+        """Return what was written, in pieces."""
+        self.finish_piece()
+        return self.pieces
+
+    def finish_piece(self) -> None:
+        """Begin another piece."""
+        self.pieces.append(bytes(memoryview(self.chars)[: self.at]))
+        self.at = 0
 
     def reserve(self, size: i64) -> vec[u8]:
-        """Return the column with room for so many bytes after what was written."""
+        """Return the column with room for so many bytes from `at` on."""
+        if self.at >= self.piece_bytes:
+            self.finish_piece()
         have: i64 = i64(len(self.chars))
         if self.at + size > have:
             more: i64 = self.at + size - have + (have >> 2)

@@ -109,7 +109,7 @@ def totals_of(n_types: i64, stacks: bytes, sums: bytes) -> Totals:
 
 
 def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> ProfileColumns:
-    """Return the merged profile of stacks and their sums.
+    """Return the merged profile of stacks and their sums, which become its values.
 
     Stacks whose sums are all 0 are left out. Of each stack only `depth` locations are kept, from the leaf on.
     """
@@ -125,7 +125,10 @@ def assemble(tables: Numbering, uses: Uses, totals: Totals, depth: i64) -> Profi
 def add_samples(
     merged: ProfileColumns, tables: Numbering, stacks: vec[i32], sums: vec[i64], n: i64, depth: i64
 ) -> vec[i64]:
-    """Set the samples; return the numbers of the locations, in the order of first appearance."""
+    """Set the samples; return the numbers of the locations, in the order of first appearance.
+
+    The values take the place of the sums, since a large merge has no memory for both.
+    """
     n_types: i64 = merged.n_types
     words, ends = tables.stacks.words, tables.stacks.ends
     n_frames: i64 = 0
@@ -134,7 +137,7 @@ def add_samples(
         stack: i64 = i64(stacks[i])
         n_frames += min(depth, ends[stack + 1] - ends[stack] - 1)
     frames, frame_ends, label_ends = zeros32(n_frames), zeros(n + 1), zeros(n + 1)
-    values = zeros(n * n_types)
+    values = sums
     row_of, numbers = zeros32(tables.locations.count), zeros(tables.locations.count)
     n_locations: i64 = 0
     n_frames = 0

@@ -17,7 +17,7 @@ import numpy as np
 from pprof_merge.arrays import Bools, Int32s, Int64s
 from pprof_merge.columns.ragged import first_positions, rows_of_indexes
 from pprof_merge.errors import ProfileError
-from pprof_merge.merging.assembly import WHOLE, Uses, assemble, totals_of
+from pprof_merge.merging.assembly import WHOLE, Totals, Uses, assemble, totals_of
 from pprof_merge.merging.dictionary import Dictionary
 from pprof_merge.merging.headers import combine_headers
 from pprof_merge.merging.mapping_use import NUMBER
@@ -146,12 +146,11 @@ class Merge:
         """
         if self._header is None:
             raise ProfileError("there is no profile to merge")
-        stacks, values = self._merged_samples(self._header)
         uses = Uses()
         uses.mappings = {number: use.mapping for number, use in self._mappings.items()}
         uses.main = [] if self._main is None else self._main.mapping
         uses.inner_columns = {location: [*columns] for location, columns in self._inner_columns.items()}
-        totals = totals_of(values.shape[1], stacks.tobytes(), values.tobytes())
+        totals = self._totals(self._header)
         columns = assemble(self._dictionary.tables, uses, totals, WHOLE if depth is None else depth)
         return Profile(self._header, columns, self._digest)
 
@@ -166,6 +165,11 @@ class Merge:
             samples, values = sample_of[part.chunk.stacks], part.chunk.values
             for begin, end in pairwise(part.chunk.offsets.tolist()):
                 yield Contribution(samples[begin:end], values[begin:end])
+
+    def _totals(self, header: Header) -> Totals:
+        """Return what `_merged_samples` does as columns, which is all that is left of it."""
+        stacks, values = self._merged_samples(header)
+        return totals_of(values.shape[1], stacks.tobytes(), values.tobytes())
 
     def _merged_samples(self, header: Header) -> tuple[Int32s, Int64s]:
         """Return the stacks and values of the merged samples, in order, without those that are all 0."""
