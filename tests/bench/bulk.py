@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +21,13 @@ from tests.collector.dask_processes import DaskCluster
 from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.interop import ceph_cluster
 from tests.interop.ceph_cluster import running_ceph
-from tests.server import Server
+from tests.server import Server, descendants
 
 _ROUNDS = 3
 _ALONE, _CLUSTER = "own workers", "a Dask cluster"
 _CORES, _MEBIBYTES = 0.25, 512
-_SAMPLE_SECONDS = 0.02
+# How often the memory of processes is read, and how often so before new ones are looked for.
+_SAMPLE_SECONDS, _SAMPLES = 0.03, 30
 _HEAD = (
     "read by",
     "asked",
@@ -84,8 +86,12 @@ class _Peak:
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(_SAMPLE_SECONDS):
-                self.mebibytes = max(self.mebibytes, *map(largest_memory, pids))
+            for number in count():
+                if number % _SAMPLES == 0:
+                    every = [each for pid in pids for each in (pid, *descendants(pid))]
+                self.mebibytes = max(self.mebibytes, largest_memory(every))
+                if ended.wait(_SAMPLE_SECONDS):
+                    return
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -99,16 +105,15 @@ class _Peak:
 def sections(rig: Rig) -> list[Section]:
     """Measure the tables."""
     files = sorted(rig.mutated.iterdir())
-    count = rig.count(LARGE)
     unbounded = ControlGroup([])
     server = Server(rig.scratch / "bulk")
     together = _compared(rig, files, server, _Groups(unbounded, (unbounded, unbounded)))
     text = f"""{together.table("")}
 
-The clock runs from the start of a collector, which finds {count:,} mutated profiles of one service in a
-folder and no rows, until their first merge; the merges are the same bytes. The cluster is a scheduler and two
-workers, on the same two cores as the collector. The memory of a process is its peak, without files that
-it has mapped, whose pages the kernel takes back."""
+The clock runs from the start of a collector, which finds {rig.count(LARGE):,} mutated profiles of one
+service in a folder and no rows, until their first merge; the merges are the same bytes. The cluster is a
+scheduler and two workers, on the same two cores as the collector. The memory of a process is its peak,
+without files that it has mapped, whose pages the kernel takes back."""
     if ceph_cluster.MISSING:
         return [Section("Bulk reads", f"{text}\n\nNot measured: S3, because {ceph_cluster.MISSING}.")]
     try:

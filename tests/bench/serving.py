@@ -203,10 +203,10 @@ def _cpu_seconds(pid: int) -> float:
     return time.clock_gettime(clock.value)
 
 
-def largest_memory(pid: int) -> float:
-    """Return the private memory in MiB of the largest process among one and all that it has started."""
+def largest_memory(pids: Sequence[int]) -> float:
+    """Return the private memory in MiB of the largest of these processes, some of which may have ended."""
     sizes = [0.0]
-    for each in (pid, *descendants(pid)):
+    for each in pids:
         with suppress(OSError, ValueError):  # it has just ended
             sizes.append(_memory(each))
     return max(sizes)

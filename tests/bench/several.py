@@ -30,6 +30,8 @@ _CLIENTS, _MANY_CLIENTS = 16, 16 * _COLLECTORS
 # About as many as each of several collectors has of `_CLIENTS`.
 _FEW_CLIENTS = _CLIENTS // _COLLECTORS
 _EACH = 320
+# A client sends at least so many on its connection, whose beginning costs as much as some of them.
+_EACH_CLIENT = 15
 _FOLDER, _ONE, _TOGETHER, _APART = (
     "one, SQLite and a folder",
     "one, PostgreSQL and S3",
@@ -62,7 +64,9 @@ def sections(rig: Rig) -> list[Section]:
             *((name, _MANY_CLIENTS) for name in (_TOGETHER, _APART)),
         ]
         contenders: dict[str, Callable[[], Cost]] = {
-            _named(name, clients): partial(_submits, running[name], bodies[name], each, clients)
+            _named(name, clients): partial(
+                _submits, running[name], bodies[name], max(each, rig.count(_EACH_CLIENT * clients)), clients
+            )
             for name, clients in loads
         }
         contenders[_PUTS] = partial(_puts, _store(gateway), bodies[_PUTS], count(), each)
