@@ -280,7 +280,7 @@ def _allocate_by(runs: Path, how: Callable[[int], Sized], size: int) -> int:
 
 @contextmanager
 def limited_memory(limit: int, pid: int) -> Iterator[None]:
-    """Limit the memory of a process within the block; it must end before it does."""
+    """Limit the memory of a process within the block, at whose end it is killed if it still runs."""
     try:
         with control_group(limit) as group:
             group.add(pid)

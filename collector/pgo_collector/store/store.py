@@ -129,10 +129,11 @@ class _Queue:
             self._changed.notify()
 
     def _is_complete(self) -> bool:
-        """Return whether nothing is gained by waiting for those that are expected."""
+        """Return whether no profile is expected any more, or there are enough for a full batch."""
         return not self._expected or len(self._waiting) >= _MOST_AT_ONCE
 
     def _has_usual(self) -> bool:
+        """Return whether as many profiles are here or expected as at the end of the last batch."""
         return len(self._waiting) + self._expected >= min(self._usual, _MOST_AT_ONCE)
 
 
