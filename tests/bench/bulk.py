@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from tests.bench.fleet import Fleet
 from tests.bench.measure import Cost, in_turns, progress
 from tests.bench.report import Section, ratio, seconds, table
 from tests.bench.rig import LARGE, Rig
-from tests.bench.serving import largest_memory, ours
+from tests.bench.serving import largest_memory, ours, sampled
 from tests.collector.dask_processes import DaskCluster
 from tests.control_group import ControlGroup, NoControlGroup, control_group
 from tests.interop import ceph_cluster
@@ -74,32 +73,18 @@ class _Groups(NamedTuple):
     workers: tuple[ControlGroup, ControlGroup]
 
 
-class _Peak:
-    """The largest memory so far of any of the processes that some have started, in MiB."""
+def _largest_of(*pids: int) -> Callable[[], float]:
+    """Return a function that returns the memory of the largest of these processes, and of all that they have
+    started, in MiB.
+    """
+    samples, every = count(), [*pids]
 
-    def __init__(self) -> None:
-        self.mebibytes = 0.0
+    def largest() -> float:
+        if next(samples) % _SAMPLES == 0:
+            every[:] = [each for pid in pids for each in (pid, *descendants(pid))]
+        return largest_memory(every)
 
-    @contextmanager
-    def of(self, *pids: int) -> Iterator[None]:
-        """Look at these processes, and all that they started, during the block."""
-        ended = threading.Event()
-
-        def watch() -> None:
-            for number in count():
-                if number % _SAMPLES == 0:
-                    every = [each for pid in pids for each in (pid, *descendants(pid))]
-                self.mebibytes = max(self.mebibytes, largest_memory(every))
-                if ended.wait(_SAMPLE_SECONDS):
-                    return
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watcher.join()
+    return largest
 
 
 def sections(rig: Rig) -> list[Section]:
@@ -168,12 +153,12 @@ def _compared(rig: Rig, files: list[Path], server: Server, where: _Groups) -> _C
             _ALONE: partial(_first_merge, fleet, {}, where.collector, merges),
             _CLUSTER: partial(_first_merge, fleet, of_cluster, where.collector, merges),
         }
-        of_dask = _Peak()
-        with of_dask.of(*(process.pid for process in cluster.workers)):
+        of_dask = _largest_of(*(process.pid for process in cluster.workers))
+        with sampled(of_dask, _SAMPLE_SECONDS) as sizes:
             costs = in_turns(name, rig.rounds(_ROUNDS), contenders)
         if len(merges) != 1:
             raise AssertionError("the merges differ")
-        return _Compared(costs, of_dask.mebibytes)
+        return _Compared(costs, max(sizes))
 
 
 def _first_merge(fleet: Fleet, settings: Mapping[str, str], where: ControlGroup, merges: set[str]) -> Cost:
@@ -186,11 +171,11 @@ def _first_merge(fleet: Fleet, settings: Mapping[str, str], where: ControlGroup,
     began = time.perf_counter()
     server.start()
     where.add(server.process.pid)
-    peak = _Peak()
-    with ours(server) as serving, peak.of(server.process.pid):
+    of_server = _largest_of(server.process.pid)
+    with ours(server) as serving, sampled(of_server, _SAMPLE_SECONDS) as sizes:
         answer = serving.ask(fleet.all())
         wall = time.perf_counter() - began
         cpu = serving.settled()
     server.environment = before
     merges.add(hashlib.sha256(answer.body).hexdigest())
-    return Cost(cpu, wall, peak.mebibytes)
+    return Cost(cpu, wall, max(sizes))

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -83,7 +83,7 @@ class Serving:
         """
         self._connection.close()  # as the server does after a while without requests
         before = self.settled()
-        with self._watched() as sizes:
+        with sampled(self.memory, _PAUSE) as sizes:
             began = time.perf_counter()
             with ThreadPoolExecutor(clients) as pool:
                 list(pool.map(self._work, range(clients), (tasks[n::clients] for n in range(clients))))
@@ -116,24 +116,6 @@ class Serving:
             for request in task:
                 client.ask(request)
         client.close()
-
-    @contextmanager
-    def _watched(self) -> Iterator[list[float]]:
-        """Yield a list that gets the sizes of its memory until the end of the context."""
-        sizes = [self.memory()]
-        ended = threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(_PAUSE):
-                sizes.append(self.memory())
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            yield sizes
-        finally:
-            ended.set()
-            watcher.join()
 
     def _pids(self) -> list[int]:
         pids = (self._pid, *(pid for pid, _ in self._others))
@@ -193,6 +175,27 @@ def _listens(address: str) -> bool:
     host, _, port = address.partition(":")
     with socket.socket() as client:
         return client.connect_ex((host, int(port))) == 0
+
+
+@contextmanager
+def sampled(measure: Callable[[], float], pause: float) -> Iterator[list[float]]:
+    """Yield a list that gets what `measure` returns until the end of the block, with pauses of so many
+    seconds.
+    """
+    values = [measure()]
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(pause):
+            values.append(measure())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield values
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.collector.hooks import SECRET
+from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
 from tests.server import Server
 
 PROFILES = Path(__file__).parents[1] / "testdata" / "profiles"
@@ -43,6 +44,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A running collector for tests that work whatever others store in it."""
     with Server(tmp_path_factory.mktemp("shared")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL for all tests of a module."""
+    if MISSING:
+        pytest.skip(MISSING)
+    with running_postgres(scale=0) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

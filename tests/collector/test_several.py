@@ -29,17 +29,10 @@ from tests.catalogs import SharedSchema
 from tests.collector.test_routes import assert_problem
 from tests.faults.stacks import EPOCH, profile_of, tally
 from tests.interop.ceph_cluster import Gateway
-from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
+from tests.interop.postgres_cluster import Cluster
 from tests.server import Server, bearer
 
-pytestmark = [pytest.mark.bucket, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_postgres(scale=0) as cluster:
-        yield cluster
-
+pytestmark = pytest.mark.bucket
 
 # A key that may submit and merge.
 BOTH = "a-key-of-both"
@@ -49,10 +42,10 @@ KEPT_NAMES = "deleted profiles keep their names for a while"
 
 @contextmanager
 def collectors(
-    gateway: Gateway, cluster: Cluster, home: Path, count: int = 3, **settings: str
+    gateway: Gateway, postgres: Cluster, home: Path, count: int = 3, **settings: str
 ) -> Iterator[list[Server]]:
     """Collectors that share a catalog and a bucket."""
-    catalogs = SharedSchema(cluster.port, home)
+    catalogs = SharedSchema(postgres.port, home)
     shared = {"PGOF_STORAGE": f"s3://{gateway.new_bucket()}/pgo", **gateway.environment, **settings}
     with ExitStack() as stack:
         servers = []
@@ -69,8 +62,8 @@ def collectors(
 
 
 @pytest.fixture
-def three(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> Iterator[list[Server]]:
-    with collectors(gateway, cluster, tmp_path) as servers:
+def three(gateway: Gateway, postgres: Cluster, tmp_path: Path) -> Iterator[list[Server]]:
+    with collectors(gateway, postgres, tmp_path) as servers:
         yield servers
 
 
@@ -151,9 +144,9 @@ def test_combines_of_all_at_once_count_everything_once(three: list[Server]) -> N
 
 
 def test_a_lease_that_was_not_given_back_is_taken_over_and_what_a_combine_replaced_stays_for_a_while(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
-    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
         for name in "abcdef":
             assert one.submit(profile_of(name)).status_code == 204
         lease_of_another(one, "default/cpu", ends_ms=1 << 60)
@@ -173,10 +166,10 @@ def test_a_lease_that_was_not_given_back_is_taken_over_and_what_a_combine_replac
 
 
 def test_a_lease_that_was_not_given_back_does_not_keep_what_is_deleted(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
     """Its files are gone at once, or a reindex would take them in; its names stay taken for a while."""
-    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
         lease_of_another(one, "default/cpu", ends_ms=0)
@@ -198,10 +191,10 @@ def test_a_lease_that_was_not_given_back_does_not_keep_what_is_deleted(
 
 
 def test_upkeep_is_taken_over_from_a_collector_that_died(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
     """It may be the same collector, before it crashed: it would else wait for the next upkeep, in an hour."""
-    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+    with collectors(gateway, postgres, tmp_path, 1) as (one,):
         one.wait_for_log("upkeep done")
         one.kill()
         ends = time.time_ns() // 10**6 + 5_000
@@ -214,8 +207,8 @@ def test_upkeep_is_taken_over_from_a_collector_that_died(
         assert not one.events("upkeep is another collector's now")
 
 
-def test_a_killed_collector_holds_nobody_up(gateway: Gateway, cluster: Cluster, tmp_path: Path) -> None:
-    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+def test_a_killed_collector_holds_nobody_up(gateway: Gateway, postgres: Cluster, tmp_path: Path) -> None:
+    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
         for name in "abc":
             assert one.submit(profile_of(name)).status_code == 204
         one.kill()
@@ -242,10 +235,10 @@ def test_a_stopped_collector_holds_nobody_up(three: list[Server]) -> None:
 
 
 def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
     """A blob without a row, as a collector leaves it that is killed while it stores one, is taken in then."""
-    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
         with one.catalog() as catalog:
@@ -260,10 +253,10 @@ def test_a_lone_collector_has_the_catalog_to_itself_until_it_has_compared_it(
 
 
 def test_a_lost_catalog_is_not_begun_anew_while_a_collector_runs(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
     """Takes over a minute: the collector that makes it again waits whether the bucket is still in use."""
-    with collectors(gateway, cluster, tmp_path, 2) as (one, other):
+    with collectors(gateway, postgres, tmp_path, 2) as (one, other):
         assert one.submit(profile_of("a")).status_code == 204
         assert other.stop() == 0
         with one.catalog() as catalog:
@@ -293,10 +286,10 @@ def test_what_is_deleted_can_be_sent_again_to_another_collector(three: list[Serv
 
 
 def test_a_lease_that_a_transaction_checks_is_waited_for(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
     """A combine of very many profiles has a long one."""
-    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+    with collectors(gateway, postgres, tmp_path, 1) as (one,):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
         lease_of_another(one, "default/cpu", ends_ms=0)
@@ -311,9 +304,9 @@ def test_a_lease_that_a_transaction_checks_is_waited_for(
 
 
 def test_a_collector_that_lost_its_lease_changes_nothing(
-    gateway: Gateway, cluster: Cluster, tmp_path: Path
+    gateway: Gateway, postgres: Cluster, tmp_path: Path
 ) -> None:
-    with collectors(gateway, cluster, tmp_path, 1) as (one,):
+    with collectors(gateway, postgres, tmp_path, 1) as (one,):
         for name in "ab":
             assert one.submit(profile_of(name)).status_code == 204
         url, bucket = one.variables["PGOF_CATALOG"], one.variables["PGOF_STORAGE"]

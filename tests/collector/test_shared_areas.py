@@ -33,7 +33,7 @@ from tests.collector.releases_seen import listed, state
 from tests.collector.test_joining import BUILD, LATER, ebpf
 from tests.faults.stacks import profile_of, tally
 from tests.interop.ceph_cluster import Gateway
-from tests.interop.postgres_cluster import MISSING, Cluster, running_postgres
+from tests.interop.postgres_cluster import Cluster
 from tests.merge.test_binary import SOURCE
 from tests.server import Server
 
@@ -58,16 +58,8 @@ def both(url: str) -> list[BucketStorage]:
     return [BucketStorage(Bucket(url, seconds, 4)) for seconds in (30, 31)]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    if MISSING:
-        pytest.skip(MISSING)
-    with running_postgres(scale=0) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def two(gateway: Gateway, cluster: Cluster, url: str, tmp_path: Path) -> Iterator[list[Server]]:
+def two(gateway: Gateway, postgres: Cluster, url: str, tmp_path: Path) -> Iterator[list[Server]]:
     """Two stopped collectors over the bucket and one catalog, each with a data folder of its own."""
     settings = {
         **gateway.environment,
@@ -77,7 +69,7 @@ def two(gateway: Gateway, cluster: Cluster, url: str, tmp_path: Path) -> Iterato
     }
     servers = [Server(tmp_path / name, settings) for name in ("first", "second")]
     for server in servers:
-        server.catalogs = SharedSchema(cluster.port, tmp_path)
+        server.catalogs = SharedSchema(postgres.port, tmp_path)
     yield servers
     for server in servers:
         server.kill()
